@@ -437,8 +437,6 @@ class TrainingSettings(AccountSettings):
                 "--observer is an account of all nodes together, and with --parties "
                 "each has the ledger of its own nodes: leave one of them out"
             )
-        if self.drop_lost and not self.parties:
-            raise ValueError("--drop-lost is of parties: give --parties too")
         if not 0 < self.patience < float("inf"):
             raise ValueError(
                 f"patience is a number of seconds > 0, got {self.patience:g}"

@@ -7,6 +7,8 @@ that of its sender, so that those who relay it read none of it and forge none.
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -63,6 +65,14 @@ class ByFlare(Queued):
         self._met: set[int] = set()  # to whom a message got through
         self._looked = dict.fromkeys(self.others, time.monotonic())
         cell.register_request_cb(channel=_CHANNEL, topic=_TOPIC, cb=self._came)
+        threading.Thread(target=self._says, daemon=True).start()
+
+    def _says(self) -> None:
+        """Tell all whom this site waits for, also while FLARE carries a message."""
+        while not self._is_closed:
+            time.sleep(self.patience / 16)
+            with contextlib.suppress(PartyLostError):
+                self._say_who()
 
     def _came(self, request: Message) -> Any:
         """Take what came; FLARE has checked who signed it, where it is sealed."""

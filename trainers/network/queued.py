@@ -8,7 +8,7 @@ import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Self
 
 import torch
@@ -48,6 +48,8 @@ class Queued(Exchange):
         self._queued = dict.fromkeys(self.others, 0)  # bytes of them
         self._words: dict[int, dict[str, bytes]] = {other: {} for other in self.others}
         self._waits: dict[int, tuple[int, float]] = {}  # who for whom, and when said
+        self._awaited: int | None = None  # by this party
+        self._said = 0.0  # when that began, or was said last
         self._numbers = itertools.count(1)
         self._taken: dict[int, collections.deque[int]] = {
             other: collections.deque(maxlen=_RECENT) for other in self.others
@@ -125,26 +127,41 @@ class Queued(Exchange):
 
         Raises `PartyLostError` if a party is lost meanwhile.
         """
-        began = said = time.monotonic()
-        while not there():
-            self.check()
-            if other in self.left:
-                raise HasLeft(f"party {other} has left")
-            if not end and other not in self._due:
-                raise PartyLostError(NOBODY)
-            if "bye" in self._words[other] and not there():
-                why = "before it had sent all that the others wait for"
-                raise self._fail(other, ENDED, why)
-            if end and self._is_late(other, began):
-                self.hangs(other)
-            if end and time.monotonic() > said + self.patience / 8:
-                said = time.monotonic()
-                for third in self.others:
-                    self._carry(third, "waits", str(other), b"")
-            self._is_silent(other)
-            with self._changed:  # of others no lock is taken under this one
-                if not there() and self.failure is None:
-                    self._changed.wait(min(_LOOK, self.patience / 16))
+        began = time.monotonic()
+        with self._waiting(other if end else None):
+            while not there():
+                self.check()
+                if other in self.left:
+                    raise HasLeft(f"party {other} has left")
+                if not end and other not in self._due:
+                    raise PartyLostError(NOBODY)
+                if "bye" in self._words[other] and not there():
+                    why = "before it had sent all that the others wait for"
+                    raise self._fail(other, ENDED, why)
+                if end and self._is_late(other, began):
+                    self.hangs(other)
+                self._say_who()
+                self._is_silent(other)
+                with self._changed:  # of others no lock is taken under this one
+                    if not there() and self.failure is None:
+                        self._changed.wait(min(_LOOK, self.patience / 16))
+
+    @contextlib.contextmanager
+    def _waiting(self, other: int | None) -> Iterator[None]:
+        """While this party waits for ``other``."""
+        self._said, self._awaited = time.monotonic(), other
+        try:
+            yield
+        finally:
+            self._awaited = None
+
+    def _say_who(self) -> None:
+        """Tell all whom this party waits for, if it does for long."""
+        other, now = self._awaited, time.monotonic()
+        if other is not None and now > self._said + self.patience / 8:
+            self._said = now
+            for third in self.others:
+                self._carry(third, "waits", str(other), b"")
 
     def _is_late(self, other: int, began: float) -> bool:
         """Whether ``other``, waited for since ``began``, is to be given up.
@@ -181,13 +198,15 @@ class Queued(Exchange):
 
     def _put(self, other: int, kind: str, what: str, content: bytes) -> None:
         began, number = time.monotonic(), next(self._numbers)
-        while other not in self.left and not self._carry(
-            other, kind, what, content, number
-        ):
-            self.check()
-            if self._is_late(other, began):
-                self.hangs(other)
-            time.sleep(0.002)
+        with self._waiting(other):
+            while other not in self.left and not self._carry(
+                other, kind, what, content, number
+            ):
+                self.check()
+                if self._is_late(other, began):
+                    self.hangs(other)
+                self._say_who()
+                time.sleep(0.002)
         self.check()
 
     def _say(self, topic: str, text: bytes) -> None:

@@ -141,6 +141,8 @@ def connected(
     Raises ``ValueError``, at all, that names a party with other settings or records.
     """
     if not settings.parties:
+        if settings.drop_lost:
+            raise ValueError("--drop-lost is of parties: give --parties too")
         yield training, material, None
         return
     with contextlib.ExitStack() as stack:
@@ -365,9 +367,9 @@ class Parties(OneProcess):
             held = ranks.held_by(party)
             gone |= {*held}
             yield (
-                f"party {party} ({as_nodes(held)}) was lost in round {k}: this one "
-                "went on without it. It has released nothing here since then, and its weight "
-                "in each average is the node's own"
+                f"party {party} ({as_nodes(held)}) was lost in round {k}, and this one "
+                "went on: its releases stopped, and are in its own ledger alone; its "
+                "weight in each average is the node's own since then"
             )
         here = [node for node in range(ranks.nodes) if node not in gone]
         ever = np.asarray(self._mixing.matrices).sum(0)[np.ix_(here, here)]

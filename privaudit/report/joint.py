@@ -15,6 +15,8 @@ from privaudit.files.folder import FolderError, write_whole
 from privaudit.ledger import Ledger
 from privaudit.records import as_nodes
 from privaudit.report.load import FinishedTraining
+from privaudit.report.recorded import FinishedRecord
+from privaudit.report.recorded import content as recorded_content
 from privaudit.report.verify import Verification
 from privaudit.results import Finding, UpperBound, symbols
 
@@ -41,9 +43,9 @@ class PartyStatement:
     check: Verification
 
     @property
-    def run(self) -> FinishedTraining:
+    def run(self) -> FinishedTraining | FinishedRecord:
         """Its training, as its folder has it."""
-        assert isinstance(self.check.found, FinishedTraining)
+        assert isinstance(self.check.found, FinishedTraining | FinishedRecord)
         return self.check.found
 
     @property
@@ -205,11 +207,17 @@ class Joint:
             again += ["--overlap", str(self.overlap)]
         for one in self.parties:
             again += [] if one.check.signer is None else ["--signer", one.check.signer]
+        one = runs[0]
+        if isinstance(one, FinishedRecord):
+            said = recorded_content(one)
+            title, (first, *_) = said["title"], said["story"]
+        else:
+            title, (first, *_) = words.title(one.config.settings), words.story(one)
         content = page.of_figures(claim, self.upper, self.status) | {
             "kind": "joint",
-            "title": words.title(runs[0].config.settings),
+            "title": title,
             "story": [
-                words.story(runs[0])[0],
+                first,
                 f"These are {many} parties' nodes. No party's figure is believed: each "
                 "account was made again from the ledger in the party's folder.",
             ],
@@ -236,7 +244,15 @@ class Joint:
             "meaning": meaning.of_figures(claim, self.upper),
             "command": shlex.join(again),
             "versions": tuple(
-                dict.fromkeys(one for run in runs for one in command.versions(run))
+                dict.fromkeys(
+                    version
+                    for run in runs
+                    for version in (
+                        recorded_content(run)["versions"]
+                        if isinstance(run, FinishedRecord)
+                        else command.versions(run)
+                    )
+                )
             ),
             "seconds": f"{max(run.result.seconds for run in runs):,.1f} s",
             "checked": f"checked against the evidence in all folders: {', '.join(done)}"

@@ -38,7 +38,7 @@ from privaudit.version import __version__
 class RecordedRun(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 ):
-    """What another tool trained, and at which delta that is accounted: ``config.json``.
+    """Training by another tool, and the delta of its account: ``config.json``.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class RecordedRun(
         relation: Relation | None = None,
         run: str | UnsetType = UNSET,
     ) -> Self:
-        """That of a run which was promised to be worth at most ``epsilon``."""
+        """Record of a run which was promised to be worth at most ``epsilon``."""
         claim = None
         if epsilon is not None:
             claim = Claim(
@@ -102,7 +102,7 @@ class RecordedRun(
 class RecordedResult(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 ):
-    """What the ledger is worth: ``result.json``.
+    """Worth of the ledger: ``result.json``.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def worth(
     says: Mapping[str, float] | None = None,
     seconds: float = 0.0,
 ) -> RecordedResult:
-    """What ``ledger`` is worth, as ``run`` asks for it.
+    """Worth of ``ledger``, as ``run`` asks for it.
 
     Raises ``ValueError`` if a release has no meaning under the relation.
     """

@@ -288,7 +288,8 @@ def write(
         "with its certificate; give each its own, and no other",
         "each site fills in local/privaudit.toml of its kit, which says where its data "
         "are and what it lets run, and starts startup/start.sh",
-        f"nvflare job submit -j {there}/job, by the admin; the same again goes on",
+        f"nvflare job submit -j {there}/job --startup-kit KIT, by the admin with its "
+        "kit; the same again goes on",
         "privaudit join of all sites' folders, in the end",
     ]
 

@@ -276,8 +276,8 @@ def _added(one: Law, other: Law, side: Side, tail: float) -> Law:
     value = (one.value[:, None] + other.value).ravel()
     mass = (one.mass[:, None] * other.mass).ravel()
     at = np.searchsorted(edges, value, "right") - 1
-    masses: Floats = np.bincount(at, mass, edges.size)
-    means: Floats = np.bincount(at, mass * value, edges.size)
+    masses = np.bincount(at, mass, edges.size).astype(np.float64)
+    means = np.bincount(at, mass * value, edges.size).astype(np.float64)
     most = int(np.bincount(at).max())  # terms that are added one after another
     found = _law(masses, means, edges, side, (most + 4) * UNIT)
     return dataclasses.replace(

@@ -280,7 +280,7 @@ def turned(rows):
 
 
 def over(one, other):
-    """Whether lemma 5 puts a line above another."""
+    """Return whether lemma 5 puts a line above another."""
     same = all(one[x] == other[x] for x in ("noise", "sampling"))
     if not same or one["noise"] not in SUMS:
         return False
@@ -288,7 +288,7 @@ def over(one, other):
 
 
 def pays(unit, lines):
-    """Whether copies of a line pay for releases chosen as one goes (lemmas 5, 6)."""
+    """Return whether copies of a line pay for releases chosen as one goes (5, 6)."""
     squares = (unit["noise"], unit["sampling"]) == ("gaussian", "none")
     fits = all(x["noise"] == "gaussian" if squares else over(unit, x) for x in lines)
 
@@ -299,7 +299,7 @@ def pays(unit, lines):
 
 
 def ways(nodes):
-    """What a record at all of ``nodes`` can enter: lists of (line above, line below,
+    """Ways of a record at all of ``nodes``: lists of (line above, line below,
     count). Of a group of lines, or a pass, it is said what is above and what below."""
     steps, passes = [(None, None, 1)], []
     for group in itertools.chain(*(node["groups"] for node in nodes)):
@@ -348,7 +348,7 @@ def observed(node):
 
 
 class Certificate:
-    """What a document claims of records in ``overlap`` nodes, or of groups of them."""
+    """Claims of a document on records in ``overlap`` nodes, or on groups of them."""
 
     def __init__(self, c):
         need(c["format"] == "privaudit-certificate", "this is no certificate")

@@ -161,7 +161,7 @@ class TestAtSeveralNodes:
             "mapped": ((mapped, targets), 6),
             "data set": (Subset(TensorDataset(inputs, targets), backwards), 6),
             "subset": (Subset(TensorDataset(inputs, targets), [5, 1]), 2),
-            "of doubles": ((inputs.numpy() + 1e-12, targets.int().numpy()), 6),
+            "of doubles": ((inputs.numpy() * (1 + 1e-12), targets.int().numpy()), 6),
         }[kind]
         shares = shares_of([(inputs, targets), twin])
         assert at_several_nodes(shares) == equal

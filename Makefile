@@ -63,6 +63,7 @@ lint: $(VENV)/ready-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m tests.words
 
 # What is optional (pytest, hypothesis, pandas) has types of its own.
 types: $(VENV)/ready-dev $(VENV)/ready-test

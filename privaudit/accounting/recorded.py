@@ -37,7 +37,7 @@ from privaudit.version import __version__
 class RecordedRun(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 ):
-    """What another tool trained, and at which delta that is accounted: ``config.json``.
+    """Training by another tool, and the delta of its account: ``config.json``.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class RecordedRun(
         epsilon: float | None = None,
         relation: Relation | None = None,
     ) -> Self:
-        """That of a run which was promised to be worth at most ``epsilon``."""
+        """Record of a run which was promised to be worth at most ``epsilon``."""
         claim = None
         if epsilon is not None:
             claim = Claim(
@@ -92,7 +92,7 @@ class RecordedRun(
 class RecordedResult(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 ):
-    """What the ledger is worth: ``result.json``.
+    """Worth of the ledger: ``result.json``.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def worth(
     says: Mapping[str, float] | None = None,
     seconds: float = 0.0,
 ) -> RecordedResult:
-    """What ``ledger`` is worth, as ``run`` asks for it.
+    """Worth of ``ledger``, as ``run`` asks for it.
 
     Raises ``ValueError`` if a release has no meaning under the relation.
     """

@@ -27,7 +27,7 @@ _OF_SITES = ("data", "data_dir", "nodes")
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a federation is to train: names and settings, and no code.
+    """Training of a federation: names and settings, and no code.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ class SiteFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError(f"{path}: {error}") from None
 
     def accepted(self, asked: Mapping[str, Any]) -> Job:
-        """What was ``asked``, if this site lets it run; ``ValueError`` if not."""
+        """Job that was ``asked``, if this site lets it run; ``ValueError`` if not."""
         job = _json.convert(asked, Job)
         settings = job.training_settings()
         if unknown := job.modules - {*self.modules}:

@@ -1,4 +1,4 @@
-"""What runs in a job of NVIDIA FLARE: `Together` at its server, `Site` at its sites.
+"""Parts of a job of NVIDIA FLARE: `Together` at its server, `Site` at its sites.
 
 The job, which `privaudit federation` writes, carries names and settings. Data, key,
 ledger and folder are each site's own, as its `SiteFile` says; so is what it lets run.
@@ -168,7 +168,7 @@ class Site(Executor):
 
 
 class _Logged(Watch):
-    """What is told goes into the site's own log."""
+    """Watch that writes progress into the site's own log."""
 
     def __init__(self, say: Any) -> None:
         self._say = say

@@ -222,7 +222,7 @@ class GradientOracle:
 
     @property
     def ledger(self) -> Ledger:
-        """What each node has released so far.
+        """Ledger of each node's releases so far.
 
         It says what its account assumes, if your code decides whether a record's
         gradient is its own.

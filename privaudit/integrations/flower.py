@@ -67,7 +67,7 @@ def _word(value: Any) -> str:
 
 
 def is_flower(source: Any) -> bool:
-    """Whether ``source`` is something that `ledger_of` reads."""
+    """Return whether ``source`` is something that `ledger_of` reads."""
     if isinstance(source, dict):
         return "compositions" in source
     return any(

@@ -22,7 +22,7 @@ Path = str | os.PathLike[str]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PartyStatement:
-    """What one party's folder shows.
+    """Statement of one party's folder.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class PartyStatement:
 
     @property
     def written_by(self) -> str:
-        """Who vouches for its folder, in words."""
+        """Signer of its folder, in words."""
         signer = self.check.signer
         return f"signed by {signer}" if signer else "who wrote it was not checked"
 

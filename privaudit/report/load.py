@@ -29,7 +29,7 @@ from trainers.runs.outcome import Curves, TrainingResult, protection
 
 
 class TrainingConfig(TrainingRecord[dict[str, Any]]):
-    """What ``config.json`` of a training holds.
+    """Contents of the ``config.json`` of a training.
 
     ``training`` keeps all keys of the file, also those of another version of privaudit;
     whoever wrote them checked them.
@@ -42,7 +42,7 @@ class TrainingConfig(TrainingRecord[dict[str, Any]]):
 
 
 class AuditConfig(AuditRecord[dict[str, Any]]):
-    """What ``config.json`` of an audit holds; see `TrainingConfig`."""
+    """Contents of the ``config.json`` of an audit; see `TrainingConfig`."""
 
     @property
     def algorithm(self) -> str:

@@ -57,7 +57,7 @@ def label(tensor: Tensor, k: int, name: str) -> str:
 
 
 def plain(text: str, most: int = 200) -> str:
-    """What another party said, fit to be shown."""
+    """Text of another party, fit to be shown."""
     shown = "".join(c if c.isprintable() else "?" for c in text)
     return shown if len(shown) <= most else f"{shown[:most]}..."
 
@@ -108,7 +108,7 @@ class Exchange(abc.ABC):
 
     @abc.abstractmethod
     def _hear(self, other: int, topic: str) -> bytes:
-        """What ``other`` said of ``topic``, once it did; raises `PartyLostError`."""
+        """Wait for what ``other`` says of ``topic``; raises `PartyLostError`."""
 
     @abc.abstractmethod
     def _tell(self, accused: int, why: int) -> None:
@@ -171,7 +171,7 @@ class Exchange(abc.ABC):
         self._most = most
 
     def told(self, topic: str, value: Any, kind: type[T]) -> list[T]:
-        """What all say of ``topic``, by rank: public words, as JSON of ``kind``."""
+        """Words of all on ``topic``, by rank: public, as JSON of ``kind``."""
         own = _json.encode(value, indent=0)
         self._say(topic, own)
         found = []

@@ -38,7 +38,7 @@ class RankInbox(Inbox):
 
     @property
     def degree(self) -> Tensor:
-        """How many a node hears, itself among them, (nodes here, 1)."""
+        """Number of nodes that a node hears, itself among them, (nodes here, 1)."""
         like = next(iter(self._sent.values()))
         degree = self._mixing.degree(self._k)
         here = tuple(degree[node] for node in self._own)
@@ -71,7 +71,7 @@ class RankNetwork(Network):
 
     @property
     def nodes(self) -> int:
-        """How many nodes run here."""
+        """Number of nodes run here."""
         return len(self.ranks.held)
 
     def begin(self, start: Tensor) -> Any:
@@ -90,7 +90,7 @@ class RankNetwork(Network):
         where = next(iter(sent.values())).device
 
         def at(nodes: Iterable[int]) -> Tensor:
-            """Where ``nodes`` are among those that are heard."""
+            """Places of ``nodes`` among those that are heard."""
             return placed(tuple(plan.places[node] for node in nodes), where)
 
         heard: dict[str, Tensor] = {}
@@ -115,11 +115,11 @@ class RankNetwork(Network):
 
     @property
     def _broadcasts(self) -> bool:
-        """Whether what nodes broadcast goes before the messages of each round."""
+        """Return whether broadcasts of nodes go before the messages of each round."""
         return getattr(self.algorithm, "broadcasts", False)
 
     def broadcast(self, own: Tensor, k: int) -> Tensor:
-        """What all nodes say in round ``k``, (runs, nodes, any), of those here.
+        """Broadcasts of all nodes in round ``k``, (runs, nodes, any), of those here.
 
         Every rank must call.
         """
@@ -184,7 +184,7 @@ class PartyNetwork(RankNetwork):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Party:
-    """Which party this process is, and what all know of the network's data.
+    """Rank of this process, and what all know of the network's data.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ class Party:
 
     @property
     def ranks(self) -> Ranks:
-        """Who holds which nodes."""
+        """Ranks by the nodes that they hold."""
         return Ranks(self.exchange.rank, self.exchange.size, self.nodes)
 
     def network(self, network: RankNetwork, dims: int) -> PartyNetwork:
@@ -228,7 +228,7 @@ class Parcel:
 
 @dataclasses.dataclass
 class Traffic:
-    """How many messages, and how many bytes, went to other ranks.
+    """Number of messages, and of bytes, that went to other ranks.
 
     Of a run that goes on, with those before; rounds that are made again count once.
     """
@@ -252,7 +252,7 @@ class Traffic:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Routes:
-    """What one rank sends and receives in one round, by the other rank.
+    """Messages that one rank sends and receives in one round, by the other rank.
 
     ``places`` numbers all nodes that are heard or held here, in their order.
     """

@@ -65,7 +65,7 @@ class Queued(Exchange):
         return True
 
     def _has_room(self, other: int, what: str, content: bytes) -> bool:
-        """Whether a message may be queued now; ``ValueError`` if it never may."""
+        """Return whether a message may be queued; ``ValueError`` if it never may."""
         if self._most is None:
             return False
         if len(content) > self._most:

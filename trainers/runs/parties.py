@@ -49,7 +49,7 @@ APART = (
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a party says of its data: public."""
+    """Public facts of a party's data."""
 
     sizes: tuple[int, ...]  # of its nodes
     kind: str  # shapes and dtypes of a record's input and target
@@ -62,7 +62,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def sizes_of(party: Party, shares: Sequence[Any], unit: Any) -> tuple[int, ...]:
-    """How many records, or users, each node of the network has, as its party says.
+    """Number of records, or users, each node of the network has, as its party says.
 
     ``shares`` are this party's. Raises ``ValueError``, at all, if records are unlike.
     """
@@ -104,7 +104,7 @@ def agreed(exchange: Exchange, settings: Mapping[str, Any]) -> None:
 
 
 def public_settings(training: Training, settings: TrainingSettings) -> dict[str, Any]:
-    """What must be the same at all parties, by name; where own data lie need not."""
+    """Settings that must be equal at all parties, by name; not where data lie."""
     own = ("data", "train") if is_own(training.data) else ()
     fields = msgspec.to_builtins(training)
     options = fields.pop("options")
@@ -230,7 +230,7 @@ def folder_of(exchange: Exchange, out: pathlib.Path | None, name: str) -> pathli
 
 
 def run_name(exchange: Exchange, folder: RunFolder, seed: int | None) -> str:
-    """What this run is called: as the folder has it, if it goes on."""
+    """Name of this run: as the folder has it, if it goes on."""
     known = ""
     if folder.has("config.json"):
         config = folder.read("config.json", dict)
@@ -352,7 +352,7 @@ class Code(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @classmethod
     def of(cls, function: Callable[..., Any] | None) -> Code:
-        """That of a function; of no function an empty one."""
+        """Code of a function; of no function an empty one."""
         if function is None:
             return cls()
         name = getattr(function, "__qualname__", type(function).__qualname__)
@@ -360,7 +360,7 @@ class Code(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 def _same_code(exchange: Exchange, what: str, said: Sequence[Begin]) -> bool:
-    """Whether all are known to have the same function.
+    """Return whether all are known to have the same function.
 
     Raises ``ValueError``, at all, that names the party with another one.
     """
@@ -382,7 +382,7 @@ def _same_code(exchange: Exchange, what: str, said: Sequence[Begin]) -> bool:
 
 
 class Begin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a party's models start, after which rounds it can go on, and with what."""
+    """Start of a party's models, the rounds after which it can go on, and its code."""
 
     start: str
     kept: list[int]
@@ -397,7 +397,7 @@ def kept_rounds(folder: RunFolder) -> list[int]:
 
 
 def contents(folder: RunFolder) -> list[dict[str, Any]]:
-    """What was kept last, and before."""
+    """Checkpoints that were kept, the last one first."""
     if not folder.has("checkpoint.pt"):
         return []
     try:

@@ -110,7 +110,7 @@ def check_any(ledger: Ledger) -> None:
     """
     if not ledger.nodes[0]:
         raise ValueError(
-            "no step of Opacus' optimizer was counted, so that nothing is known of what "
+            "no step of Opacus' optimizer was counted, and nothing is known of what "
             "was trained: step the one that PrivacyEngine.make_private returned"
         )
 

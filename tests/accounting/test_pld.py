@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from scipy import special
 
 from privaudit.accounting.pld import (
-    grouping,
     Composition,
     compose_entries,
     compose_steps,
     fourier,
+    grouping,
 )
 from privaudit.accounting.pld.cells import Step
 from privaudit.accounting.pld.closed_form import gaussian_delta, gaussian_epsilon

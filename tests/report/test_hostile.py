@@ -153,8 +153,8 @@ class TestSound:
         said("verify", path)
 
     def test_a_file_that_weighs_more_than_is_read(self, training):
-        for size in (1 << 27, 1 << 40):
-            os.truncate(training / "config.json", size)
+        for most in (1 << 27, 1 << 40):
+            os.truncate(training / "config.json", most)
             assert "at most" in one_line("verify", training)
 
     def test_a_file_of_holes_is_not_read(self, training):

@@ -415,6 +415,7 @@ class Joined(Shape, kw_only=True):
     worst_nodes: list[int]
     protected: bool
     noise: str
+    left: list[str]
     each: list[Party]
 
 

@@ -35,11 +35,12 @@ def assert_private(
     runs: int = 20_000,
     score: Scoring = None,
     seed: int = 0,
+    vectorised: bool = False,
 ) -> None:
     """Fail if runs of a mechanism refute that it is (epsilon, delta)-DP on ``pair``.
 
-    Both directions are tested, with either data set as the first. Runs stop as soon as
-    the claim is refuted.
+    Both directions are tested, with either data set as the first. Runs stop at the
+    first of a few looks that refutes the claim.
 
     Parameters
     ----------
@@ -60,11 +61,16 @@ def assert_private(
     score
         How an output becomes a number that is larger, or smaller, on one data set: a
         function, chosen before the runs. None: outputs are read as real numbers and as
-        events, and classifiers are learned on a part of the runs. "bits": the lowest
-        bits of floats are read, which alone may tell the data sets apart.
+        events, and attacks are learned on earlier runs. "bits": the lowest bits of
+        floats are read, which alone may tell the data sets apart.
     seed
         Seed of everything random. A mechanism that takes random numbers from elsewhere
         is not repeatable.
+    vectorised
+        Whether the mechanism is ``mechanism(data, size, rng)`` and makes ``size``
+        independent runs at once: an array whose first axis is the run, a dictionary or
+        tuple of such arrays (missing values are nan, None or masked), or a list of
+        outputs. A score then takes what it gives, and returns a number a run.
 
     Raises
     ------
@@ -90,7 +96,9 @@ def assert_private(
     found, shown = _judged(
         "assert_private",
         test,
-        _Asked(mechanism, pair, epsilon, delta, confidence, runs, score, seed),
+        _Asked(
+            mechanism, pair, epsilon, delta, confidence, runs, score, seed, vectorised
+        ),
     )
     if found.refuted:
         first, evidence = test.evidence[_claim(mechanism, epsilon, delta)]
@@ -111,6 +119,7 @@ def assert_refuted(
     runs: int = 20_000,
     score: Scoring = None,
     seed: int = 0,
+    vectorised: bool = False,
 ) -> None:
     """Fail unless runs refute that a mechanism is (epsilon, delta)-DP on ``pair``.
 
@@ -126,7 +135,9 @@ def assert_refuted(
     found, shown = _judged(
         "assert_refuted",
         record.current(),
-        _Asked(mechanism, pair, epsilon, delta, confidence, runs, score, seed),
+        _Asked(
+            mechanism, pair, epsilon, delta, confidence, runs, score, seed, vectorised
+        ),
     )
     if not found.refuted:
         few = f"so many runs show {round_down(found.most)} at most: try more"
@@ -314,6 +325,7 @@ class _Asked:
     runs: int
     score: Scoring
     seed: int
+    vectorised: bool
 
 
 def _judged(
@@ -326,6 +338,7 @@ def _judged(
     claim, data = _claim(mechanism, epsilon, delta), fingerprint(pair)
     searched = _searched()
     key = fingerprint((claim, data, score, confidence, runs, seed))
+    vectorised = asked.vectorised
     if searched is None or key not in test.verdicts:
         limit = runs
         if searched is not None and claim in test.evidence:
@@ -342,11 +355,12 @@ def _judged(
             seed=seed,
             k=test.pairs,
             seconds=max(0.0, record.seconds_left(test)),
+            vectorised=vectorised,
         )
         if fingerprint(pair) != data:
             raise ValueError(f"{_name(mechanism)} changed its data: give it a copy")
         test.seconds += found.seconds
-        shown = _told(mechanism, pair, found, confidence, limit, score)
+        shown = _told(mechanism, pair, found, confidence, limit, score, vectorised)
         test.verdicts[key] = found, shown
         if found.refuted:
             test.evidence.setdefault(claim, (found, shown))
@@ -404,8 +418,8 @@ def _take_no_time(data: Any, seconds: float) -> None:
 
 
 _STOPS = (
-    "runs stop as soon as the claim is refuted: the bound is just above the claim, and "
-    "the true epsilon may be much larger"
+    "runs stop at the first look that refutes the claim: with more of them the bound "
+    "may be much larger"
 )
 
 
@@ -416,6 +430,7 @@ def _told(
     confidence: float,
     runs: int,
     score: Scoring,
+    vectorised: bool,
 ) -> str:
     given = _called(score) if callable(score) else repr(score)
     scored = f", score={given}" if score is not None else ""
@@ -424,7 +439,7 @@ def _told(
         f"privaudit.testing.judge({_called(mechanism)}, pair, "
         f"epsilon={found.epsilon!r}, delta={found.delta!r}, "
         f"confidence={confidence!r}, runs={runs}{scored}, seed={found.seed}, "
-        f"k={found.k})"
+        f"k={found.k}{', vectorised=True' if vectorised else ''})"
     )
     return "\n".join(
         [

@@ -211,7 +211,7 @@ class TestSearch:
         run()
         assert ends
         verdicts = [found for found, _ in record.current().verdicts.values()]
-        assert {found.runs for found in verdicts if not found.refuted} == {1000}
+        assert {found.runs for found in verdicts if not found.refuted} == {1124}
 
 
 class TestRefuted:

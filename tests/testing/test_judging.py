@@ -7,7 +7,7 @@ from scipy import stats
 
 from privaudit.results import round_down
 from privaudit.testing import judge
-from privaudit.testing.judging import _grid
+from privaudit.testing.judging import _as_written
 from tests.testing.mechanisms import CASES, laplace_mean, randomised_response
 from tests.tiers import size
 
@@ -131,7 +131,7 @@ class TestTight:
             hidden, (0, 1), epsilon=1.0, score=lambda out: abs(out[0] - out[1])
         )
         assert apart.refuted
-        assert apart.by == "the score"
+        assert apart.by.startswith("the score, learned on ")
 
 
 class TestLaws:
@@ -188,9 +188,10 @@ class TestLaws:
 
         most = judge(tells, (0, 1), epsilon=9.0, delta=delta, runs=runs).most
         assert 0 < most < 9
-        # By the chance that randomised response tells all coins.
-        told = delta + (1 - delta) / (1 + math.exp(-most))
-        assert math.isclose(told ** (runs - 64), 0.0005, rel_tol=1e-6)
+        if runs == 200:  # half of which are only learned from
+            told = delta + (1 - delta) / (1 + math.exp(-most))
+            assert told**100 <= 0.0005 * (1 + 1e-6)
+            assert told**100 >= 0.0004 or delta
         for score in (float, None):  # all capital on what tells all, or less of it
             found = judge(
                 tells, (0, 1), epsilon=most, delta=delta, runs=runs, score=score
@@ -235,12 +236,13 @@ class TestLaws:
 
 
 @pytest.mark.parametrize("claim", [0.1, 0.3, 0.7, 1.0, 1.2, 1 / 3, 2.5, 7.0])
-def test_points_of_the_bound_print_as_decimals_and_claim_no_more(claim):
-    points = _grid(claim)
-    for point in points:
-        assert fractions.Fraction(round_down(point)) <= fractions.Fraction(point)
-        assert float(round_down(point)) == pytest.approx(point, rel=5e-4)
-    assert fractions.Fraction(round_down(1.2)) < fractions.Fraction("1.2")
-    written = fractions.Fraction(repr(claim))
-    assert any(0 <= fractions.Fraction(point) - written < 1e-15 for point in points)
-    assert "1.200" in {round_down(point) for point in _grid(1.0)}
+def test_a_refuted_claim_prints_as_its_decimal(claim):
+    """Rounded down, the float 1.2 is 1.199, and no more than the claim."""
+    found = judge(lambda data, rng: data, (0, 1), epsilon=claim)
+    assert found.refuted
+    assert fractions.Fraction(round_down(found.bound)) <= fractions.Fraction(
+        found.bound
+    )
+    assert float(round_down(found.bound)) >= float(round_down(claim))
+    point = fractions.Fraction(_as_written(claim))
+    assert 0 <= point - fractions.Fraction(repr(claim)) < 1e-15

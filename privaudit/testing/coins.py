@@ -1,8 +1,8 @@
-"""The exact test of a claim by guesses of fair coins, and guesses planned on other runs.
+"""The exact test of a claim by guesses of fair coins, and plans of guesses.
 
 Each run tosses a fair coin for its data set. A *plan* is fixed before the runs that it
-is tested on: for some outputs it guesses the coin, with a weight that is a whole number.
-The statistic is the sum of the weights of right guesses.
+is tested on: for some outputs it guesses the coin, with a weight that is a whole
+number. The statistic is the sum of the weights of right guesses.
 
 (epsilon, delta)-DP on a pair of data sets is randomised response, true with chance
 p = 1 / (1 + exp(-epsilon)), that tells the coin for sure with chance delta, and
@@ -199,10 +199,12 @@ class Plan:
         """How many guesses of each weight, from 1 on, are right, and are made."""
         weights = self.weights[np.searchsorted(self.edges, score, "right")]
         right = (weights > 0) == worlds
-        return tuple(
-            np.bincount(np.abs(weights[chosen]), minlength=LEVELS + 1)[1:]
-            for chosen in (right & (weights != 0), weights != 0)
-        )
+
+        def counted(chosen: Worlds) -> Ints:
+            many = np.bincount(np.abs(weights[chosen]), minlength=LEVELS + 1)
+            return many[1:].astype(np.int64)
+
+        return counted(right), counted(weights != 0)
 
 
 def _edges(score: Floats) -> Floats:

@@ -12,30 +12,21 @@ with probability at most alpha.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import decimal
-import functools
-import itertools
 import math
-import reprlib
 import time
-from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 from scipy import special
 
-from privaudit.auditing.scores import real_numbers
 from privaudit.files.arguments import public
-from privaudit.files.user_code import by_generator
-from privaudit.testing.fingerprints import fingerprint
 from privaudit.testing.coins import LEVELS, Stage, Worlds, chance_together
+from privaudit.testing.fingerprints import fingerprint
 from privaudit.testing.learning import Attack
-from privaudit.testing.outputs import Reader, Readings, parts_of
-
-Mechanism = Callable[[Any, Any], object]
-Scoring = Callable[[Any], float] | Literal["bits"] | None
+from privaudit.testing.outputs import Readings
+from privaudit.testing.sampling import Mechanism, Sampler, Scoring
 
 _BATCH, _WIDE_BATCH = 1024, 250_000  # runs between looks at the clock
 _LEAST = 256  # runs of a first look; fewer are only learned from
@@ -92,64 +83,6 @@ class Verdict:
     attack: Attack | None = dataclasses.field(default=None, repr=False, compare=False)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Sampler:
-    """Runs of a mechanism on a pair, each on a data set by its own coin."""
-
-    mechanism: Mechanism
-    pair: tuple[Any, Any]
-    score: Scoring
-    vectorised: bool
-    coins: np.random.Generator
-    draws: np.random.Generator
-    reader: Reader
-
-    @classmethod
-    def of(
-        cls,
-        mechanism: Mechanism,
-        pair: tuple[Any, Any],
-        score: Scoring,
-        vectorised: bool,
-        stream: tuple[int, ...],
-    ) -> Sampler:
-        """The sampler whose random numbers are those of ``stream``."""
-        coins, draws = (
-            np.random.default_rng(one)
-            for one in np.random.SeedSequence(stream).spawn(2)
-        )
-        called = mechanism if vectorised else by_generator(mechanism)
-        reader = Reader(bits=score == "bits")
-        return cls(called, pair, score, vectorised, coins, draws, reader)
-
-    def run(self, runs: int) -> tuple[Worlds, Readings]:
-        """The data set of each of ``runs``, and what they gave."""
-        worlds = self.coins.random(runs) < 0.5
-        if self.vectorised:
-            worlds = np.sort(worlds)
-            parts = [
-                self._many(data, size)
-                for data, size in zip(
-                    self.pair, np.bincount(worlds, minlength=2).tolist(), strict=True
-                )
-                if size
-            ]
-            return worlds, Readings.joined(parts)
-        outputs = [self.mechanism(self.pair[int(one)], self.draws) for one in worlds]
-        if callable(self.score):
-            return worlds, self.reader.read(_scored(self.score, outputs))
-        return worlds, self.reader.read(outputs)
-
-    def _many(self, data: Any, size: int) -> Readings:
-        outputs = self.mechanism(data, size, self.draws)
-        if callable(self.score):
-            outputs = np.array(_numbers(self.score(outputs), size))
-        parts = parts_of(outputs, size)
-        if parts is None:
-            return self.reader.read(list(outputs))
-        return self.reader.read_arrays(parts)
-
-
 @public
 def judge(
     mechanism: Mechanism,
@@ -204,7 +137,7 @@ def judge(
     past: list[tuple[Worlds, Readings]] = []
     attack: Attack | None = None
     stages: list[Stage] = []
-    done, bound, growth = 0, 0.0, 0.0
+    done, growth = 0, 0.0
     stopped: Literal["refuted", "runs", "seconds"] = "runs"
     for end, level in zip(looks, levels, strict=True):
         if past:
@@ -222,31 +155,31 @@ def judge(
             done += len(worlds)
             if attack is not None:
                 counts += attack.guessed(readings, worlds)
-            past.append((worlds, readings))
+            if end < runs:
+                past.append((worlds, readings))
         if done < end:
             stopped = "seconds"
             break
         if attack is not None:
-            stages.append(Stage(*counts, fresh, sampler.coins.random()))
-            chance_of = functools.partial(chance_together, stages, delta=delta)
-            found = chance_of(claim)
+            right, guesses = counts
+            stages.append(Stage(right, guesses, fresh, sampler.coins.random()))
+            found = chance_together(stages, claim, delta)
             growth = -math.log(found) / done
-            ends = _ends(chance_of, level, claim, found <= level)
-            bound = max(bound, ends[0])
             if found <= level:
                 stopped = "refuted"
                 break
+    refuted = stopped == "refuted"
     if done and sampler.reader.nothing:
         raise ValueError(
             f"the mechanism gave None in all {done:,} runs: let it return what it "
             "releases"
         )
     return Verdict(
-        refuted=stopped == "refuted",
+        refuted=refuted,
         epsilon=epsilon,
         delta=delta,
-        bound=bound,
-        most=_most_shown(tuple(looks), tuple(levels), delta),
+        bound=_bound(stages, levels[len(stages)], claim, delta, refuted),
+        most=_most_shown(looks, levels, delta),
         level=1 - alpha,
         runs=done,
         seconds=time.monotonic() - started,
@@ -274,37 +207,42 @@ def _levels(alpha: float, looks: int) -> list[float]:
     return [0.0, *early, *last]
 
 
-def _ends(
-    chance_of: Callable[..., float], level: float, claim: float, refuted: bool
-) -> tuple[float, float]:
-    """An epsilon that is refuted at ``level``, or 0, and one near it that is not."""
+def _bound(
+    stages: list[Stage], level: float, claim: float, delta: float, refuted: bool
+) -> float:
+    """Nearly the largest epsilon that all looks together refute at ``level``."""
+    if not stages:
+        return 0.0
     low, high = (claim, 2 * claim + 1) if refuted else (0.0, claim)
-    while refuted and high < 2 * _HIGHEST and chance_of(high) <= level:
+    while refuted and high < _HIGHEST and chance_together(stages, high, delta) <= level:
         low, high = high, 2 * high
     while high - low > _FINE * (0.1 + high):
         middle = (low + high) / 2
-        fits = chance_of(middle) <= level
+        fits = chance_together(stages, middle, delta) <= level
         low, high = (middle, high) if fits else (low, middle)
-    return low, high
+    return low
 
 
-@functools.lru_cache(maxsize=64)
-def _most_shown(
-    looks: tuple[int, ...], levels: tuple[float, ...], delta: float
-) -> float:
+def _most_shown(looks: list[int], levels: list[float], delta: float) -> float:
     """The epsilon that no look refutes, whatever it sees, >= 0: by all coins guessed.
 
-    One (epsilon, delta)-DP mechanism tells each coin with a chance of at least 1 / (1 +
-    exp(-epsilon)): where all are told likely enough, not even this is a refutation.
+    One (epsilon, delta)-DP mechanism tells each coin with a chance of delta + (1 -
+    delta) / (1 + exp(-epsilon)): where all are told likely enough, not even this is a
+    refutation.
     """
-    every = np.zeros(LEVELS, dtype=np.int64)
-    stages, most = [], 0.0
-    for (before, end), level in zip(itertools.pairwise(looks), levels[1:], strict=True):
-        every[0] = end - before
-        stages.append(Stage(every.copy(), every.copy(), end - before, 0.0))
-        chance_of = functools.partial(chance_together, list(stages), delta=delta)
-        most = max(most, _ends(chance_of, level, 0.0, chance_of(0.0) <= level)[1])
-    return most
+    fresh = np.diff(looks)
+
+    def shown(epsilon: float) -> bool:
+        told = math.log(delta + (1 - delta) * float(special.expit(epsilon)))
+        normal = -special.ndtri_exp(told * fresh)
+        together = np.cumsum(np.sqrt(fresh) * normal) / np.sqrt(np.cumsum(fresh))
+        return bool((special.log_ndtr(-together) <= np.log(levels[1:])).any())
+
+    low, high = 0.0, float(_HIGHEST)
+    while high - low > _FINE * (0.1 + high):
+        middle = (low + high) / 2
+        low, high = (middle, high) if shown(middle) else (low, middle)
+    return high if shown(0.0) else 0.0
 
 
 def _as_written(value: float) -> float:
@@ -315,26 +253,6 @@ def _as_written(value: float) -> float:
     """
     text = decimal.Decimal(repr(float(value)))
     return value if decimal.Decimal(value) >= text else math.nextafter(value, math.inf)
-
-
-def _scored(score: Callable[[Any], float], outputs: list[object]) -> list[float]:
-    given = [score(output) for output in outputs]
-    # Neither "1", nor None, which would count as not a number.
-    if any(isinstance(value, (str, bytes, type(None))) for value in given):
-        given = given[:1] * (len(outputs) + 1)
-    return _numbers(given, len(outputs))
-
-
-def _numbers(given: Any, runs: int) -> list[float]:
-    found = np.zeros(0)
-    with contextlib.suppress(ValueError):
-        found = real_numbers(given)
-    if found.shape != (runs,):
-        first = given[0] if isinstance(given, list) else given
-        raise ValueError(
-            f"a score must give one number an output, got {reprlib.repr(first)}"
-        )
-    return found.astype(float).tolist()
 
 
 def check_differ(pair: tuple[Any, Any]) -> None:

@@ -33,6 +33,7 @@ class Attack:
     score: Score
     plan: Plan
     runs: int  # that it was learned on
+    reader: Reader  # of these
 
     @classmethod
     def of(
@@ -57,7 +58,7 @@ class Attack:
         def planned(name: str, score: Score, chosen: Worlds | slice) -> Attack:
             seen = score(past[chosen])
             plan = Plan.of(seen, worlds[chosen], epsilon, delta)
-            return cls(name, score, plan, len(worlds))
+            return cls(name, score, plan, len(worlds), reader)
 
         everything = slice(None)
         whole = [

@@ -28,7 +28,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from privaudit.testing.low_bits import Floats, lowest_bit
+
 Path = tuple[Hashable, ...]
 
 _MOST = 1e150  # stands for all above; what is not a number lies below all
@@ -62,7 +63,7 @@ class Readings:
             np.concatenate([part.events for part in parts]),
         )
 
-    def __getitem__(self, chosen: slice) -> Readings:
+    def __getitem__(self, chosen: slice | NDArray[np.bool_]) -> Readings:
         return Readings(self.columns[chosen], self.events[chosen])
 
 
@@ -90,10 +91,8 @@ class Reader:
         self.nothing = self.nothing and all(one is None for one in outputs)
         table = _one_array(outputs)
         if table is not None:
-            one = outputs[0]
-            paths = (
-                [()] if isinstance(one, float) else [(at,) for at in range(one.size)]
-            )
+            number = isinstance(outputs[0], float)
+            paths = [()] if number else [(at,) for at in range(table.shape[1])]
             read = self.read_arrays(dict(zip(paths, table.T, strict=True)))
             event = self._event(tuple((path, _REAL) for path in paths))
             return dataclasses.replace(read, events=np.full(len(outputs), event))
@@ -205,7 +204,7 @@ def _parts(given: Any, path: Path, runs: int) -> Iterator[tuple[Path, NDArray[An
             yield from _parts(part, (*path, name), runs)
         return
     if isinstance(given, np.ma.MaskedArray) and given.dtype.kind in "fiub":
-        given = given.astype(float).filled(math.nan)
+        given = np.ma.filled(given.astype(float), math.nan)
     table = _plain(given)
     if isinstance(table, list):
         table = np.fromiter(table, dtype=object, count=len(table))
@@ -225,19 +224,6 @@ def _parts(given: Any, path: Path, runs: int) -> Iterator[tuple[Path, NDArray[An
         return
     for place in range(flat.shape[1]):
         yield (*path, place), flat[:, place]
-
-
-def lowest_bit(values: Floats) -> Floats:
-    """Exponent of the lowest bit that is set; infinity where there is none.
-
-    >>> lowest_bit(np.array([1.0, 0.75, 6.0])).tolist()
-    [0.0, -2.0, 1.0]
-    """
-    mantissa, exponent = np.frexp(values)
-    whole = np.ldexp(np.where(np.isfinite(mantissa), mantissa, 0), 53).astype(np.int64)
-    with np.errstate(divide="ignore"):
-        trailing = np.log2((whole & -whole).astype(float))
-    return np.where(whole == 0, np.inf, exponent - 53 + trailing)
 
 
 def _plain(output: object) -> object:

@@ -278,9 +278,10 @@ def two_sparse_vectors(answers: list[float], size: int, rng: Rng) -> dict[str, A
 
 
 _TEN = ([0.0] * 5 + [1.0] * 5, [1.0] * 5 + [0.0] * 5)
-# The eight mechanisms of B. Bichsel, S. Steffen, I. Bogunovic and M. Vechev, "DP-Sniper:
-# Black-Box Discovery of Differential Privacy Violations using Classifiers", SP 2021,
-# that are not .1-DP, as they claim. Scales of sparse vectors as in `svt`, for c 1.
+# The eight mechanisms of B. Bichsel, S. Steffen, I. Bogunovic and M. Vechev,
+# "DP-Sniper: Black-Box Discovery of Differential Privacy Violations using Classifiers",
+# SP 2021, that are not .1-DP, as they claim. Scales of sparse vectors are as in `svt`,
+# for c 1.
 SNIPED: dict[str, tuple[Callable[..., Any], tuple[list[float], list[float]]]] = {
     "noisy histogram 2": (many_histograms, ([2.0, 1, 4, 0, 3], [2.0, 2, 4, 0, 3])),
     "noisy max 3": (many_maxima, ([0.0] * 5, [1.0] * 5)),
@@ -290,7 +291,7 @@ SNIPED: dict[str, tuple[Callable[..., Any], tuple[list[float], list[float]]]] = 
     ),
     "svt 3": (
         functools.partial(many_queries, threshold=20.0, query=20.0, numeric=True),
-        ([0.0] * 9 + [-1.0], [-1.0] * 9 + [0.0]),
+        _TEN,
     ),
     "svt 4": (functools.partial(many_queries, threshold=40.0, query=1 / 0.075), _TEN),
     "svt 5": (

@@ -106,10 +106,12 @@ class TestManyAtOnce:
     @pytest.mark.parametrize("outputs", MANY.values(), ids=MANY)
     def test_arrays_are_read_as_single_outputs(self, outputs):
         single = read(outputs)
-        for given in (np.array(outputs), outputs, {"a": np.array(outputs)}):
-            parts = parts_of(given, 3)
+        for many_in in (np.array(outputs), outputs, {"a": np.array(outputs)}):
+            parts = parts_of(many_in, 3)
             many = (
-                read(given) if parts is None else Reader(bits=False).read_arrays(parts)
+                read(many_in)
+                if parts is None
+                else Reader(bits=False).read_arrays(parts)
             )
             assert (many.columns == single.columns).all()
             alike = [

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Trained:
-    """What a training gave, and the folder of its evidence.
+    """Result of a training, and the folder of its evidence.
 
     Parameters
     ----------
@@ -281,7 +281,7 @@ def run_in_folder(
 
 
 def warnings_of(problem: Problem, delta: float) -> list[str]:
-    """What whoever runs a training must know of its data before it begins.
+    """Warnings about the data that a user should see before a training begins.
 
     Equal records are told to them alone: which there are depends on private data, so
     that it is in no file, and changes nothing.
@@ -323,14 +323,14 @@ def _of_own_data(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _unless_split(values: dict[str, Any], partition: str) -> dict[str, str]:
-    """That partition, where ``values`` have no split, which is of another."""
+    """Partition to name, where ``values`` have no split, which is of another."""
     return {} if "split" in values else {"partition": partition}
 
 
 def _runner(
     settings: TrainingSettings, by_real_clock: bool, watch: Watch, party: Party | None
 ) -> OneProcess:
-    """Where the nodes live. ``ValueError`` for a key or a seed without effect."""
+    """Runner of the nodes. ``ValueError`` for a key or a seed without effect."""
     from trainers.network.ranks import by_torchrun, launched
     from trainers.runs.over_ranks import OverRanks
     from trainers.runs.parties import Parties

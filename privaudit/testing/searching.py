@@ -40,7 +40,7 @@ _STOPS = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Asked:
-    """What an assertion is given; see `privaudit.testing.assert_private`."""
+    """Arguments of an assertion; see `privaudit.testing.assert_private`."""
 
     mechanism: Mechanism
     pair: tuple[Any, Any]
@@ -164,7 +164,7 @@ def _judge(
 def _suspected(
     test: record.Asserted, asked: Asked, first: tuple[Verdict, str, float]
 ) -> bool:
-    """Whether a few runs look as those of the first refuted pair did."""
+    """Suspicion of a pair: a few runs look as those of the first refuted one did."""
     verdict, _, seconds = first
     limit = max(_LEAST_SECONDS, _SHRINKING * seconds)
     if test.shrinking >= limit or verdict.attack is None:

@@ -146,7 +146,7 @@ def _above(seen: int, guesses: Ints, true: float) -> Floats:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
-    """Which coin is guessed for a score, with which weight.
+    """Guesses of the coin by a score, with their weights.
 
     Parameters
     ----------
@@ -196,7 +196,7 @@ class Plan:
         return cls(edges, weights, strength)
 
     def guessed(self, score: Floats, worlds: Worlds) -> tuple[Ints, Ints]:
-        """How many guesses of each weight, from 1 on, are right, and are made."""
+        """Right guesses, and all, of each weight from 1 on."""
         weights = self.weights[np.searchsorted(self.edges, score, "right")]
         right = (weights > 0) == worlds
 

@@ -58,6 +58,8 @@ def _ends(strategy: Any) -> list[Any]:
         found = [math.nan]
     elif kind == "IntegersStrategy":
         found = [end for end in (inner.start, inner.end) if end is not None]
+    elif kind == "JustStrategy":
+        found = [inner.value]
     elif kind == "BooleansStrategy":
         found = [False, True]
     elif kind == "SampledFromStrategy" and not inner._transformations:

@@ -201,7 +201,7 @@ def _looks(runs: int, growth: int) -> list[int]:
 
 
 def _levels(alpha: float, looks: int) -> list[float]:
-    """Of each look, after one that has none."""
+    """Levels of the looks; the first, which is only learned from, has none."""
     early = [(1 - _LAST) * alpha / max(1, looks - 1)] * (looks - 1)
     last = [alpha - sum(early)] if looks else []
     return [0.0, *early, *last]

@@ -81,7 +81,7 @@ class Attack:
         return max([*whole, *learned], key=surely)
 
     def guessed(self, readings: Readings, worlds: Worlds) -> tuple[Ints, Ints]:
-        """How many guesses of each weight are right, and are made."""
+        """Right guesses, and all, of each weight."""
         return self.plan.guessed(self.score(readings), worlds)
 
 

@@ -361,7 +361,7 @@ class Parties(OneProcess):
         return (*super().remarks(parts), APART, *self._gone(), *unknown)
 
     def _gone(self) -> Iterator[str]:
-        """Sentence on who left, what remained of the graph, and whose releases stopped."""
+        """Sentences on who left, what remained of the graph, whose releases stopped."""
         ranks, gone = self._party.ranks, set[int]()
         for party, k in sorted(self._party.exchange.left.items()):
             held = ranks.held_by(party)

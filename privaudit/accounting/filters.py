@@ -74,7 +74,7 @@ class _Filter(abc.ABC):
 
     @property
     def unit(self) -> tuple[Release | float | None, int]:
-        """Unit that the budget is copies of, and their number; a float is a Gaussian's mu.
+        """Unit that the budget is copies of, and how many; a float is a Gaussian's mu.
 
         None where it is counted otherwise.
         """

@@ -57,6 +57,16 @@ class PartyRecord:
         return dealt(self.party, self.parties, len(self.sizes))
 
 
+def as_nodes(nodes: range) -> str:
+    """Numbers of nodes, in words.
+
+    >>> as_nodes(range(2, 5))
+    'nodes 2 to 4'
+    """
+    first, last = nodes[0], nodes[-1]
+    return f"node {first}" if first == last else f"nodes {first} to {last}"
+
+
 def dealt(rank: int, size: int, nodes: int) -> range:
     """The nodes that process ``rank`` of ``size`` holds, of so many in all."""
     return range(rank * nodes // size, (rank + 1) * nodes // size)

@@ -408,6 +408,9 @@ class TrainingSettings(AccountSettings):
         MASTER_PORT in the environment.
     patience
         Seconds that a party waits for another one before it ends.
+    drop_lost
+        Whether the others go on without a party that is lost, as long as they are more
+        than half: by FLARE, for algorithms whose nodes average with symmetric weights.
     """
 
     epsilon: float | None = None
@@ -426,6 +429,7 @@ class TrainingSettings(AccountSettings):
     evaluate: Evaluate = "tenth"
     parties: bool = False
     patience: float = 300.0
+    drop_lost: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Self
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from privaudit.accounting.account import account_nodes
 from privaudit.accounting.certificate import Certificate, keep_witness, relation_of
@@ -51,6 +52,8 @@ class RecordedRun(
         The neighbour relation; None: the ledger's own, see `Certificate.of`.
     claim
         What is promised of the run, if anything is.
+    run
+        What the parties of one run call it, where it has several.
     """
 
     recorded: str
@@ -58,6 +61,7 @@ class RecordedRun(
     delta: float
     relation: Relation | None = None
     claim: Claim | None = None
+    run: str | UnsetType = UNSET
     version: str = __version__
 
     def __post_init__(self) -> None:
@@ -74,6 +78,7 @@ class RecordedRun(
         *,
         epsilon: float | None = None,
         relation: Relation | None = None,
+        run: str | UnsetType = UNSET,
     ) -> Self:
         """Record of a run which was promised to be worth at most ``epsilon``."""
         claim = None
@@ -85,7 +90,12 @@ class RecordedRun(
                 source="whoever ran it",
             )
         return cls(
-            recorded=recorded, how=how, delta=delta, relation=relation, claim=claim
+            recorded=recorded,
+            how=how,
+            delta=delta,
+            relation=relation,
+            claim=claim,
+            run=run,
         )
 
 

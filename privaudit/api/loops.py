@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from privaudit.api.watch import Watch
     from privaudit.auditing.programs.scored import AuditedScores
     from trainers.numerics.keys import Key
+    from trainers.numerics.releases import ReleaseJournal
     from trainers.oracles.oracle import Oracle
     from trainers.runs.material import Material
 
@@ -51,10 +52,12 @@ class GradientOracle:
         *,
         key: Key,
         key_file: pathlib.Path | None = None,
+        journal: ReleaseJournal | None = None,
     ) -> None:
         from trainers.gradients.per_sample import parameter_vector
 
         self._inner, self._key, self._key_file = inner, key, key_file
+        self._journal = journal
         self._has_asked = self._is_over = False
         self._material = material
         self._module = material.given or material.module
@@ -164,6 +167,15 @@ class GradientOracle:
             self._key_file.unlink(missing_ok=True)
             releases_file(self._key_file).unlink(missing_ok=True)
 
+    def close(self) -> None:
+        """Give back the key's file and its journal; another oracle can go on with it.
+
+        Nothing more can be asked.
+        """
+        self._is_over = True
+        if self._journal is not None:
+            self._journal.close()
+
     def gradient(self, at: Tensor, nodes: Sequence[int] | None = None) -> Tensor:
         """Return each node's noisy mean gradient at parameters ``at``, (nodes, dims).
 
@@ -187,7 +199,7 @@ class GradientOracle:
             If the oracle holds a budget and this would exceed it; nothing is released.
         """
         if self._is_over:
-            raise ValueError("this oracle's folder is written, and its key forgotten")
+            raise ValueError("this oracle was closed, or its folder is written")
         asked = _numbers(range(self.nodes) if nodes is None else nodes)
         self._inner.next_release(asked)
         shape, found = (len(asked), self.start.shape[1]), getattr(at, "shape", None)
@@ -451,4 +463,6 @@ def oracle(
         Mechanism(batch_size, clip_norm, noise_multiplier, sampling),
         streams,
     )
-    return GradientOracle(inner, material, budget, key=streams.key, key_file=file)
+    return GradientOracle(
+        inner, material, budget, key=streams.key, key_file=file, journal=journal
+    )

@@ -439,6 +439,8 @@ class Joined(Shape, kw_only=True):
     worst_nodes: list[int]
     protected: bool
     noise: str
+    left: list[str]
+    observer: str | None
     each: list[Party]
 
 

@@ -134,6 +134,31 @@ class FinishedTraining:
     kind: Literal["training"] = "training"
 
     @property
+    def trained_by(self) -> str:
+        """The algorithm."""
+        return self.config.settings.algorithm
+
+    @property
+    def account(self) -> str:
+        """Tool that its figures were made by."""
+        return self.config.account
+
+    @property
+    def left(self) -> tuple[tuple[int, int], ...]:
+        """Parties that were lost, and in which rounds."""
+        return () if self.result.left is UNSET else self.result.left
+
+    @property
+    def protected(self) -> bool:
+        """Return whether its noise is secret."""
+        return self.result.protected
+
+    @property
+    def warning(self) -> str:
+        """Warning that stands wherever the figures are."""
+        return self.result.warning
+
+    @property
     def status(self) -> Status | None:
         """The verdict in a word; None if nothing was claimed."""
         return self.result.status

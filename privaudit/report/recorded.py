@@ -38,6 +38,20 @@ class FinishedRecord:
         return self.result.upper()
 
     @property
+    def trained_by(self) -> str:
+        """The tool."""
+        return self.config.recorded
+
+    account = "certified"  # what its figures were made by
+    left: tuple[tuple[int, int], ...] = ()  # of parties, none
+    protected = True  # as far as its ledger goes
+
+    @property
+    def warning(self) -> str:
+        """Warning that stands wherever the figures are."""
+        return f"The noise is that of {self.config.recorded}: {self.config.how}."
+
+    @property
     def releases(self) -> int:
         """Number of noisy sums, of all nodes."""
         return sum(entry.count for node in self.ledger.nodes for entry in node)

@@ -30,6 +30,8 @@ class Family(Generic[OptionsType]):
         Whether its nodes can live in several processes.
     one_process
         Why they cannot, if they cannot: words that its name goes before.
+    outlives
+        Whether nodes can go on where one is gone, each hearing itself in its place.
     needs
         What must be true of the mixing matrices for it to be valid.
     options
@@ -48,6 +50,7 @@ class Family(Generic[OptionsType]):
     central: bool = False
     over_ranks: bool = True
     one_process: str = "does not run over several processes"
+    outlives: bool = False
     needs: tuple[Property, ...] = ()
     options: type[OptionsType] = Options  # type: ignore[assignment]
     oracle: Callable[..., Any] = Oracle

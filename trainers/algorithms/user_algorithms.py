@@ -35,7 +35,7 @@ METHODS = {
     "round": "round(state, inbox, private, k)",
     "models": "models(state)",
 }
-_SAID = ("private", "central", "over_ranks", "needs", "defaults", "audited")
+_SAID = ("private", "central", "over_ranks", "outlives", "needs", "defaults", "audited")
 _PLAIN = (bool, int, float, str, type(None))
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -22,11 +23,14 @@ from trainers.numerics.device import placed
 class RankInbox(Inbox):
     """An `Inbox` of the nodes of one rank.
 
-    ``_sent`` has, by name, what they hear: (runs, those that are heard, dims).
+    ``_sent`` has, by name, what they hear: (runs, those that are heard, dims). In the
+    place of one that is not there a node hears itself: its weight becomes a node's own,
+    so that weights that were symmetric are symmetric among those that are there.
     """
 
     _own: range
     _places: Mapping[int, int]  # of nodes among those that are heard
+    _gone: Set[int] = frozenset()
 
     def __getitem__(self, name: str) -> Tensor:
         """sum_j w_ij times what j sent."""
@@ -46,7 +50,10 @@ class RankInbox(Inbox):
 
     def _here(self, terms: Sequence[Terms]) -> list[Terms]:
         return [
-            [(self._places[other], weight) for other, weight in terms[node]]
+            [
+                (self._places[node if other in self._gone else other], weight)
+                for other, weight in terms[node]
+            ]
             for node in self._own
         ]
 
@@ -108,10 +115,10 @@ class RankNetwork(Network):
             for rank, nodes in plan.receives.items():
                 buffer = own.new_empty(own.shape[0], len(nodes), *own.shape[2:])
                 coming.append(Parcel(rank, name, nodes, buffer))
-        self.carry(going, coming, 2 * k + 1 if self._broadcasts else k)
+        gone = self.carry(going, coming, 2 * k + 1 if self._broadcasts else k)
         for parcel in coming:
             heard[parcel.name][:, at(parcel.nodes)] = parcel.rows
-        return RankInbox(heard, self.mixing, k, self.ranks.held, plan.places)
+        return RankInbox(heard, self.mixing, k, self.ranks.held, plan.places, gone)
 
     @property
     def _broadcasts(self) -> bool:
@@ -137,8 +144,10 @@ class RankNetwork(Network):
         self.carry(going, coming, 2 * k)
         return torch.cat(parts, 1)
 
-    def carry(self, going: list[Parcel], coming: list[Parcel], k: int) -> None:
-        """Send what goes in round ``k``, and fill in what comes."""
+    def carry(
+        self, going: list[Parcel], coming: list[Parcel], k: int
+    ) -> frozenset[int]:
+        """Send what goes in round ``k``, and fill in what comes; nodes that left."""
         operations = [
             *(dist.P2POp(dist.isend, one.rows, one.rank) for one in going),
             *(dist.P2POp(dist.irecv, one.rows, one.rank) for one in coming),
@@ -146,6 +155,7 @@ class RankNetwork(Network):
         with explained():
             for work in dist.batch_isend_irecv(operations) if operations else ():
                 work.wait()
+        return frozenset()
 
     @functools.cached_property
     def _plans(self) -> list[Routes]:
@@ -168,8 +178,10 @@ class PartyNetwork(RankNetwork):
 
     exchange: Exchange = dataclasses.field(kw_only=True)
 
-    def carry(self, going: list[Parcel], coming: list[Parcel], k: int) -> None:
-        """Send all, then wait for what comes."""
+    def carry(
+        self, going: list[Parcel], coming: list[Parcel], k: int
+    ) -> frozenset[int]:
+        """Send all, then wait for what comes; nodes that left by then."""
         for one in going:
             if not one.rows.isfinite().all():
                 raise ValueError(
@@ -179,7 +191,10 @@ class PartyNetwork(RankNetwork):
             self.exchange.send(one.rank, one.rows.cpu(), k, one.name)
         for one in coming:
             like = one.rows if one.rows.device.type == "cpu" else one.rows.cpu()
-            one.rows.copy_(self.exchange.receive(one.rank, like, k, one.name))
+            found = self.exchange.receive(one.rank, like, k, one.name)
+            one.rows.copy_(torch.zeros_like(like) if found is None else found)
+        gone = (self.ranks.held_by(rank) for rank in self.exchange.left)
+        return frozenset(itertools.chain.from_iterable(gone))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

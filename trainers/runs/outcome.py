@@ -144,6 +144,9 @@ class TrainingResult(
     train, or this party the others: a message for each process that a node's goes to,
     without frames' headers. Unset where all was in one process.
 
+    ``left`` has the parties that were lost, each with the round in which it was missed,
+    where the others went on.
+
     Where the accounts are for an observer, ``seen_by_all`` is that of whoever sees all
     releases.
 
@@ -175,6 +178,7 @@ class TrainingResult(
     test_size: int | None = None
     messages_sent: int | UnsetType = UNSET
     bytes_sent: int | UnsetType = UNSET
+    left: tuple[tuple[int, int], ...] | UnsetType = UNSET
     independence: Independence | UnsetType = UNSET
     audits: tuple[RunAudit, ...] | UnsetType = UNSET
 

@@ -18,14 +18,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
+import numpy as np
 import torch
+from msgspec import UNSET, UnsetType
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from privaudit.files import json as _json
 from privaudit.files.folder import RunFolder
 from privaudit.files.manifest import digest
 from privaudit.files.user_code import code_digest
-from privaudit.records import PartyRecord
+from privaudit.records import PartyRecord, as_nodes
 from privaudit.settings import TrainingSettings
 from privaudit.task_settings import is_own
 from privaudit.version import __version__
@@ -138,18 +141,23 @@ def connected(
     Raises ``ValueError``, at all, that names a party with other settings or records.
     """
     if not settings.parties:
+        if settings.drop_lost:
+            raise ValueError("--drop-lost is of parties: give --parties too")
         yield training, material, None
         return
     with contextlib.ExitStack() as stack:
         if not isinstance(exchange, Exchange):
             rank, size = where_am_i(exchange)
-            check_parties(training, size)
+            check_parties(training, size, drop_lost=settings.drop_lost)
             note(f"party {rank} of {size} waits for the others ...")
             opened = joined(rank, size, settings.patience)
         else:
             opened = exchange
-            check_parties(training, exchange.size)
+            drops = settings.drop_lost or exchange.drops_lost
+            check_parties(training, exchange.size, drop_lost=drops)
         exchange = stack.enter_context(opened)
+        if settings.drop_lost:
+            exchange.may_go_on()
         agreed(exchange, public_settings(training, settings))
         party = Party(exchange, training.nodes)
         if material is None:
@@ -179,8 +187,16 @@ def settled(
     return noise, folder, record
 
 
-def check_parties(training: Training, parties: int) -> None:
+def check_parties(training: Training, parties: int, *, drop_lost: bool = False) -> None:
     """``ValueError`` for what cannot be trained by so many parties."""
+    if drop_lost and not (
+        training.family.outlives and "symmetric" in training.mixing().properties
+    ):
+        raise ValueError(
+            f"{training.algorithm} cannot go on without a party: its nodes must "
+            "average with symmetric weights, as dp-dsgd and dp-dsgt do on an "
+            "undirected graph with weights=metropolis; leave --drop-lost out"
+        )
     why = training.family.whole(training.setting())
     if why:
         raise ValueError(f"{training.algorithm} {why}: leave --parties out")
@@ -277,6 +293,7 @@ class Parties(OneProcess):
     def begins(self, given: Assignment, folder: RunFolder, *, ended: bool) -> None:
         """Agree on where all start, and after which round all go on."""
         exchange = self._party.exchange
+        self._mixing = given.run.training.mixing()
         self._rounds = rounds = given.run.training.rounds
         start = given.problem.start(given.run.public_seed)[0, 0].numpy().tobytes()
         own = [rounds] if ended else self.kept(folder)
@@ -341,7 +358,24 @@ class Parties(OneProcess):
             "do the same is assumed"
             for name in self._unknown
         )
-        return (*super().remarks(parts), APART, *unknown)
+        return (*super().remarks(parts), APART, *self._gone(), *unknown)
+
+    def _gone(self) -> Iterator[str]:
+        """Sentences on who left, what remained of the graph, whose releases stopped."""
+        ranks, gone = self._party.ranks, set[int]()
+        for party, k in sorted(self._party.exchange.left.items()):
+            held = ranks.held_by(party)
+            gone |= {*held}
+            yield (
+                f"party {party} ({as_nodes(held)}) was lost in round {k}, and this one "
+                "went on: its releases stopped, and are in its own ledger alone; its "
+                "weight in each average is the node's own since then"
+            )
+        here = [node for node in range(ranks.nodes) if node not in gone]
+        ever = np.asarray(self._mixing.matrices).sum(0)[np.ix_(here, here)]
+        many, _ = connected_components(ever, connection="strong")
+        if gone and many > 1:
+            yield f"without them the graph falls into {many} parts, which do not meet"
 
 
 class Code(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -439,6 +473,10 @@ class PartyKeeper(Keeper):
                 self._states.append((done, checkpoint.pack(content)))
             if done == self._common:
                 self._take(content)
+
+    def left(self) -> tuple[tuple[int, int], ...] | UnsetType:
+        """Parties that were lost, and the rounds; unset if none."""
+        return tuple(sorted(self._others.left.items())) or UNSET
 
     def keep(self, done: int, middle: Callable[[], Any]) -> None:
         """Write a checkpoint where epsilon is computed, and after the last round.

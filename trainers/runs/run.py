@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import torch
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from privaudit.accounting import verdict_on
 from privaudit.accounting.certificate import keep_witness
@@ -151,6 +151,10 @@ class Keeper:
         """Spent on the run, in all processes that had a part in it."""
         return self._before + time.monotonic() - self._began
 
+    def left(self) -> tuple[tuple[int, int], ...] | UnsetType:
+        """Parties that were lost, and in which rounds; unset if none."""
+        return UNSET
+
     def after_round(
         self, done: int, models: torch.Tensor, ledger: Callable[[], Ledger]
     ) -> None:
@@ -248,6 +252,7 @@ class Keeper:
             test_size=None if problem.test is None else len(problem.test),
             messages_sent=UNSET if sent is None else sent.messages,
             bytes_sent=UNSET if sent is None else sent.bytes,
+            left=self.left(),
             independence=problem.material.independence
             if run.training.family.private
             else UNSET,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,16 +16,14 @@ from privaudit.auditing.bounds.ledger_family import BOTH, has_family
 from privaudit.auditing.conclude import BEST
 from privaudit.auditing.experiments.outcome import AuditResult
 from privaudit.auditing.scores import CANARY_NODE
-from privaudit.files import json as _json
 from privaudit.files import manifest
 from privaudit.files.extras import need
-from privaudit.files.folder import MODEL, RunFolder
+from privaudit.files.folder import RunFolder
 from privaudit.files.notebook import box
 from privaudit.ledger import Ledger
-from privaudit.report.load import FinishedTraining, TrainingConfig, audits_of, load
+from privaudit.report.load import audits_of
 from privaudit.results import Claim, Status, UpperBound
 from privaudit.settings import AuditSettings
-from privaudit.task_settings import OWN
 from trainers.runs.outcome import PRIVATE, RANDOM, TrainingResult
 
 if TYPE_CHECKING:
@@ -147,6 +144,7 @@ def audit_run(
     from privaudit.auditing.attacks.canaries import RECORD
     from privaudit.auditing.experiments.experiment import run_all
     from privaudit.auditing.experiments.plan import attack_on, chosen_block
+    from trainers.runs.material import Material
     from trainers.runs.problem import Problem
 
     config, folder = run.config, run.folder
@@ -163,7 +161,8 @@ def audit_run(
         )
     training, material = run.training, run.material
     if how.random_records:
-        material = _random_like(material, training, config)
+        material = material or Material.by_name(training, config.public_seed)
+        material = material.at_random(config.public_seed)
     elif material is not None:
         material = material.in_memory()
     problem = Problem.of(
@@ -320,98 +319,3 @@ def _check_ledger(problem: Problem, config: Any, known: Ledger) -> None:
             f"else than the run did: give the same data, each node "
             "with as many records"
         )
-
-
-def _random_like(
-    material: Material | None, training: Training, config: Any
-) -> Material:
-    """As many random records of the same shape and kind, at the same nodes."""
-    import torch
-
-    from trainers.data import Dataset
-    from trainers.gradients.door.enter import placeholders
-    from trainers.runs.material import Material as Kind
-
-    material = material or Kind.by_name(training, config.public_seed)
-    input, target = material.example
-    generator = torch.Generator().manual_seed(config.public_seed)
-
-    def made(count: int) -> Dataset:
-        inputs = placeholders(material.module, input, count)
-        order = torch.randperm(count, generator=generator)
-        return Dataset(inputs[order], target.repeat(count, *[1] * target.dim()))
-
-    shares = [made(len(share)) for share in material.shares]
-    return dataclasses.replace(material, shares=shares)
-
-
-def audit_folder(
-    path: str | os.PathLike[str],
-    *,
-    model: str | None = None,
-    data: str | None = None,
-    loss: str | None = None,
-    workers: int | None = None,
-    watch: Watch = SILENT,
-    **how: Any,
-) -> AuditedRun:
-    """Audit the training in a folder, whose model and data are named again.
-
-    Parameters
-    ----------
-    path
-        The folder of a finished training.
-    model, data, loss
-        As ``privaudit train`` takes them, where the folder does not name them.
-    how
-        See `TrainedModels.audit`.
-
-    Raises
-    ------
-    ValueError
-        If they are not those of the run, as far as its folder can tell.
-    privaudit.files.folder.FolderError
-        If there is no finished training.
-    """
-    need("an audit of a training", "train")
-    from trainers.runs.material import Material
-    from trainers.runs.training import Training
-
-    found = load(path)
-    if not isinstance(found, FinishedTraining):
-        raise ValueError(f"{path} is no folder of a training: nothing in it is audited")
-    config: TrainingConfig = found.config
-    named = {"model": model, "data": data, "loss": loss}
-    given = {name: value for name, value in named.items() if value is not None}
-    if config.training.get("data") == OWN:
-        missing = [f"--{name}" for name in ("model", "data") if name not in given]
-        if missing:
-            raise ValueError(
-                f"{path} does not name the model and the data of its training, which "
-                f"were given in Python: name them again, by {' and '.join(missing)}"
-            )
-    training = _json.convert({**config.training, **given}, Training, strict=False)
-    material = Material.by_name(training, config.public_seed) if given else None
-    folder = RunFolder(path)
-    if material is not None:
-        _check_model(folder, material)
-    return audit_run(
-        Trained(folder=folder, config=config, training=training, material=material),
-        RunAttack.of(how),
-        workers=workers,
-        watch=watch,
-    )
-
-
-def _check_model(folder: RunFolder, material: Material) -> None:
-    from trainers.runs.final_models import modules
-
-    if not folder.has(MODEL):
-        return
-    with contextlib.suppress(OSError):
-        try:
-            modules((folder / MODEL).read_bytes(), material.given or material.module)
-        except RuntimeError as error:
-            raise ValueError(
-                f"the model is not that of the run in {folder.path}: {error}"
-            ) from None

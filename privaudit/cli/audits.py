@@ -54,7 +54,7 @@ class _Kept:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Own:
-    """A model, data and a loss of the user's own.
+    """A model, data and a loss of the user's own, and how runs are trained.
 
     Parameters
     ----------
@@ -69,12 +69,16 @@ class _Own:
     random_records
         Of a folder: train on random records in the place of the data, so that figures
         tell of the program and of nobody's records.
+    workers
+        Number of threads; as many as processors by default. Results do not depend on
+        it.
     """
 
     model: str | None = None
     data: str | None = None
     loss: str | None = None
     random_records: bool = False
+    workers: int | None = None
 
     def named(self) -> dict[str, str]:
         """What was given, as settings."""
@@ -92,7 +96,6 @@ def audit(
     changes: Changes = (),  # type: ignore[assignment]  # cyclopts' empty list
     own: Annotated[_Own, Flat] = _Own(),  # frozen
     kept_in: Annotated[_Kept, Flat] = _Kept(),  # frozen
-    workers: int | None = None,
     require: Require = None,
     moved: Annotated[_Moved, Parameter(name="*", show=False)] = _Moved(),  # frozen
     json: Json = False,
@@ -106,12 +109,6 @@ def audit(
     observer that its certificate is for, and the findings join it. Status 1 if the
     claim is refuted by the attack, or disproved by the account. For programs of your
     own there is `privaudit audit-program`.
-
-    Parameters
-    ----------
-    workers
-        Number of threads; as many as processors by default. Results do not depend on
-        it.
     """
     from privaudit.files.user_code import is_class, is_place
 
@@ -128,7 +125,7 @@ def audit(
 
     if pathlib.Path(algorithm, "config.json").is_file():
         given = (changes_of(changes), kept_in.out)
-        return _of_a_run(algorithm, settings, own, given, workers, json, require)
+        return _of_a_run(algorithm, settings, own, given, json, require)
     if own.random_records:
         raise ValueError("--random-records is for a run's folder, whose data it spares")
     from privaudit.api.audits import audit_algorithm
@@ -138,7 +135,7 @@ def audit(
         settings,
         training={**changes_of(changes), **own.named()},
         out=kept_in.out,
-        workers=workers,
+        workers=own.workers,
         watch=Console(),
     )
     if found is None:  # rank 0 speaks for all
@@ -157,13 +154,12 @@ def _of_a_run(
     settings: AuditSettings,
     own: _Own,
     others: tuple[object, ...],
-    workers: int | None,
     json: bool,
     require: str | None,
 ) -> int:
     """Attack the training in a folder."""
     from privaudit.api.console import Console
-    from privaudit.api.run_audits import audit_folder
+    from privaudit.api.folder_audits import audit_folder
 
     asked = {
         field.name: getattr(settings, field.name)
@@ -183,7 +179,7 @@ def _of_a_run(
         **own.named(),
         **asked,
         random_records=own.random_records,
-        workers=workers,
+        workers=own.workers,
         watch=Console(),
     )
     emit(found.summary(), found.lines(), as_json=json)

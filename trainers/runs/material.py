@@ -124,6 +124,19 @@ class Material:
         read = [Dataset(*one.read(torch.arange(len(one)))) for one in self.shares]
         return dataclasses.replace(self, shares=read)
 
+    def at_random(self, seed: int) -> Material:
+        """Random records of the same shapes and numbers in the place of the data."""
+        input, target = self.example
+        generator = torch.Generator().manual_seed(seed)
+
+        def made(count: int) -> Dataset:
+            inputs = placeholders(self.module, input, count)
+            order = torch.randperm(count, generator=generator)
+            return Dataset(inputs[order], target.repeat(count, *[1] * target.dim()))
+
+        shares = [made(len(share)) for share in self.shares]
+        return dataclasses.replace(self, shares=shares)
+
     def data(self, stacked: Any) -> Any:
         """``stacked``, of `trainers.data.shares.private_data`, with the transform."""
         if self.transform is None:

@@ -28,7 +28,7 @@ from privaudit.files.notebook import box
 from privaudit.ledger import Ledger
 from privaudit.report import page
 from privaudit.results import DELTA, Claim, Relation, Unit, symbols
-from privaudit.settings import Evaluate, TrainingSettings, check_seeds
+from privaudit.settings import Evaluate, NoiseBy, TrainingSettings, check_seeds
 from privaudit.task_settings import OWN
 from trainers.runs.outcome import Curves, TrainingResult
 
@@ -147,15 +147,17 @@ def train(
     algorithm: str | None = None,
     *,
     graph: str | None = None,
-    epsilon: float | None = None,
+    epsilon: float | Sequence[float] | None = None,
     delta: float = DELTA,
     observer: str | int | Sequence[int] | None = None,
+    noise: NoiseBy | None = None,
     noise_multiplier: float | None = None,
     relation: Relation | None = None,
     classes: int | None = None,
     loss: Callable[..., Any] | None = None,
     rounds: int = 200,
-    batch_size: float = 32,
+    batch_size: float | None = None,
+    sampling_rate: float | None = None,
     sampling: str = "poisson",
     clip_norm: float = 1.0,
     step_size: float = 0.1,
@@ -216,13 +218,18 @@ def train(
     options
         Other settings of the training, by name.
     epsilon, delta
-        The budget of one record, held by one node, or of one user. The noise is the
+        The budget of one record, held by one node, or of one user; a list has that of
+        each node. The noise is the
         least that is certified to meet it. An algorithm without noise, such as "dsgt",
         takes neither ``epsilon`` nor ``noise_multiplier``, and promises no privacy.
     observer
         Against whom the budget is to hold, for "dp-butterfly" and "dp-chain":
         "any-node" (each other node by itself), a node (3), or several that collude
         ([3, 5]). None: an observer of everything that is released.
+    noise
+        "per-node": each node adds as little noise as its own budget needs. "one": all
+        add what the strictest needs. None: "one", or "per-node" where ``epsilon`` has a
+        budget of each node.
     noise_multiplier
         The noise divided by the clip norm, instead of a budget.
     relation
@@ -239,6 +246,10 @@ def train(
     batch_size
         Expected number of records in a node's batch; for "dp-fedavg" how many of a
         user's records are in the batch of a local step.
+    sampling_rate
+        Instead of ``batch_size``: the probability that a record is in a batch, the same
+        at every node. All records then count alike, and nodes of uneven sizes need
+        equal noise for one budget; sizes of shares are public.
     clip_norm
         Largest L2 norm of a record's gradient (of a user's update for "dp-fedavg"):
         longer ones are scaled down to it.
@@ -350,6 +361,10 @@ def train(
         raise ValueError(f"unit must be record or user, got {unit!r}")
     if algorithm is None:
         algorithm = "dp-fedavg" if unit == "user" else "dp-dsgt"
+    sized = {"batch_size": batch_size, "sampling_rate": sampling_rate}
+    batches = {name: value for name, value in sized.items() if value is not None}
+    if not batches:
+        batches = {"batch_size": 32}
     paid = {} if overlap == 1 else {"overlap": overlap}
     changes = {"schedule": schedule, "warm_up": warm_up, "optimiser": optimiser}
     if sampling != "poisson":
@@ -385,7 +400,7 @@ def train(
         "model": OWN,
         "train": sum(map(len, material.shares)),
         "rounds": rounds,
-        "batch_size": batch_size,
+        **batches,
         "clip_norm": clip_norm,
         "step_size": step_size,
         **changed,
@@ -406,8 +421,13 @@ def train(
             f"{algorithm} adds no noise and keeps no budget: leave epsilon and "
             "noise_multiplier out, or use its private form"
         )
+    budgets = None
+    if isinstance(epsilon, Sequence):
+        budgets = ",".join(str(float(own)) for own in epsilon)
     settings = TrainingSettings(
-        epsilon=epsilon,
+        epsilon=None if isinstance(epsilon, Sequence) else epsilon,
+        budgets=budgets,
+        noise=noise,
         delta=delta,
         noise_multiplier=noise_multiplier,
         observer=None
@@ -423,7 +443,7 @@ def train(
         parties=party is not None,
     )
     claim = Claim(
-        epsilon=math.inf if epsilon is None else epsilon,
+        epsilon=max(settings.each_budget or (settings.epsilon or math.inf,)),
         delta=delta,
         relation=training.relation(relation),
         unit=training.unit,

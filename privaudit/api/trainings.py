@@ -19,7 +19,7 @@ from privaudit.files.user_code import is_place
 from privaudit.report.load import figures_of
 from privaudit.results import DELTA, Claim, Finding, Status, UpperBound
 from privaudit.settings import TrainingSettings, claim_of
-from privaudit.task_settings import is_own
+from privaudit.task_settings import is_own, laid_over
 
 if TYPE_CHECKING:
     from trainers.network.exchange import Exchange
@@ -147,7 +147,7 @@ def run_training(
     from trainers.runs.training import training_from
 
     recipe = recipe_of(what)
-    values = {**recipe.settings(settings.epsilon), **(changes or {})}
+    values = laid_over(recipe.settings(settings.epsilon), changes or {})
     if settings.parties:
         from trainers.network.ranks import where_am_i
 
@@ -165,14 +165,19 @@ def run_training(
             "none: it has no noise"
         )
     # Of a noise that is given nobody claims what it is worth, unless they say so.
+    budgets = settings.each_budget
     is_claim = settings.noise_multiplier is None or settings.epsilon is not None
     if claimed and not is_claim:
         raise ValueError(
             "--require consistent is about a claim, and of this noise nothing is "
             "claimed: say what with --epsilon"
         )
-    settings = settings.over(**recipe.run_settings()).over(epsilon=1.0, delta=DELTA)
-    assert settings.epsilon is not None
+    more = {"epsilon": 1.0, "delta": DELTA, **recipe.run_settings()}
+    if budgets is not None:
+        del more["epsilon"]
+    settings = settings.over(**more)
+    epsilon = settings.epsilon if budgets is None else max(budgets)
+    assert epsilon is not None
     assert settings.delta is not None
     by_paper = settings.calibrate == "paper" and settings.noise_multiplier is None
     more = {"source": f"the paper's own account of {what}"} if by_paper else {}
@@ -181,7 +186,7 @@ def run_training(
             training.algorithm, settings.observer, training.nodes
         )
     claim = claim_of(
-        settings.epsilon,
+        epsilon,
         settings.delta,
         training.relation(settings.relation),
         training.unit,
@@ -213,7 +218,7 @@ def run_in_folder(
     nowhere. ``exchange`` is what carries a party's messages, or its number, if its
     process was not told.
     """
-    from trainers.runs.budget import noise_of
+    from trainers.runs.budget import noise_by_node
     from trainers.runs.parties import connected, settled
     from trainers.runs.problem import Problem
     from trainers.runs.real_clock.run import is_by_real_clock
@@ -241,7 +246,7 @@ def run_in_folder(
                 "own have none; leave it out, or have each process be a party"
             )
         claims = training.family.private and claim.epsilon < math.inf
-        noise = noise_of(problem, claim, settings, settings.calibrate, watch.note)
+        noise = noise_by_node(problem, claim, settings, watch.note)
         record = None
         if party is not None:
             noise, out, record = settled(party, noise, out, name, settings.seed)
@@ -251,6 +256,7 @@ def run_in_folder(
             claim=claim if claims else None,
             noise_multiplier=noise,
             account=settings.account,
+            budgets=settings.each_budget if claims else None,
             seed=settings.seed,
             public_seed=settings.public_seed,
             party=record,

@@ -108,7 +108,7 @@ class Trained(Shape, kw_only=True):
     relation: Relation
     observer: str | None
     everything_seen: Figure
-    noise_multiplier: float
+    noise_multiplier: float | list[float]
     accuracy: float | None
     worst_accuracy: float | None
     loss: Figure | None

@@ -23,6 +23,7 @@ from privaudit.files import toml as _toml
 from privaudit.files.errors import explained
 from privaudit.results import Relation
 from privaudit.settings import Compute, Precision, TrainingSettings
+from privaudit.task_settings import laid_over
 
 _COMPUTE = [field.name for field in dataclasses.fields(Compute)]
 _FOLDER = importlib.resources.files(__name__)
@@ -98,7 +99,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         from trainers.algorithms import family_named
 
         own = family_named(str(self.values["algorithm"])).defaults
-        return {**own, **self.values, **special}
+        return laid_over(laid_over(own, self.values), special)
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):

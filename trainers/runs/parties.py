@@ -29,6 +29,7 @@ from privaudit.records import PartyRecord
 from privaudit.settings import TrainingSettings
 from privaudit.task_settings import is_own
 from privaudit.version import __version__
+from trainers.algorithms.family import Noise
 from trainers.data.shares import example
 from trainers.network.by_torch import joined
 from trainers.network.exchange import Exchange, plain
@@ -163,11 +164,11 @@ def connected(
 
 def settled(
     party: Party,
-    noise: float,
+    noise: Noise,
     out: str | os.PathLike[str] | None,
     name: str,
     seed: int | None,
-) -> tuple[float, pathlib.Path, PartyRecord]:
+) -> tuple[Noise, pathlib.Path, PartyRecord]:
     """The noise that all add, this party's folder, and what its record says."""
     exchange = party.exchange
     noise = agreed_noise(exchange, noise)
@@ -196,17 +197,22 @@ def check_parties(training: Training, parties: int) -> None:
         )
 
 
-def agreed_noise(exchange: Exchange, own: float) -> float:
+def agreed_noise(exchange: Exchange, own: Noise) -> Noise:
     """The most of what the parties' accounts ask for: they differ by rounding alone."""
-    said = exchange.told("noise", {"noise": own}, dict[str, float])
-    values = [theirs.get("noise", math.nan) for theirs in said]
-    for other, value in enumerate(values):
-        if not math.isclose(value, values[0], rel_tol=_SAME_NOISE):
-            exchange.disagree(
-                f"party {other} has other settings than party 0: noise_multiplier is "
-                f"{value:g}, and {values[0]:g} there"
-            )
-    return max(values)
+    each = own if isinstance(own, tuple) else (own,)
+    told = {str(place): value for place, value in enumerate(each)}
+    said = exchange.told("noise", told, dict[str, float])
+    most = []
+    for place in told:
+        values = [theirs.get(place, math.nan) for theirs in said]
+        for other, value in enumerate(values):
+            if not math.isclose(value, values[0], rel_tol=_SAME_NOISE):
+                exchange.disagree(
+                    f"party {other} has other settings than party 0: noise_multiplier "
+                    f"is {value:g}, and {values[0]:g} there"
+                )
+        most.append(max(values))
+    return tuple(most) if isinstance(own, tuple) else most[0]
 
 
 def folder_of(exchange: Exchange, out: pathlib.Path | None, name: str) -> pathlib.Path:

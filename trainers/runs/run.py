@@ -15,8 +15,8 @@ import msgspec
 import torch
 from msgspec import UNSET
 
-from privaudit.accounting import verdict_on
 from privaudit.accounting.certificate import keep_witness
+from privaudit.accounting.verdict import verdict_by_node
 from privaudit.accounting.views import account_observed
 from privaudit.files import json as _json
 from privaudit.files.folder import KEY, MODEL, RunFolder
@@ -217,7 +217,9 @@ class Keeper:
         if run.observer is not None:
             nodes = self._given.account(ledger, run.observer)
         worst = worst_bound(nodes)
-        verdict = verdict_on(run.claim, ledger, worst) if run.claim else None
+        verdict = None
+        if run.claim:
+            verdict = verdict_by_node(run.claim, run.own_budgets, ledger, nodes)
         protected, noise = protection(
             run.noise_multiplier,
             run.seed,

@@ -22,6 +22,7 @@ from privaudit.settings import TrainingSettings, claim_of
 from privaudit.task_settings import is_own, laid_over
 
 if TYPE_CHECKING:
+    from trainers.algorithms.family import Noise
     from trainers.network.exchange import Exchange
     from trainers.network.over_ranks import Party
     from trainers.recipes import Recipe
@@ -237,8 +238,6 @@ def run_in_folder(
             ranks=party,
         )
         by_real_clock = is_by_real_clock(problem)
-        for warning in warnings_of(problem, claim.delta):
-            watch.warn(warning)
         runner = _runner(settings, by_real_clock, watch, party)
         if by_real_clock and material is not None and party is None:
             raise ValueError(
@@ -247,6 +246,8 @@ def run_in_folder(
             )
         claims = training.family.private and claim.epsilon < math.inf
         noise = noise_by_node(problem, claim, settings, watch.note)
+        for warning in warnings_of(problem, noise, claim, settings):
+            watch.warn(warning)
         record = None
         if party is not None:
             noise, out, record = settled(party, noise, out, name, settings.seed)
@@ -286,18 +287,25 @@ def run_in_folder(
     return Trained(place.path, run, result, remarks)
 
 
-def warnings_of(problem: Problem, delta: float) -> list[str]:
-    """What whoever runs a training must know of its data before it begins.
+def warnings_of(
+    problem: Problem, noise: Noise, claim: Claim, settings: TrainingSettings
+) -> list[str]:
+    """What whoever runs a training must know before it begins, a line each.
 
-    Equal records are told to them alone: which there are depends on private data, so
-    that it is in no file, and changes nothing.
+    What follows from data is told to them alone: it is in no file, and changes nothing.
     """
     from trainers.data.shares import at_several_nodes
-    from trainers.runs.run import large_delta
+    from trainers.gradients.per_sample import parameter_vector
+    from trainers.runs.advice import advice
 
     training, found = problem.training, []
     if not training.family.private:
         return []
+    if settings.seed is not None:
+        found.append(
+            "with a seed this is a study: whoever knows it can take the noise off the "
+            "models; leave the seed out to protect them"
+        )
     if is_own(training.data) and training.unit == "record" and problem.party is None:
         many = at_several_nodes(problem.shares, training.overlap)
         if many:
@@ -308,7 +316,9 @@ def warnings_of(problem: Problem, delta: float) -> list[str]:
                 "to k nodes. Keep this to yourself: it depends on private data, and is "
                 "in no file of the run"
             )
-    return [*found, *large_delta(delta, sum(problem.sizes), training.unit)]
+    parameters = parameter_vector(problem.module).numel()
+    own = settings.each_budget
+    return [*found, *advice(problem, noise, claim, own, parameters)]
 
 
 def _of_own_data(values: dict[str, Any]) -> dict[str, Any]:

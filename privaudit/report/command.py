@@ -111,6 +111,7 @@ def again(run: Finished) -> str:
 # Of a training's settings, what `privaudit.train` has as arguments; and what it finds.
 _ARGUMENTS = (
     *("graph", "rounds", "batch_size", "sampling_rate", "clip_norm", "step_size"),
+    "schedule",
 )
 _IF_CHANGED = ("classes", "overlap")
 _FOUND = ("algorithm", "data", "model", "train", "nodes")

@@ -13,7 +13,7 @@ from privaudit.ledger import Ledger
 from privaudit.results import Claim
 from privaudit.settings import AccountSettings, Calibration, TrainingSettings
 from trainers.algorithms.family import HasPaperNoise, Noise
-from trainers.runs.problem import Problem
+from trainers.runs.advice import Released
 from trainers.runs.training import Training
 
 
@@ -27,7 +27,7 @@ def check_noise(training: Training, noise_multiplier: float | None) -> None:
 
 
 def noise_of(
-    problem: Problem,
+    problem: Released,
     claim: Claim,
     settings: AccountSettings,
     calibrate: Calibration = "certified",
@@ -73,7 +73,7 @@ def noise_of(
 
 
 def noise_by_node(
-    problem: Problem,
+    problem: Released,
     claim: Claim,
     settings: TrainingSettings,
     note: Callable[[str], None] = lambda message: None,

@@ -67,7 +67,7 @@ _PLACES = {
     "ledger_from": "privaudit.api.accounts",
     "views": "privaudit.api.views",
     "plan": "privaudit.api.planning",
-    "TrainingPlan": "privaudit.api.planning",
+    "TrainingPlan": "privaudit.api.training_plan",
     "train": "privaudit.api.own_training",
     "oracle": "privaudit.api.loops",
     "replace_batch_norm": "trainers.models.own",

@@ -37,7 +37,7 @@ from trainers.runs.outcome import Curves, TrainingResult
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from privaudit.api.planning import TrainingPlan
+    from privaudit.api.training_plan import TrainingPlan
     from trainers.network.exchange import Exchange
     from trainers.runs.training import Training
 
@@ -278,8 +278,8 @@ def train(
     rounds
         Number of updates of all nodes. Where rounds, batches, clip norm, step size or
         schedule are left open, they are chosen as `privaudit.plan` does, from sizes,
-        model and budget; by parties, and for algorithms that release no noisy
-        gradients, they are 200, 32, 1, .1 and none.
+        model and budget; for algorithms that release no noisy gradients of records,
+        they are 200, 32, 1, .1 and none.
     batch_size
         Expected number of records in a node's batch; for "dp-fedavg" how many of a
         user's records are in the batch of a local step.
@@ -469,15 +469,18 @@ def train(
         )
     if plan is not None:
         asked = plan.over(asked, None if party is not None else material.shares)
-    training = training_for(
+    choose = functools.partial(
+        training_for,
         {**given, **(options or {})},
         asked,
-        None if plan is not None or party is not None else material,
+        material,
         epsilon=epsilon,
         delta=delta,
         noise_multiplier=noise_multiplier,
         where="privaudit.train",
     )
+    here = tuple(map(len, material.shares))
+    training = choose(here if party is None and plan is None else None)
     _check_unit(training, unit, users)
     given = [value for value in (epsilon, noise_multiplier) if value is not None]
     if training.family.private and len(given) != 1:
@@ -532,6 +535,7 @@ def train(
                 claim,
                 settings,
                 material=material,
+                choose=None if plan is not None else choose,
                 out=out,
                 watch=SILENT if watch is None else watch,
                 exchange=party if exchange is None else exchange,

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -166,19 +166,19 @@ def run_training(
             "none: it has no noise"
         )
     # Of a noise that is given nobody claims what it is worth, unless they say so.
-    budgets = settings.each_budget
     is_claim = settings.noise_multiplier is None or settings.epsilon is not None
     if claimed and not is_claim:
         raise ValueError(
             "--require consistent is about a claim, and of this noise nothing is "
             "claimed: say what with --epsilon"
         )
-    more = {"epsilon": 1.0, "delta": DELTA, **recipe.run_settings()}
-    if budgets is not None:
-        del more["epsilon"]
+    more = {"delta": DELTA, **recipe.run_settings()}
+    if settings.epsilon is not None or settings.budgets is not None:
+        more = {x: own for x, own in more.items() if x not in ("epsilon", "budgets")}
+    elif "budgets" not in more:
+        more.setdefault("epsilon", 1.0)
     settings = settings.over(**more)
-    epsilon = settings.epsilon if budgets is None else max(budgets)
-    assert epsilon is not None
+    epsilon = max(settings.each_budget or (settings.epsilon or 1.0,))
     assert settings.delta is not None
     by_paper = settings.calibrate == "paper" and settings.noise_multiplier is None
     more = {"source": f"the paper's own account of {what}"} if by_paper else {}
@@ -207,6 +207,7 @@ def run_in_folder(
     settings: TrainingSettings,
     *,
     material: Material | None = None,
+    choose: Callable[[tuple[int, ...]], Training] | None = None,
     out: str | os.PathLike[str] | None = None,
     name: str = "train",
     watch: Watch = SILENT,
@@ -216,7 +217,8 @@ def run_in_folder(
 
     ``material`` are its data, model and loss, where they have no names. A ``claim``
     whose epsilon is infinite says at which delta the run is accounted, and is kept
-    nowhere. ``exchange`` is what carries a party's messages, or its number, if its
+    nowhere. ``choose`` gives parties the training once all know the sizes of shares.
+    ``exchange`` is what carries a party's messages, or its number, if its
     process was not told.
     """
     from trainers.runs.budget import noise_by_node
@@ -226,7 +228,7 @@ def run_in_folder(
     from trainers.runs.run import Assignment, TrainingRun, train
 
     compute = settings.compute
-    joined = connected(training, settings, material, exchange, watch.note)
+    joined = connected(training, settings, material, exchange, watch.note, choose)
     with joined as (training, material, party):
         problem = Problem.of(
             training,

@@ -604,6 +604,24 @@ class Copied(Shape, kw_only=True):
     file: str
 
 
+class Planned(Shape, kw_only=True):
+    """`plan`."""
+
+    settings: dict[str, str | int | float]
+    sizes: list[int]
+    parameters: int
+    epsilon: Figure | list[float]
+    delta: float
+    relation: Relation
+    noise: Literal["one", "per-node"] | None
+    noise_multiplier: list[float]
+    certified: list[float]
+    signal_to_noise: Figure
+    seconds: float | None
+    remarks: list[str]
+    out: str | None
+
+
 class Federated(Shape, kw_only=True):
     """`federation`: where it is, and what to do next."""
 
@@ -615,6 +633,7 @@ COMMANDS: dict[str, tuple[type[Shape], ...]] = {
     "noise": (NoiseFound, Compared),
     "epsilon": (EpsilonFound, Compared),
     "convert": (Converted,),
+    "plan": (Planned,),
     "train": (TrainDone,),
     "federation": (Federated,),
     "views": (Views,),

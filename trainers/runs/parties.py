@@ -130,12 +130,14 @@ def connected(
     material: Material | None,
     exchange: Exchange | int | None = None,
     note: Callable[[str], None] = lambda message: None,
+    choose: Callable[[tuple[int, ...]], Training] | None = None,
 ) -> Iterator[tuple[Training, Material | None, Party | None]]:
     """The training, this party's data, and what all know of others', while it lasts.
 
     As given, without a party, if ``settings`` do not ask for parties. ``exchange`` is
     what carries messages; without one, torch.distributed for the party of that number,
-    or of what its process was told. ``note`` is told what takes long.
+    or of what its process was told. ``note`` is told what takes long, and ``choose``
+    makes the training once sizes are known.
     Raises ``ValueError``, at all, that names a party with other settings or records.
     """
     if not settings.parties:
@@ -157,6 +159,8 @@ def connected(
             seed, held = settings.public_seed, party.ranks.held
             material = Material.by_name(training, seed, settings.data_dir, held=held)
         sizes = sizes_of(party, material.shares, training.unit)
+        if choose is not None:
+            training = choose(sizes)
         if is_own(training.data):
             training = msgspec.structs.replace(training, train=sum(sizes))
         yield training, material, dataclasses.replace(party, sizes=sizes)

@@ -48,8 +48,9 @@ CLIP_NORM = 1.0
 # in each batch, at noise 2 it is 15 % less.
 LEAST_NOISE = 4.0
 MOST_DRAWN = 3_000_000  # records, in all rounds together: what a run may cost
-REACH = 8.0  # total length of steps over signal to noise, see docs/choosing.md
-REACHES = (3.0, 300.0)  # and its limits
+REACH = 5.0  # total length of steps over signal to noise, see docs/choosing.md
+LEAST_REACH = 3.0
+MOST_STEP = 2.0  # average length of a step
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +137,7 @@ def chosen(task: Task, given: dict[str, Any]) -> dict[str, Any]:
         batch = given.get("batch_size", 0) * len(task.sizes) / task.records
         rate = found.get("sampling_rate", batch)
         ratio = task.signal_to_noise(rounds, rate)
-        reach = min(max(REACH * ratio, REACHES[0]), REACHES[1])
+        reach = min(max(REACH * ratio, LEAST_REACH), MOST_STEP * rounds)
         found["step_size"] = two_digits(reach / rounds / found["clip_norm"])
         if found.get("schedule", "cosine") == "cosine":
             found["step_size"] *= 2  # which is as far as half of it
@@ -148,7 +149,8 @@ def chosen(task: Task, given: dict[str, Any]) -> dict[str, Any]:
 def training_for(
     given: Mapping[str, Any],
     asked: Mapping[str, Any],
-    material: Material | None,
+    material: Material,
+    sizes: tuple[int, ...] | None,
     *,
     epsilon: float | Sequence[float] | None,
     delta: float,
@@ -157,18 +159,18 @@ def training_for(
 ) -> Training:
     """A training of ``given`` settings, with those ``asked`` for and the rest `chosen`.
 
-    What is open is as in `PLAIN` without ``material``, and for algorithms that are not
+    What is open is as in `PLAIN` without ``sizes``, and for algorithms that are not
     planned. Raises ``ValueError`` as `training_from`.
     """
     training = training_from({**given, **laid_over(PLAIN, asked)}, where=where)
     open_ended = epsilon is None and noise_multiplier is None
-    if material is None or open_ended or not is_planned(training):
+    if sizes is None or open_ended or not is_planned(training):
         return training
     budget = None
     if epsilon is not None:
         budget = tuple(epsilon) if isinstance(epsilon, Sequence) else (epsilon,)
     task = Task(
-        sizes=tuple(map(len, material.shares)),
+        sizes=sizes,
         parameters=parameter_vector(material.module).numel(),
         epsilon=budget,
         delta=delta,

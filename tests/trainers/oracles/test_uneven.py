@@ -101,7 +101,7 @@ class TestRate:
 
     def test_sums_at_a_common_model_are_of_all_records(self):
         chosen = setting("dp-butterfly", graph="butterfly", nodes=4)
-        assert chosen.make((60, 40, 20, 8)).batch == pytest.approx(0.25 * 128)
+        assert chosen.make((60, 40, 20, 8)).divisor == pytest.approx(0.25 * 128)
 
 
 class TestNoiseByNode:

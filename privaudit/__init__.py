@@ -1,4 +1,4 @@
-"""Which epsilon does a private training run really give?
+"""Privacy accounting and auditing: which epsilon a private training run really gives.
 
 Accounts, without torch:
 

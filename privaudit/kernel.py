@@ -451,7 +451,7 @@ def bounds(steps, epsilon, replaced, group, above):
 
 
 def over(one, other):
-    """Whether lemma 6 puts a line above another."""
+    """Return whether lemma 6 puts a line above another."""
     same = all(one.get(x) == other.get(x) for x in ("noise", "sampling"))
     same = same and one["noise"] in SUMS
     return one == other or (same and all(map(ge, read(one)[1:], read(other)[1:])))
@@ -467,7 +467,7 @@ def extreme(lines, pick):
 
 
 def ways(nodes, above):
-    """What a record at all of ``nodes`` can enter: lists of (line, count) (lemma 7)."""
+    """Ways of a record at all of ``nodes``: lists of (line, count) (lemma 7)."""
     shared, passes = {}, {}
     for i, node in enumerate(nodes):
         lines, unit = node["lines"], node.get("budget")

@@ -1,4 +1,4 @@
-"""What a run's ``config.json`` holds: settings with all that was left open decided."""
+"""Contents of a run's ``config.json``: settings with all that was left open decided."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RunIdentity(Checked):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PartyRecord:
-    """Which part of a network's training a party had.
+    """Share of a network's training that a party had.
 
     Parameters
     ----------
@@ -57,6 +57,16 @@ class PartyRecord:
         return dealt(self.party, self.parties, len(self.sizes))
 
 
+def as_nodes(nodes: range) -> str:
+    """Numbers of nodes, in words.
+
+    >>> as_nodes(range(2, 5))
+    'nodes 2 to 4'
+    """
+    first, last = nodes[0], nodes[-1]
+    return f"node {first}" if first == last else f"nodes {first} to {last}"
+
+
 def dealt(rank: int, size: int, nodes: int) -> range:
     """The nodes that process ``rank`` of ``size`` holds, of so many in all."""
     return range(rank * nodes // size, (rank + 1) * nodes // size)
@@ -64,7 +74,7 @@ def dealt(rank: int, size: int, nodes: int) -> range:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingRecord(Compute, RunIdentity, Generic[Task]):
-    """What is trained, with how much noise, and what is claimed of it.
+    """Training, its noise, and the claim under test.
 
     Without a ``seed``, noise and sampling come from a secret key, which stays in the
     folder while the run can go on, and nowhere else. With one, this is a study:
@@ -102,7 +112,7 @@ class TrainingRecord(Compute, RunIdentity, Generic[Task]):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AuditRecord(AttackSettings, RunIdentity, Generic[Task]):
-    """What is audited, and how.
+    """Audit settings and the training under attack.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ class Checked:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compute(Checked):
-    """Where gradients are taken, and how: it changes the last digits of numbers.
+    """Device and method of gradients: it changes the last digits of numbers.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class ClaimSettings(Checked):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BoundSettings(Checked):
-    """How many runs are made, and how their scores become a lower bound.
+    """Number of runs, and the way from their scores to a lower bound.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ class BoundSettings(Checked):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AttackSettings(BoundSettings, Compute):
-    """How an algorithm is attacked; equal attacks give equal scores, bit for bit.
+    """Attack on an algorithm; equal attacks give equal scores, bit for bit.
 
     Scores on a GPU are others than on the CPU, as it draws other numbers; worlds are
     the same.
@@ -415,6 +415,9 @@ class TrainingSettings(AccountSettings):
         MASTER_PORT in the environment.
     patience
         Seconds that a party waits for another one before it ends.
+    drop_lost
+        Whether the others go on without a party that is lost, as long as they are more
+        than half: by FLARE, for algorithms whose nodes average with symmetric weights.
     """
 
     epsilon: float | None = None
@@ -435,6 +438,7 @@ class TrainingSettings(AccountSettings):
     evaluate: Evaluate = "tenth"
     parties: bool = False
     patience: float = 300.0
+    drop_lost: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -496,7 +500,7 @@ class TrainingSettings(AccountSettings):
 
     @property
     def compute(self) -> Compute:
-        """Where and how gradients are taken."""
+        """Device and method of gradients."""
         given = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(Compute)
@@ -535,7 +539,7 @@ def check_device_name(device: str) -> str:
 
 
 def check_precision(precision: str, *, compiled: bool) -> bool:
-    """Whether it is the lower one. ``ValueError`` if it is none or cannot be had."""
+    """Return whether it is the lower one. ``ValueError`` if it cannot be had."""
     if precision not in get_args(Precision):
         raise ValueError(
             f"precision must be one of {', '.join(get_args(Precision))}, got "

@@ -19,7 +19,7 @@ IDX = "idx:"  # of data, before the path of a folder of IDX files
 
 
 def is_own(data: str) -> bool:
-    """Whether these are data of the user's own, and none of those that we know."""
+    """Return whether these are data of the user's own, and none of those we know."""
     if data.startswith(IDX):  # which may look like module:function
         return False
     return data == OWN or data.startswith(FOLDER) or is_place(data)
@@ -31,7 +31,7 @@ MOST = {"nodes": 10_000, "overlap": 10_000, "rounds": 1_000_000, "hidden": 1 << 
 
 
 class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is trained, on what, and how; all but the noise.
+    """Algorithm, data, model and schedule of a training: all but the noise.
 
     Parameters
     ----------
@@ -196,7 +196,7 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def batches_taken(sampling: str) -> int | None:
-    """In how many batches of an epoch a record is; None if none are allocated.
+    """Number of batches of an epoch with a given record; None if none are allocated.
 
     >>> batches_taken("random-allocation"), batches_taken("random-allocation:2")
     (1, 2)

@@ -88,14 +88,14 @@ class _Releases:
 
     @functools.cached_property
     def ways(self) -> tuple[Steps, ...]:
-        """What a record can enter; the worst bounds all."""
+        """Steps that a record can enter, way by way; the worst bounds all."""
         return tuple(
             Steps.of(view, self.relation) for view in views(self.entries, self.relation)
         )
 
     @functools.cached_property
     def shared(self) -> Steps | None:
-        """What every record enters, if that is not all there is.
+        """Steps that every record enters, if that is not all there is.
 
         Of a random allocation whose mixture is not accounted nothing is known.
         """
@@ -162,7 +162,7 @@ def _above(
     question: Question,
     ways: tuple[Direction, ...] | None,
 ) -> dict[Direction, Proved]:
-    """What is proved from above of any way through the passes; asked for often."""
+    """Upper sides over all ways through the passes; asked for often."""
     releases = _Releases(entries, relation)
     if ways is not None and len(ways) < len(releases.directions):
         # The worse direction is as narrow in the answer for both.
@@ -290,12 +290,12 @@ class Certificate:
 
     @property
     def standing(self) -> Literal["certified", "conditional"]:
-        """Whether its upper bounds are certified, or conditional on assumptions."""
+        """Standing of its upper bounds: certified, or conditional on assumptions."""
         return "conditional" if self.ledger.assumptions else "certified"
 
     @property
     def has_passes(self) -> bool:
-        """Whether some releases are on disjoint records: no record enters all."""
+        """Return whether a record enters only some of the releases."""
         return any(
             len(outside_passes(one.entries)) < len(one.entries) for one in self._cases
         )
@@ -497,7 +497,7 @@ class Certificate:
 
     @public
     def meets(self, epsilon: float, delta: float) -> bool:
-        """Whether the ledger is proved to be (epsilon, delta)-DP.
+        """Return whether the ledger is proved to be (epsilon, delta)-DP.
 
         False if it is not, or if a bracket .1 % wide cannot tell. Faster than
         `epsilon`.
@@ -718,7 +718,7 @@ def _checked_delta(delta: float) -> float:
 
 
 def _larger(one: Proof, other: Proof) -> Proof:
-    """Of two upper sides; the second if they are equal, the first being a start."""
+    """Return the larger upper side; of equal ones the second."""
     return one if one.value > other.value else other
 
 

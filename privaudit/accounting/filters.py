@@ -59,11 +59,11 @@ class _Filter(abc.ABC):
 
     @abc.abstractmethod
     def after(self, state: _State, release: Release, count: int) -> _State | None:
-        """Of what is left after ``count`` releases; None if they do not fit."""
+        """State after ``count`` more releases; None if they do not fit."""
 
     @abc.abstractmethod
     def room(self, state: _State, release: Release) -> int | float:
-        """How many more such releases fit; infinity if they cost nothing."""
+        """Number of such releases that still fit; infinity if they cost nothing."""
 
     @abc.abstractmethod
     def left(self, state: _State) -> float:
@@ -86,7 +86,7 @@ class _Additive(_Filter):
 
     @abc.abstractmethod
     def cost(self, release: Release) -> float:
-        """Of one release, rounded up; infinity if nothing is enough for it."""
+        """Cost of one release, rounded up; infinity if nothing is enough for it."""
 
     def after(self, state: _State, release: Release, count: int) -> _State | None:
         cost = self.cost(release)
@@ -195,7 +195,7 @@ class _Counted(_Filter):
         return not told or not release.sampling.rate
 
     def _is_covered(self, release: Release) -> bool:
-        """Whether a unit's pair dominates it."""
+        """Return whether a unit's pair dominates it."""
         if not release.is_private:
             return False
         found, unit = _composed(release, self.relation), self.step
@@ -305,7 +305,7 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
 
     @property
     def relation(self) -> Relation:
-        """What neighbouring data sets differ in."""
+        """Neighbouring relation of the budget."""
         return self._relation
 
     def spend(self, release: Release, count: int = 1) -> None:
@@ -336,7 +336,7 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
             self._releases[release] = self._releases.get(release, 0) + count
 
     def room(self, release: Release) -> int | float:
-        """How many more such releases fit; infinity if they cost nothing."""
+        """Number of such releases that still fit; infinity if they cost nothing."""
         with _SPENDING:
             chosen, state = self._now(release)
             return chosen.room(state, release)

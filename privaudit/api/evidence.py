@@ -22,7 +22,7 @@ Path = str | os.PathLike[str]
 
 @dataclasses.dataclass(frozen=True)
 class Shown:
-    """What several folders hold, each compared with its evidence; `show` returns it.
+    """Findings of several folders, each compared with its evidence; `show` returns it.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class Shown:
 
     @property
     def differs(self) -> bool:
-        """Whether the figures of a folder disagree with its evidence."""
+        """Return whether the figures of a folder disagree with its evidence."""
         return len(self.found) < len(self.checks)
 
     @property
@@ -53,7 +53,7 @@ class Shown:
 
     @property
     def complete(self) -> bool:
-        """Whether every run of every sweep is finished; True without sweeps."""
+        """Return whether every run of every sweep is finished; True without sweeps."""
         return all(one.complete for one in self.found if isinstance(one, FoundSweep))
 
     @functools.cached_property
@@ -83,7 +83,7 @@ class Shown:
 
 
 def show(folders: Iterable[Path], *, signer: Path | None = None) -> Shown:
-    """What the folders of finished runs and sweeps hold, checked as `verify` does.
+    """Read the folders of finished runs and sweeps, checked as `verify` does.
 
     All but the comparison of the ledger with the settings, so that no torch is needed.
     Raises `privaudit.files.folder.FolderError` if there is no finished run.

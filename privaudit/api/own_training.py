@@ -19,7 +19,7 @@ from msgspec import UNSET
 
 from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.views import Observer, check_observer, observed_by
-from privaudit.api.trainings import run_in_folder
+from privaudit.api.trainings import Own, run_in_folder
 from privaudit.api.watch import SILENT, Watch
 from privaudit.files import json as _json
 from privaudit.files import manifest
@@ -534,8 +534,7 @@ def train(
                 training,
                 claim,
                 settings,
-                material=material,
-                choose=None if plan is not None else choose,
+                own=Own(material, None if plan is not None else choose),
                 out=out,
                 watch=SILENT if watch is None else watch,
                 exchange=party if exchange is None else exchange,

@@ -198,7 +198,7 @@ def _best_on(
     values: dict[str, Any],
     task: Any,
 ) -> float:
-    """What the step size is best multiplied by, on public data like the shares.
+    """Best factor of the step size, on public data like the shares.
 
     Four fifths are trained on by one node, with noise that leaves as much signal in
     them as the budget leaves in the shares; a fifth judges.

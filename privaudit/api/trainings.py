@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Trained:
-    """What a training gave, and the folder of its evidence.
+    """Result of a training, and the folder of its evidence.
 
     Parameters
     ----------
@@ -101,6 +101,22 @@ class Trained:
             *self.remarks,
             result.warning,
         ]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Own:
+    """A user's own data, model and loss.
+
+    Parameters
+    ----------
+    material
+        The data, the model and the loss.
+    choose
+        From the sizes of all parties' shares to the training; None: it is made.
+    """
+
+    material: Material
+    choose: Callable[[tuple[int, ...]], Training] | None = None
 
 
 def run_training(
@@ -206,8 +222,7 @@ def run_in_folder(
     claim: Claim,
     settings: TrainingSettings,
     *,
-    material: Material | None = None,
-    choose: Callable[[tuple[int, ...]], Training] | None = None,
+    own: Own | None = None,
     out: str | os.PathLike[str] | None = None,
     name: str = "train",
     watch: Watch = SILENT,
@@ -215,10 +230,9 @@ def run_in_folder(
 ) -> Trained | None:
     """As `run_training`, of a training that is made.
 
-    ``material`` are its data, model and loss, where they have no names. A ``claim``
+    ``own`` has its data, model and loss, where they have no names. A ``claim``
     whose epsilon is infinite says at which delta the run is accounted, and is kept
-    nowhere. ``choose`` gives parties the training once all know the sizes of shares.
-    ``exchange`` is what carries a party's messages, or its number, if its
+    nowhere. ``exchange`` is what carries a party's messages, or its number, if its
     process was not told.
     """
     from trainers.runs.budget import noise_by_node
@@ -228,6 +242,7 @@ def run_in_folder(
     from trainers.runs.run import Assignment, TrainingRun, train
 
     compute = settings.compute
+    material, choose = (None, None) if own is None else (own.material, own.choose)
     joined = connected(training, settings, material, exchange, watch.note, choose)
     with joined as (training, material, party):
         problem = Problem.of(
@@ -292,7 +307,7 @@ def run_in_folder(
 def warnings_of(
     problem: Problem, noise: Noise, claim: Claim, settings: TrainingSettings
 ) -> list[str]:
-    """What whoever runs a training must know before it begins, a line each.
+    """Warnings that a user should see before a training begins, a line each.
 
     What follows from data is told to them alone: it is in no file, and changes nothing.
     """
@@ -341,14 +356,14 @@ def _of_own_data(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _unless_split(values: dict[str, Any], partition: str) -> dict[str, str]:
-    """That partition, where ``values`` have no split, which is of another."""
+    """Partition to name, where ``values`` have no split, which is of another."""
     return {} if "split" in values else {"partition": partition}
 
 
 def _runner(
     settings: TrainingSettings, by_real_clock: bool, watch: Watch, party: Party | None
 ) -> OneProcess:
-    """Where the nodes live. ``ValueError`` for a key or a seed without effect."""
+    """Runner of the nodes. ``ValueError`` for a key or a seed without effect."""
     from trainers.network.ranks import by_torchrun, launched
     from trainers.runs.over_ranks import OverRanks
     from trainers.runs.parties import Parties

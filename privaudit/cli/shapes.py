@@ -1,4 +1,4 @@
-"""What each command prints with ``--json``, and its JSON schema.
+"""Shapes of what each command prints with ``--json``, and their JSON schema.
 
 ``python -m privaudit.cli.shapes`` prints the schema that the documentation has. A key
 may come anew under the same number; one that changes its meaning makes another number.
@@ -140,7 +140,7 @@ class Counts(Shape, kw_only=True):
 
 
 class Gap(Shape, kw_only=True):
-    """What keeps the audited figure below the certified one, in parts."""
+    """Gap between the audited figure and the certified one, in parts."""
 
     account: Figure
     statistics: Figure
@@ -329,7 +329,7 @@ class DemoDone(Shape, kw_only=True):
 
 
 class Together(Shape, kw_only=True):
-    """What several audits of one claim show together."""
+    """Joint finding of several audits of one claim."""
 
     claimed: Figure
     delta: float
@@ -354,7 +354,7 @@ class Differing(Shape, kw_only=True):
 
 
 class Evidence(Shape, kw_only=True):
-    """What was compared with a folder's evidence."""
+    """Comparison with a folder's evidence."""
 
     folder: str
     agrees: bool
@@ -387,7 +387,7 @@ class Differences(Shape, kw_only=True):
 
 
 class Party(Shape, kw_only=True):
-    """What one party's folder shows."""
+    """Figures of one party's folder."""
 
     party: int
     folder: str
@@ -415,6 +415,7 @@ class Joined(Shape, kw_only=True):
     worst_nodes: list[int]
     protected: bool
     noise: str
+    left: list[str]
     each: list[Party]
 
 
@@ -517,7 +518,7 @@ class Probed(Shape, kw_only=True):
 
 
 class Exceeded(Shape, kw_only=True):
-    """How often an estimator exceeded the truth, and how often chance allows it."""
+    """Frequency at which an estimator exceeded the truth, beside what chance allows."""
 
     estimator: str
     mechanism: str
@@ -539,7 +540,7 @@ class Selfchecked(Shape, kw_only=True):
 
 
 class Assumed(Shape, kw_only=True):
-    """What each figure of a view assumes."""
+    """Assumptions of each figure of a view."""
 
     nobody_reacts: list[str]
     certified: list[str]

@@ -76,7 +76,7 @@ class _Own:
     sampling: str | None = None
 
     def changes(self) -> dict[str, Any]:
-        """What was given, as settings."""
+        """Settings that were given."""
         data = self.data
         if data is not None and pathlib.Path(data).is_dir():
             data = f"{FOLDER}{data}"
@@ -86,7 +86,7 @@ class _Own:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Kept:
-    """Where a run is kept, and who vouches for it.
+    """Options for where a run is kept, and who vouches for it.
 
     Parameters
     ----------

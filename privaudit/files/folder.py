@@ -149,7 +149,7 @@ class RunFolder:
 
     @classmethod
     def holds(cls, entry: pathlib.Path) -> bool:
-        """Whether ``entry`` is something that such a folder may hold."""
+        """Return whether ``entry`` is something that such a folder may hold."""
         part = _PART.fullmatch(entry.name)
         name = part.group(1) if part else entry.name
         own = _KEYS.fullmatch(name) or NODE_MODEL.fullmatch(name)
@@ -228,7 +228,7 @@ class RunFolder:
         return self.path / name
 
     def has(self, name: str) -> bool:
-        """Whether the file is there."""
+        """Return whether the file is there."""
         return (self / name).exists()
 
     def write(self, name: str, content: bytes) -> None:
@@ -265,7 +265,7 @@ class RunFolder:
         )
 
     def awaits(self, config: object) -> bool:
-        """Whether it holds a run of ``config`` that is not finished."""
+        """Return whether it holds a run of ``config`` that is not finished."""
         if self.has("result.json") or not self.has("config.json"):
             return False
         return self.read("config.json", type(config)) == config
@@ -334,7 +334,7 @@ def _numbered(path: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def _locked(handle: int, patience: float) -> bool:
-    """Whether the lock is ours, now or within ``patience`` seconds."""
+    """Return whether the lock is ours, now or within ``patience`` seconds."""
     until = time.monotonic() + patience
     while True:
         try:
@@ -358,7 +358,7 @@ def _differences(
 
 
 def _fields(value: object) -> tuple[str, ...]:
-    """Of a struct or a dataclass; none of anything else."""
+    """Fields of a struct or a dataclass; none of anything else."""
     if isinstance(value, msgspec.Struct):
         return value.__struct_fields__
     if dataclasses.is_dataclass(value):

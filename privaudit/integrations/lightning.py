@@ -174,7 +174,7 @@ class PrivacyCallback(_Callback):
             self._writer.close()
 
     def ledger(self, pl_module: Any = None) -> Ledger:
-        """What has been released so far, as ``source`` has it."""
+        """Ledger of the releases so far, as ``source`` has it."""
         if self._counted is not None:
             return self._counted.ledger()
         source = self._source_of(pl_module)
@@ -231,7 +231,7 @@ def _ledger(source: Any) -> Ledger | None:
 
 
 def _records(batch: Any) -> int:
-    """How many records a batch has: rows of its first tensor."""
+    """Number of records a batch has: rows of its first tensor."""
     if hasattr(batch, "shape"):
         return len(batch)
     parts = batch.values() if isinstance(batch, Mapping) else batch

@@ -63,7 +63,7 @@ def history_of(source: Any) -> Any:
 
 
 def is_history(source: Any) -> bool:
-    """Whether ``source`` looks like a history: a list of three numbers each."""
+    """Return whether ``source`` looks like a history: a list of three numbers each."""
     return isinstance(source, Sequence) and all(
         isinstance(part, Sequence) and len(part) == 3 and not isinstance(part, str)
         for part in source

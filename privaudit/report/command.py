@@ -102,7 +102,7 @@ def _by_node(config: Any) -> dict[str, str]:
 
 
 def again(run: Finished) -> str:
-    """What makes ``run`` again: its command, or a call where data have no name."""
+    """Command that makes ``run`` again, or a call where data have no name."""
     if run.config.settings.data == OWN:
         return _call(run)
     return " \\\n    ".join(command(run))

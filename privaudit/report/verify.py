@@ -135,18 +135,18 @@ class Verification:
     signer: str | None = None
 
     def __bool__(self) -> bool:
-        """Whether nothing differs."""
+        """Return whether nothing differs."""
         return not self.differences
 
     @property
     def is_proved(self) -> bool:
-        """Whether the kernel has proved the certificates that were to be checked."""
+        """Return whether the kernel proved the certificates that were to be checked."""
         about = [one for one in self.unchecked if CERTIFICATE in one]
         return any(one.startswith(PROVED) for one in self.checked) and not about
 
     @property
     def is_signed(self) -> bool:
-        """Whether the folder has a signature, checked or not."""
+        """Return whether the folder has a signature, checked or not."""
         return (self.path / SIGNATURE).is_file()
 
     def __str__(self) -> str:
@@ -171,7 +171,7 @@ class Verification:
         return text
 
     def lines(self) -> list[str]:
-        """What disagrees; or what was checked, and what was not."""
+        """Lines on what disagrees; or what was checked, and what was not."""
         if self.differences:
             return self._differing()
         return [f"{self.path}: {self}", *(f"not checked: {x}" for x in self.unchecked)]
@@ -308,7 +308,7 @@ def _sweep(path: pathlib.Path, settings: bool) -> Verification:
 
 
 def _page_in(path: pathlib.Path) -> list[str]:
-    """That a page in the folder is no evidence: it is written after all else."""
+    """Say that a page in the folder is no evidence: it is written after all else."""
     if not os.path.lexists(path / PAGE):
         return []
     return [
@@ -348,7 +348,7 @@ def _run(path: pathlib.Path, settings: bool) -> Verification:
 def _digests(
     folder: RunFolder, content: bytes | None, more: Collection[str] = ()
 ) -> dict[str, Difference] | None:
-    """What is not as the manifest lists it, by file; None if there is no manifest.
+    """Differences from the manifest, by file; None if there is no manifest.
 
     It must list what there is of ``more``, and all that no such folder may hold.
     """
@@ -400,7 +400,7 @@ def _figures(
     unchecked: list[str],
     settings: bool,
 ) -> Iterator[Difference]:
-    """What differs; says what was compared in ``checked``, and what was not."""
+    """Differences of figures; ``checked`` and ``unchecked`` list what was compared."""
     loose = run.config.version != __version__
     if loose:
         unchecked.append(
@@ -550,7 +550,7 @@ def _program_again(run: FinishedProgram) -> Any:
 def _differ(
     recorded: Any, again: Any, loose: bool, where: str = ""
 ) -> Iterator[tuple[str, str, str]]:
-    """Where two trees differ, with both values."""
+    """Differences of two trees, with both values."""
     if isinstance(recorded, dict) and isinstance(again, dict):
         for key in {**recorded, **again}:
             if loose and key in _OF_A_VERSION:
@@ -679,13 +679,13 @@ def _ledger_by_settings(
 def _unlike(
     run: Finished, what: str, had: object, wanted: object, by: str = "config.json"
 ) -> Difference:
-    """Of the ledger, against the settings."""
+    """Difference of the ledger from the settings."""
     file = run.path / "ledger.json"
     return Difference(file, what, str(had), str(wanted), f"{by} says")
 
 
 def _has_all(own: Sequence[Entry], planned: Sequence[Entry]) -> bool:
-    """Whether ``own``, of a run that was resumed, has what was planned, or more."""
+    """Return whether ``own``, of a resumed run, has what was planned, or more."""
     had, wanted = Counter[Any](), Counter[Any]()
     for counts, entries in ((had, own), (wanted, planned)):
         for entry in entries:
@@ -694,7 +694,7 @@ def _has_all(own: Sequence[Entry], planned: Sequence[Entry]) -> bool:
 
 
 def _sizes(ledger: Ledger, batch_size: float | None) -> tuple[int | None, ...]:
-    """How many records each node has, by its sampling; None where that says nothing.
+    """Number of records of each node, by its sampling; None where that says nothing.
 
     ``batch_size`` None: it is no number that all nodes have.
     """

@@ -304,7 +304,7 @@ def assert_probes(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Asked:
-    """What an assertion is given; see `assert_private`."""
+    """Arguments of an assertion; see `assert_private`."""
 
     mechanism: Mechanism
     pair: tuple[Any, Any]

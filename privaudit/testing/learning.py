@@ -84,7 +84,7 @@ def _bins(columns: Floats, worlds: Worlds) -> Score:
 
 
 def _places(columns: Floats, edges: Floats) -> NDArray[np.int64]:
-    """Which bin each value is in.  # (runs, columns)"""
+    """Bin of each value.  # (runs, columns)"""
     found = [
         np.searchsorted(edges[:, index], columns[:, index], "right")
         for index in range(columns.shape[1])

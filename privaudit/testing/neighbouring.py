@@ -323,7 +323,7 @@ def _adjacency(
 
 
 def _edge_list(edges: Any, draw: Draw, unit: Unit, replace: bool) -> tuple[Any, Any]:
-    """Of undirected edges; its nodes are those that have an edge."""
+    """Neighbours of undirected edges; nodes are those that have an edge."""
     from hypothesis import assume
     from hypothesis import strategies as st
 

@@ -16,7 +16,7 @@ _GRAPHS = ("Graph", "DiGraph", "MultiGraph", "MultiDiGraph")
 
 
 def pasted(pair: tuple[Any, Any]) -> tuple[str, list[str]]:
-    """What is shown of a pair, and lines to paste that make it; no line if none can.
+    """Text of a pair, and lines to paste that make it; no line if none can.
 
     Plain values, arrays, tensors, frames, graphs and data classes are written out; what
     cannot be, and is small, is pickled.
@@ -111,7 +111,7 @@ def _of_numpy(value: Any, of: Callable[[Any], str]) -> str:
 
 
 def _of_fields(value: Any, of: Callable[[Any], str], modules: set[str]) -> str:
-    """Of a data class or a struct of msgspec, which are made by their fields."""
+    """Expression for a data class or a struct of msgspec, by its fields."""
     kind = type(value)
     if dataclasses.is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value) if field.init]

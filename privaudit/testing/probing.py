@@ -133,7 +133,7 @@ def _meet(here: Floats, grid: Floats) -> float:
 
 
 def _too_many_equal(rows: Floats, meet: float) -> bool:
-    """Whether more pairs are equal than five times the chance that they meet."""
+    """Return whether more pairs are equal than five times the chance that they meet."""
     _, counts = np.unique(rows, axis=0, return_counts=True)
     pairs = float((counts * (counts - 1.0)).sum() / 2)
     expected = 5 * meet * len(rows) ** 2 / 2
@@ -231,7 +231,7 @@ def _low_bits(here: Floats, other: Floats, more: _More) -> Check:
 def _released(
     release: Mechanism, data: Any, seed: int, stream: int, runs: int
 ) -> Floats:
-    """What is released under each of ``runs`` generators.  # (runs, coordinates)"""
+    """Releases under each of ``runs`` generators.  # (runs, coordinates)"""
     data = copy.deepcopy(data)
     rows: list[Floats] = []
     release = by_generator(release)

@@ -1,4 +1,4 @@
-"""What was asserted in each test of this process. Imports nothing heavy.
+"""Record of the assertions in each test of this process. Imports nothing heavy.
 
 A test is that which pytest is running (each case of a parametrised one by itself), by
 the variable ``PYTEST_CURRENT_TEST`` that pytest sets. Without pytest it is the function
@@ -93,7 +93,7 @@ def set_budget(seconds: float) -> None:
 
 
 def seconds_left(test: Asserted) -> float:
-    """Of the budget of one test."""
+    """Seconds left of the budget of one test."""
     return _budget - test.seconds
 
 
@@ -109,7 +109,7 @@ def forget(name: str) -> None:
 
 
 def rows_of(name: str) -> list[str]:
-    """What was asserted in a test, each row as JSON."""
+    """Assertions of a test, each row as JSON."""
     test = _TESTS.get(name)
     rows = test.rows.values() if test else ()
     return [json.dumps(dataclasses.asdict(row)) for row in rows]

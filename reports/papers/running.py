@@ -1,4 +1,4 @@
-"""How cells are computed: one seed of one training, and pilots of a few rounds."""
+"""Computation of cells: one seed of one training, and pilots of a few rounds."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def searched(
     delta: float,
     how: str,
 ) -> dict[str, Any]:
-    """Of options to try, the most accurate on a held-out fifth of the training data."""
+    """Most accurate of the options to try, on a held-out fifth of the training data."""
     tried = []
     for point in grid:
         one = training_from({**training, **point}, where=__name__)

@@ -16,7 +16,7 @@ _MOST = 1000.0  # sums of noises must be exact in a double, whatever the graph
 
 
 class DecorOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much noise pairs of nodes share.
+    """Noise that pairs of nodes share.
 
     Parameters
     ----------

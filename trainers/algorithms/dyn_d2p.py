@@ -188,7 +188,7 @@ class Pushed(Family[ConstD2p]):
     def mechanism(
         self, setting: Setting[ConstD2p], noise_multiplier: float
     ) -> Mechanism:
-        """Of step k: clip_norm c_k, and noise of z / m_k clip norms."""
+        """Mechanism of step k: clip_norm c_k, and noise of z / m_k clip norms."""
         options = setting.options
         clips, noise = _values(options, setting.rounds)
         clip, z = setting.clip_norm, noise_multiplier

@@ -37,6 +37,8 @@ class Family(Generic[OptionsType]):
     no_rates, one_noise
         Why all nodes have one batch size, and why all have one noise multiplier, in
         words that its name goes before; empty where they need not.
+    outlives
+        Whether nodes can go on where one is gone, each hearing itself in its place.
     needs
         What must be true of the mixing matrices for it to be valid.
     options
@@ -57,6 +59,7 @@ class Family(Generic[OptionsType]):
     one_process: str = "does not run over several processes"
     no_rates: str = ""
     one_noise: str = ""
+    outlives: bool = False
     needs: tuple[Property, ...] = ()
     options: type[OptionsType] = Options  # type: ignore[assignment]
     oracle: Callable[..., Any] = Oracle
@@ -69,13 +72,13 @@ class Family(Generic[OptionsType]):
         return self.make(setting.step_sizes, **arguments)
 
     def runner(self, algorithm: Any, mixing: Mixing) -> Runner:
-        """What runs ``algorithm``. ``ValueError`` if ``mixing`` lacks what it needs."""
+        """Runner of ``algorithm``. ``ValueError`` if ``mixing`` lacks what it needs."""
         return Network(algorithm, mixing, self.needs)
 
     def mechanism(
         self, setting: Setting[OptionsType], noise_multiplier: float
     ) -> Mechanism:
-        """How gradients are made private: all noise grows with the multiplier.
+        """Mechanism of gradients: all noise grows with the multiplier.
 
         Batches as is set, one clip norm, one noise multiplier; neither if not private.
         """
@@ -108,11 +111,11 @@ class Family(Generic[OptionsType]):
         return dataclasses.replace(self.mechanism(setting, max(noise)), by_node=each)
 
     def releases(self, setting: Setting[OptionsType]) -> int:
-        """How often each node asks the oracle in all rounds."""
+        """Number of releases that each node asks of the oracle in all rounds."""
         return setting.rounds
 
     def ledger(self, setting: Setting[OptionsType], noise_multiplier: float) -> Ledger:
-        """What a run would release, with ``setting.sizes`` records at the nodes.
+        """Ledger of a run with ``setting.sizes`` records at the nodes.
 
         Raises ``ValueError`` if its noise guarantees nothing.
         """
@@ -136,26 +139,26 @@ class Family(Generic[OptionsType]):
             )
 
     def plans_at_most(self, setting: Setting[OptionsType]) -> bool:
-        """Whether `ledger` is no more than a bound on what a run releases."""
+        """Return whether `ledger` is no more than a bound on what a run releases."""
         return False
 
     def remarks(self, setting: Setting[OptionsType]) -> tuple[str, ...]:
-        """What must be said beside its account, in sentences."""
+        """Remarks that must stand beside its account, in sentences."""
         return ()
 
     def whole(self, setting: Setting[OptionsType]) -> str:
-        """Why all nodes must be in one process, in words; empty if they need not."""
+        """Reason why all nodes must be in one process; empty if there is none."""
         if self.central:
             return "runs at one place that holds all data"
         return "" if self.over_ranks else self.one_process
 
     @property
     def takes_optimisers(self) -> bool:
-        """Whether each round makes a step of gradients, which may be another's."""
+        """Return whether a round is a gradient step, which an optimiser may make."""
         return gives(self.oracle, GivesGradients)
 
     def stays_home(self, setting: Setting[OptionsType]) -> bool:
-        """Whether the final models never leave their nodes: no attack may read them."""
+        """Return whether the final models never leave their nodes."""
         return False
 
 

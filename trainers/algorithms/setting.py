@@ -1,4 +1,4 @@
-"""What an algorithm is made from, as plain values."""
+"""Settings of an algorithm, as plain values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainers.network.mixing import Mixing
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an algorithm takes beside the settings that all have; none by default.
+    """Options of an algorithm beside the settings that all have; none by default.
 
     A subclass has a default for every field, and raises ``ValueError`` for a value out
     of its range.

@@ -418,7 +418,7 @@ def _kind(pair: Pair) -> tuple[Any, ...]:
 
 
 def _void(like: Pair) -> Pair:
-    """What has no gradient that is finite: no number, or else no class."""
+    """Record without a finite gradient: no number, or else no class."""
     filled = (torch.nan if part.is_floating_point() else 0 for part in like)
     input, target = (torch.full_like(*each) for each in zip(like, filled, strict=True))
     if not (input.is_floating_point() or target.is_floating_point()):

@@ -1,4 +1,4 @@
-"""What records go through as they are used: each by itself, with its own randomness."""
+"""Transforms of records as they are used: each by itself, with its own randomness."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Transformed(Drawn):
         return found.to(inputs.device), targets
 
     def _made(self, input: Tensor, seed: int) -> Tensor:
-        """What comes of an input; of one that the transform fails on, nothing."""
+        """Output for an input; a void record for one that the transform fails on."""
         try:
             return _applied(self._transform, input, seed)
         except FAILURES:  # no run ends by what a record is

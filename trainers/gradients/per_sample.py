@@ -94,7 +94,7 @@ def parameter_vector(module: nn.Module) -> Tensor:
 
 
 def parameter_places(module: nn.Module) -> dict[str, range]:
-    """Where each of the `trained` parameters lies in `parameter_vector`, by name."""
+    """Places of the `trained` parameters in `parameter_vector`, by name."""
     places: dict[str, range] = {}
     end = 0
     for name, parameter in trained(module).items():
@@ -248,7 +248,7 @@ class PerSample:
         return total
 
     def outputs(self, at: Tensor, inputs: Tensor) -> Tensor:
-        """What each replica's model says of its inputs, (replicas, samples, ...)."""
+        """Outputs of each replica's model for its inputs, (replicas, samples, ...)."""
 
         def one(vector: Tensor, samples: Tensor) -> Tensor:
             return torch.func.functional_call(

@@ -27,7 +27,7 @@ CLIP_NORMS = (1e-15, 1e15)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mechanism:
-    """How gradients are made private: sampling, clipping and noise.
+    """Mechanism of gradients: sampling, clipping and noise.
 
     That of Abadi et al. 2016, Algorithm 1, with other ways of sampling.
 
@@ -99,12 +99,12 @@ class Mechanism:
 
     @property
     def varies(self) -> bool:
-        """Whether batches differ in size, at one node or between nodes."""
+        """Return whether batches differ in size, at one node or between nodes."""
         return self.sampling != "without-replacement" or self.rate is not None
 
     @property
     def unit(self) -> Unit:
-        """What is clipped and sampled as one, and what neighbours differ in."""
+        """Unit of clipping and sampling, in which neighbours differ."""
         return "record"
 
     def divisor(self, records: int) -> float:

@@ -156,7 +156,7 @@ class Oracle:
         self._width = self._sampler.most()
 
     def _units_of(self, data: PrivateData) -> Any:
-        """What is drawn and clipped as one: records."""
+        """Units that are drawn and clipped as one: records."""
         return data
 
     def settle(self) -> None:
@@ -365,12 +365,12 @@ class Oracle:
         return self._watch.counted
 
     def _step(self, index: int, nodes: Sequence[int]) -> float:
-        """The coarsest of `_step_of`, by which all of ``nodes`` clip."""
+        """Coarsest of `_step_of`, by which all of ``nodes`` clip."""
         alike = dict.fromkeys(self.mechanism.of(self._numbers[node]) for node in nodes)
         return max(self._step_of(how, index) for how in alike)
 
     def _step_of(self, how: Mechanism, index: int) -> float:
-        """That of the grid on which release ``index`` has its noise; 0 without noise.
+        """Step of the grid of the noise of release ``index``; 0 without noise.
 
         In one batch there is each record at most, and the canaries; those along a
         coordinate each meet in none.
@@ -391,11 +391,11 @@ class Oracle:
         return step
 
     def _rounding(self, at: Tensor) -> Rounding:
-        """What is paid for the rounding of `_clipped_sum`."""
+        """Price of the rounding of `_clipped_sum`."""
         return self._summation(at).rounding
 
     def _summation(self, at: Tensor) -> Summation:
-        """How `_clipped_sum` goes about ``at``: made once for each shape."""
+        """Plan of `_clipped_sum` for ``at``: made once for each shape."""
         clips = self.mechanism.clip_norm != math.inf
         key = (at.shape, at.dtype, self._memory_limit, torch.get_num_threads())
         if key not in self._summations:
@@ -425,7 +425,7 @@ class Oracle:
         return total.view_as(at)
 
     def _divisor(self, nodes: Sequence[int], total: Tensor) -> float | Tensor:
-        """What the sums are divided by: of public numbers."""
+        """Divisor of the sums: of public numbers."""
         found = [
             self.mechanism.of(self._numbers[node]).divisor(self._units.sizes[node])
             for node in nodes

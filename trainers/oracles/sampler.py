@@ -1,4 +1,4 @@
-"""Which records are in a batch: decided by random numbers, never by records."""
+"""Sampling of batches: decided by random numbers, never by records."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Sampler:
         )
 
     def batches(self, nodes: Sequence[int], index: int) -> Tensor:
-        """Which records are in batch ``index``: (runs, len(nodes), records) bool."""
+        """Mask of the records in batch ``index``: (runs, len(nodes), records) bool."""
         present = self.present(nodes)
         drawn = torch.zeros_like(present)
         fixed = self.mechanism.sampling == "without-replacement"
@@ -110,7 +110,7 @@ class Sampler:
         return drawn & present
 
     def present(self, nodes: Sequence[int]) -> Tensor:
-        """Which rows of ``nodes`` are records: (runs, len(nodes), records) bool."""
+        """Mask of rows that are records: (runs, len(nodes), records) bool."""
         if list(nodes) == list(range(self.data.nodes)):
             return self._present
         return self._present[:, placed(tuple(nodes), self._present.device)]

@@ -47,7 +47,7 @@ _FREE = Rounding(0.0, 0.0)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UpdateMechanism(Mechanism):
-    """How users' updates are made private.
+    """Mechanism of users' updates.
 
     Arguments are those of `Mechanism`, but ``batch_size`` is the sampling rate: the
     probability that a user is drawn. A node's sum is divided by the expected number of
@@ -128,7 +128,7 @@ class Users:
 
     @property
     def nodes(self) -> int:
-        """How many nodes there are."""
+        """Number of nodes."""
         return self.data.nodes
 
     @property
@@ -137,7 +137,7 @@ class Users:
         return self.data.device
 
     def present(self, runs: int, planted: Tensor | None) -> Tensor:
-        """Which rows are users: (runs, nodes, users + 1) bool; the last: the canary."""
+        """Mask of users' rows: (runs, nodes, users + 1) bool; last the canary."""
         return present_rows(self, runs, planted)
 
 
@@ -191,7 +191,7 @@ class UpdateOracle(Oracle):
         self._loss = differentiator.loss
 
     def _units_of(self, data: PrivateData) -> Users:
-        """What is drawn and clipped as one: users."""
+        """Units that are drawn and clipped as one: users."""
         return Users(data)
 
     def _rounding(self, at: Tensor) -> Rounding:
@@ -224,7 +224,7 @@ class UpdateOracle(Oracle):
         return (update / step).round_() * step if step else update
 
     def _update(self, start: Tensor, node: int, user: int, run: int) -> Tensor:
-        """Where a user's steps begin less where they end, (dims,) doubles."""
+        """Update of a user, start less end of its steps, (dims,) doubles."""
         records = self._units.records[node][user]
         size = self._local.step(self._releases[node])
         vector_to_parameters(start.clone(), self._parameters)

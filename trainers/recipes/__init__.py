@@ -115,7 +115,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a recipe of the package is, read without torch and not checked further."""
+    """Entry for a recipe of the package, read without torch and not checked further."""
 
     algorithm: str
     title: str = ""

@@ -32,7 +32,7 @@ PASSES = 1.0  # expected number of times that a record is drawn
 
 
 class Released(Protocol):
-    """What is known of a training before it begins: `trainers.runs.problem.Problem`."""
+    """Known facts of a training before it begins: `trainers.runs.problem.Problem`."""
 
     @property
     def training(self) -> Training:
@@ -44,10 +44,10 @@ class Released(Protocol):
 
     @property
     def setting(self) -> Setting:
-        """What its mechanism and ledger are made from."""
+        """Values that its mechanism and ledger are made from."""
 
     def ledger(self, noise: Noise) -> Ledger:
-        """What it would release."""
+        """Ledger that it would have."""
 
 
 def mechanisms(problem: Released, noise: Noise) -> list[Mechanism]:
@@ -82,7 +82,7 @@ def advice(
     budgets: tuple[float, ...] | None,
     parameters: int,
 ) -> tuple[str, ...]:
-    """What is to be said of a private training before it begins, a line each.
+    """Warnings about a private training before it begins, a line each.
 
     ``claim`` is infinite where nothing is claimed, and ``budgets`` are those of single
     nodes.
@@ -97,7 +97,7 @@ def advice(
 
 
 def large_delta(delta: float, units: int, unit: str) -> tuple[str, ...]:
-    """What is said of a delta that is one over the number of units, or larger.
+    """Warning of a delta that is one over the number of units, or larger.
 
     >>> large_delta(1e-5, 1000, "record")
     ()

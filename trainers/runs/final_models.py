@@ -63,7 +63,7 @@ def packed(
 
 
 def may_be_released(training: Training, result: TrainingResult) -> bool:
-    """Whether the account of a run covers its models, all of them, for anybody.
+    """Return whether the account of a run covers its models, all of them, for anybody.
 
     Not if parts of them stay at their nodes, the noise is not secret, or nothing finite
     is certified.

@@ -29,7 +29,7 @@ _CACHED, _AT_ONCE = 1 << 26, 16
 
 
 class Looks(NamedTuple):
-    """How many test records are looked at, and when."""
+    """Number of test records to look at, and the rounds."""
 
     last: int  # records, for the last measurement
     records: int  # for each before it; the same ones each time, and among the last
@@ -44,7 +44,7 @@ class Looks(NamedTuple):
         evaluate: Evaluate,
         sizes: Sequence[int] = (),
     ) -> Self:
-        """Of ``test`` records, for a curve of at most so many ``points``.
+        """Looks at ``test`` records, for a curve of at most so many ``points``.
 
         Arithmetic of what is public, and of no clock: a study repeats to the bit. With
         "tenth", half of a tenth of the training's work is for the last models, and the
@@ -83,7 +83,7 @@ def accuracy(gradients: Differentiator, models: Tensor, test: Dataset) -> Tensor
 def quality(
     gradients: Differentiator, models: Tensor, test: Dataset, kind: Quality
 ) -> Tensor:
-    """How good each model is on ``test``, (runs, nodes), on the CPU.
+    """Quality of each model on ``test``, (runs, nodes), on the CPU.
 
     ``kind`` is "accuracy", the share of classes that it gets right, or "loss", the mean
     of the records' losses.
@@ -142,7 +142,7 @@ class Measured(NamedTuple):
 
     @property
     def quality(self) -> tuple[str, float, float] | tuple[()]:
-        """What was measured, its mean and that of the worst node; empty if nothing."""
+        """Measure, its mean and that of the worst node; empty if none was made."""
         for kind in ("accuracy", "loss"):
             if getattr(self, kind) is not None:
                 return kind, getattr(self, kind), getattr(self, f"worst_{kind}")
@@ -185,7 +185,7 @@ class CurveRecorder:
 
     @property
     def test_records(self) -> int | None:
-        """How many the last models are measured on; None if there are no test data."""
+        """Number of test records of the last models; None if no test data."""
         return None if self._test is None else len(self._test)
 
     def __call__(self, done: int, models: Tensor) -> Measured | None:

@@ -55,7 +55,7 @@ MOST_STEP = 2.0  # average length of a step
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What is public of a training before its settings are chosen.
+    """Public numbers of a training before its settings are chosen.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ def two_digits(value: float) -> float:
 
 
 def is_planned(training: Training) -> bool:
-    """Whether `chosen` knows how far the algorithm's steps go: sums of gradients'."""
+    """Return whether `chosen` knows how far steps go: those of noisy gradients."""
     return (
         training.family.private
         and training.unit == "record"
@@ -216,11 +216,11 @@ class Sized:
 
     @property
     def setting(self) -> Setting:
-        """What its mechanism and ledger are made from."""
+        """Values that its mechanism and ledger are made from."""
         return self.training.setting(self.sizes)
 
     def ledger(self, noise: Noise) -> Ledger:
-        """What it would release."""
+        """Ledger that it would have."""
         planned = self.training.family.planned(self.setting, noise)
         if self.training.overlap == 1:
             return planned

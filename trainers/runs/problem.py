@@ -61,7 +61,7 @@ class Planted:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Observers:
-    """Who is shown what while a block trains.
+    """Observers while a block trains.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ NOBODY = Observers()
 
 
 def units(shares: Sequence[Any], unit: Unit) -> tuple[int, ...]:
-    """How many records each share has; or users, of whom it is one if none are told."""
+    """Number of records of each share; or of users, one if none are told."""
     if unit != "user":
         return tuple(map(len, shares))
     users = users_of(shares)
@@ -207,12 +207,12 @@ class Problem:
 
     @functools.cached_property
     def setting(self) -> Setting:
-        """What the algorithm, its mechanism and its ledger are made from."""
+        """Settings of the algorithm, its mechanism and its ledger."""
         return self.training.setting(self.sizes, parameter_places(self.module))
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many each node has of what is protected: records, or users.
+        """Number of protected units of each node: records, or users.
 
         Of a party, all nodes of the network.
         """
@@ -222,18 +222,18 @@ class Problem:
 
     @property
     def traffic(self) -> Traffic | None:
-        """What was sent from here to other processes; None where there are none."""
+        """Traffic from here to other processes; None where there are none."""
         return None if self.carrier is None else self.carrier.traffic
 
     @property
     def carrier(self) -> RankNetwork | None:
-        """What messages to other processes go by; None where there are none."""
+        """Carrier of messages to other processes; None where there are none."""
         if isinstance(self.network, RankNetwork):
             return self.network
         return getattr(self.network, "carrier", None)
 
     def ledger(self, noise: Noise) -> Ledger:
-        """What a run would release, as often as its algorithm asks the oracle."""
+        """Ledger of a run, with as many releases as its algorithm asks for."""
         return self._held(self.training.family.planned(self.setting, noise))
 
     def mechanism(self, noise: Noise) -> Mechanism:

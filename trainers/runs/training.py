@@ -134,7 +134,7 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def family(self) -> Family:
-        """What is known of the algorithm by its name."""
+        """Family of the algorithm by its name."""
         return family_named(self.algorithm)
 
     @property
@@ -171,11 +171,11 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def unit(self) -> Unit:
-        """What neighbours differ in, of whom its ledger is: a record, or a node."""
+        """Unit in which neighbours differ, for its ledger: a record, or a node."""
         return getattr(self.algorithm_options(), "unit", "record")
 
     def relation(self, given: Relation | None = None) -> Relation:
-        """What neighbours differ in: ``given``, or what the sampling has a meaning for.
+        """Neighbouring relation: ``given``, or one that the sampling has a meaning for.
 
         That is replace-one where another node is asked, and for batches of fixed size.
         """
@@ -220,7 +220,7 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def setting(
         self, sizes: tuple[int, ...] = (), places: Mapping[str, range] | None = None
     ) -> Setting:
-        """What the algorithm is made from, with ``sizes`` and ``places`` once known."""
+        """Settings of the algorithm, with ``sizes`` and ``places`` once known."""
         return Setting(
             algorithm=self.algorithm,
             options=self.algorithm_options(),
@@ -245,7 +245,7 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return algorithm if optimiser is None else Optimised(algorithm, optimiser)
 
     def mixing(self) -> Mixing:
-        """Who hears whom; a single node if the algorithm is central."""
+        """Mixing of the graph; of a single node if the algorithm is central."""
         if self.family.central:
             return Mixing.of(complete(1), "uniform")
         return mixing(self.graph, self.weights, self.nodes, seed=self.graph_seed)
@@ -256,7 +256,7 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """What to do about a ``name`` that is not among the ``known`` ones."""
+    """Advice on a ``name`` that is not among the ``known`` ones."""
     known = list(known)
     close = difflib.get_close_matches(name, known, 1)
     if close:

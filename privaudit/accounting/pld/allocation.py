@@ -170,7 +170,7 @@ def epoch_law(epoch: Epoch, way: Direction, tail: float) -> Law | None:
     """
 
     def cost(law: Law) -> tuple[bool, float]:
-        """Where little is lost, how coarse it is."""
+        """Key of a law: whether little is lost, then how coarse its grid is."""
         lost = getattr(law, way)
         little = lost < _LOST * tail
         return not little, max(law.coarseness, 2 * _FINENESS) if little else lost
@@ -239,7 +239,7 @@ class _Kinds:
         return float(self.count.sum())
 
     def mixed(self, values: Floats) -> Floats:
-        """Of a quantity of every node, linear in the law, that of each kind."""
+        """Mean over the law, by kind, of a quantity of every node."""
         after = values[np.minimum(self.at + 1, self.nodes.size - 1)]
         return (1 - self.share) * values[self.at] + self.share * after
 
@@ -415,7 +415,7 @@ def _tilt(
     wrong: float,
     beyond: float,
 ) -> tuple[float, Floats]:
-    """By how much to tilt the law before its transform, and the tilted sums by kind.
+    """Tilt of the law before its transform, and the tilted sums by kind.
 
     Rounding is alike at all points. Where tails are heavy, large ratios are far more of
     them than matters; tilted up, and down again, there is less of it there, and what
@@ -441,7 +441,7 @@ def _tilt(
 def _untilted(
     tilt: float, sums: Floats, kinds: _Kinds, low: int, points: int
 ) -> Floats:
-    """What the tilted law's masses are to be multiplied by."""
+    """Factors that turn the tilted law's masses back."""
     if not tilt:
         return np.ones(points)
     whole = math.fsum((kinds.count * np.log(sums)).tolist())

@@ -120,7 +120,7 @@ class Scout:
             self._log_q[i, : loss.size] = log_mass
 
     def reach(self, log_delta: float) -> float:
-        """How far grids go where delta is about that; see `loss_cells`."""
+        """Reach of grids where delta is about that; see `loss_cells`."""
         log_tail = max(log_delta, -800.0) - _LOG_LEFT_OUT
         log_tail -= math.log(max(float(self._counts.sum()), 1.0))
         return -float(special.ndtri_exp(min(log_tail, -1.0)))
@@ -249,7 +249,7 @@ class Scout:
 def _least(
     bound: Callable[[float], float], low: float = -12.0, high: float = 14.0
 ) -> float:
-    """Where a function with one valley is least, by golden section."""
+    """Minimiser of a function with one valley, by golden section."""
     ratio = (math.sqrt(5) - 1) / 2
     a, b = low, high
     c, d = b - ratio * (b - a), a + ratio * (b - a)

@@ -1,4 +1,4 @@
-"""What an observer of a network learns of one node: three accounts, never mixed.
+"""Accounts of one node for an observer of a network: three, never mixed.
 
 A protocol is linear where every message is a linear combination of noisy sums, such as
 gossip, gradient tracking and push-sum: `LinearProtocol` holds its arrays. An `Observer`

@@ -1,4 +1,4 @@
-"""What PartPSP, SGPDP and PEDFL are registered with: options, noise and ledgers."""
+"""Families PartPSP, SGPDP and PEDFL: options, noise and ledgers."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class PartPspOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=T
         )
 
     def arguments(self, rounds: int) -> dict[str, Any]:
-        """What `PartPsp` is made with."""
+        """Arguments of `PartPsp`."""
         return {
             "shared": self.shared,
             "sync_interval": self.interval,
@@ -154,7 +154,7 @@ class PlainMessages(Family[PartPspOptions]):
     def ledger(
         self, setting: Setting[PartPspOptions], noise_multiplier: float
     ) -> Ledger:
-        """What a run would send."""
+        """Ledger of the messages of a run."""
         how = self.mechanism(setting, noise_multiplier)
         if not how.messages.guarantees:
             raise ValueError(
@@ -175,7 +175,7 @@ class PlainMessages(Family[PartPspOptions]):
         return Family.whole(self, setting)
 
     def stays_home(self, setting: Setting[PartPspOptions]) -> bool:
-        """Whether some parameters are never sent: no account covers such a model."""
+        """Return whether some parameters are never sent, which no account covers."""
         return setting.options.shared != "*"
 
 
@@ -212,7 +212,7 @@ class NoisyMessages(PlainMessages):
         return 1 / epsilon
 
     def remarks(self, setting: Setting[PartPspOptions]) -> tuple[str, ...]:
-        """What an account of messages leaves out."""
+        """Remarks on what an account of messages leaves out."""
         options = setting.options
         said = []
         noise = options.noise(0.0, setting.rounds)

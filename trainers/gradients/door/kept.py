@@ -1,4 +1,4 @@
-"""What code can keep outside its module: globals, closures, defaults and classes."""
+"""State that code can keep outside its module: globals, closures, defaults, classes."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ _IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE: of C
 
 
 def _is_ours(module: str | None) -> bool:
-    """Whether code is of no user's: of ours, of Python's own, or installed."""
+    """Return whether code is of no user's: of ours, of Python's own, or installed."""
     file = getattr(sys.modules.get(module or ""), "__file__", None) or ""
     return (module or "").partition(".")[0] in _OURS or "-packages" in file
 

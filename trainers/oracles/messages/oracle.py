@@ -65,7 +65,7 @@ class MessageMechanism(Mechanism):
 
 
 def shared_places(places: Mapping[str, range], shared: str) -> list[int]:
-    """Which entries of the parameter vector are shared, in order.
+    """Entries of the parameter vector that are shared, in order.
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ _JOURNAL = "steps.bin"
 
 
 def is_by_real_clock(problem: Problem) -> bool:
-    """Whether `RealClock` is what trains it."""
+    """Return whether `RealClock` is what trains it."""
     return isinstance(problem.network, OverProcesses)
 
 
@@ -145,7 +145,7 @@ def job(
     data_dir: pathlib.Path | None,
     key: Key | None = None,
 ) -> Job:
-    """What ``worker`` works on, of its own records alone.
+    """Job of ``worker``, on its own records alone.
 
     Batches and noise come from ``key``, by default a secret one of its process.
     """
@@ -171,7 +171,7 @@ def ledger_of(
     counts: list[int],
     known: Mapping[int, Ledger],
 ) -> Ledger:
-    """What all workers released: as ``known`` of a worker, or by its ``counts``."""
+    """Ledger of all workers: as ``known`` of a worker, or by its ``counts``."""
     mechanism = problem.mechanism(noise_multiplier)
     parts = []
     for worker, (size, count) in enumerate(zip(problem.sizes, counts, strict=True)):
@@ -182,7 +182,7 @@ def ledger_of(
 
 
 def remarks(run: TrainingRun, problem: Problem, outcome: Outcome) -> tuple[str, ...]:
-    """How it went, in sentences: deaths, steps, staleness."""
+    """Report deaths, steps and staleness, in sentences."""
     found = [str(death) for death in outcome.deaths]
     dead = {death.worker for death in outcome.deaths}
     for worker, partners in outcome.lost.items():
@@ -209,7 +209,7 @@ def remarks(run: TrainingRun, problem: Problem, outcome: Outcome) -> tuple[str, 
 
 
 def _processes(problem: Problem) -> OverProcesses:
-    """What its options say of them."""
+    """Settings of the processes, by its options."""
     if not isinstance(problem.network, OverProcesses):
         raise ValueError(
             f"{problem.training.algorithm} does not run by the real clock; adp2sgd and "

@@ -86,7 +86,7 @@ def plan(
     --------
     >>> import privaudit as pa
     >>> print(pa.plan(1000, [400, 300], epsilon=4, rounds=100).lines()[-1])
-    signal to noise, at most 15.5 over all rounds (1,000 parameters, 700 records)
+    signal to noise, at most 14 over all rounds (1,000 parameters, 700 records)
     """
     need("privaudit.plan", "train")
     from trainers.runs import planning

@@ -60,7 +60,7 @@ class TrainingPlan:
     >>> import privaudit as pa
     >>> plan = pa.plan(62, [150, 110, 80, 50, 36], epsilon=2)
     >>> plan.settings["sampling_rate"], [round(each, 2) for each in plan.certified]
-    (0.17, [2.0, 2.0, 2.0, 2.0, 2.0])
+    (0.16, [2.0, 2.0, 2.0, 2.0, 2.0])
     """
 
     settings: dict[str, Any]

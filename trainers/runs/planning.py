@@ -111,7 +111,7 @@ class Task:
 
         >>> task = Task(sizes=(100,) * 4, parameters=25, epsilon=(2.0,), delta=1e-5)
         >>> round(task.signal_to_noise(100, 1.0), 1)
-        19.9
+        20.1
         """
         mus = self.mus(rounds, rate)
         told = sum(n * mu for n, mu in zip(self.sizes, mus, strict=True))

@@ -101,12 +101,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     @property
     def drops_lost(self) -> bool:
-        """Whether the others go on without a site that is lost."""
+        """Return whether the others go on without a site that is lost."""
         return self.training_settings().drop_lost
 
     @property
     def needed(self) -> int:
-        """How many sites must end the training."""
+        """Number of sites that must end the training."""
         return len(self.sites) // 2 + 1 if self.drops_lost else len(self.sites)
 
     def training_settings(self) -> TrainingSettings:

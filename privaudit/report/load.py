@@ -126,7 +126,7 @@ class FinishedTraining:
 
     @property
     def account(self) -> str:
-        """What its figures were made by."""
+        """Tool that its figures were made by."""
         return self.config.account
 
     @property
@@ -136,12 +136,12 @@ class FinishedTraining:
 
     @property
     def protected(self) -> bool:
-        """Whether its noise is secret."""
+        """Return whether its noise is secret."""
         return self.result.protected
 
     @property
     def warning(self) -> str:
-        """What is said wherever the figures are."""
+        """Warning that stands wherever the figures are."""
         return self.result.warning
 
     @property

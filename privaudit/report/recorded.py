@@ -48,7 +48,7 @@ class FinishedRecord:
 
     @property
     def warning(self) -> str:
-        """What is said wherever the figures are."""
+        """Warning that stands wherever the figures are."""
         return f"The noise is that of {self.config.recorded}: {self.config.how}."
 
     @property

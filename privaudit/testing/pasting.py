@@ -125,3 +125,38 @@ def _of_fields(value: Any, of: Callable[[Any], str], modules: set[str]) -> str:
     modules.add(kind.__module__)
     inner = ", ".join(f"{name}={of(getattr(value, name))}" for name in names)
     return f"{kind.__module__}.{kind.__qualname__}({inner})"
+
+
+def repeat(pair: tuple[Any, Any], call: str) -> list[str]:
+    """Lines that make the pair again, and make a call of the package with it."""
+    shown, lines = pasted(pair)
+    if not lines:
+        return [
+            f"  pair:        {shown}",
+            "  repeat with: the pair itself, which is too long to be pasted or has "
+            "no text (pickle.dump it in the test, say)",
+            "    import privaudit.testing",
+            f"    {call}",
+        ]
+    if lines[0].startswith("import base64"):
+        lines.insert(0, f"# {shown}")
+    return ["  repeat with:"] + [
+        f"    {line}" for line in ("import privaudit.testing", *lines, call)
+    ]
+
+
+def dp(epsilon: float, delta: float) -> str:
+    """A claim in words."""
+    return f"({epsilon:g}, {delta:g})-DP"
+
+
+def name_of(function: Any) -> str:
+    """Name of a function, also of a partial one."""
+    inner = getattr(function, "func", function)
+    return getattr(inner, "__name__", type(inner).__name__)
+
+
+def called(function: Any) -> str:
+    """Its name in a call; a lambda has none."""
+    name = name_of(function)
+    return name if name.isidentifier() else "mechanism"

@@ -20,8 +20,9 @@ from privaudit.auditing.probes import Check
 from privaudit.auditing.scores import real_numbers
 from privaudit.files.user_code import by_generator
 from privaudit.testing import low_bits
-from privaudit.testing.judging import Mechanism, check_differ
-from privaudit.testing.outputs import Floats, lowest_bit
+from privaudit.testing.judging import check_differ
+from privaudit.testing.low_bits import Floats, lowest_bit
+from privaudit.testing.sampling import Mechanism
 
 _DEVIATIONS = 5
 _CHANCE = 1e-9

@@ -64,14 +64,21 @@ class Asserted:
     verdicts
         By the fingerprint of pair, mechanism and claim.
     evidence
-        The first refuted pair's verdict, and how it is told.
+        By claim: the first refuted pair's verdict, how it is told, and the seconds up
+        to it.
+    suspects, shrinking
+        Whether pairs that came after that are suspected, and the seconds that took.
     """
 
     name: str
     pairs: int = 0
     seconds: float = 0.0
     verdicts: dict[str, Any] = dataclasses.field(default_factory=dict)
-    evidence: dict[str, tuple[Any, str]] = dataclasses.field(default_factory=dict)
+    evidence: dict[str, tuple[Any, str, float]] = dataclasses.field(
+        default_factory=dict
+    )
+    suspects: dict[str, bool] = dataclasses.field(default_factory=dict)
+    shrinking: float = 0.0
     rows: dict[tuple[str, str, str], Row] = dataclasses.field(default_factory=dict)
 
     def row(self, assertion: str, what: str, claim: str) -> Row:

@@ -164,7 +164,7 @@ class Queued(Exchange):
                 self._carry(third, "waits", str(other), b"")
 
     def _is_late(self, other: int, began: float) -> bool:
-        """Whether ``other``, waited for since ``began``, is to be given up.
+        """Return whether to give up ``other``, waited for since ``began``.
 
         Not as long as it waits for a third, who is given up by it, unless it says so
         for longer than there are others to be given up.

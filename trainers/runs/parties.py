@@ -371,7 +371,7 @@ class Parties(OneProcess):
         return (*super().remarks(parts), APART, *self._gone(), *unknown)
 
     def _gone(self) -> Iterator[str]:
-        """Who left, what remained of the graph, and whose releases stopped."""
+        """Sentences on who left, what remained of the graph, whose releases stopped."""
         ranks, gone = self._party.ranks, set[int]()
         for party, k in sorted(self._party.exchange.left.items()):
             held = ranks.held_by(party)
@@ -485,7 +485,7 @@ class PartyKeeper(Keeper):
                 self._take(content)
 
     def left(self) -> tuple[tuple[int, int], ...] | UnsetType:
-        """Which parties were lost, and in which rounds; unset if none."""
+        """Parties that were lost, and the rounds; unset if none."""
         return tuple(sorted(self._others.left.items())) or UNSET
 
     def keep(self, done: int, middle: Callable[[], Any]) -> None:

@@ -38,7 +38,7 @@ Side = Literal["both", "upper", "lower"]
 
 _BELOW = 0.4  # of what grouping may add above: what it may take away below
 _ROUNDS = 4  # refinements before a bracket is returned as it is
-_SCOUTED = 1e-10  # what is left out of an epoch to guess by
+_SCOUTED = 1e-20  # far as measures go: a tilt must suit their tails
 _LN10 = math.log(10.0)
 _LINES, _LINES_AT = 30, (-1.5, -7.0)  # a side; logs of delta that compositions aim at
 _FAR_LINE, _MOST_LINE = -20.0, 300.0  # log of the least delta, and the most epsilon

@@ -131,7 +131,11 @@ def verify(folder: Path, *, signer: Path | None = None) -> Verification:
 
 @public
 def join(
-    folders: Iterable[Path], *, overlap: int = 1, signers: Sequence[Path] = ()
+    folders: Iterable[Path],
+    *,
+    overlap: int = 1,
+    signers: Sequence[Path] = (),
+    observer: str | None = None,
 ) -> Joint:
     """Join the folders of all parties of one training into a statement on its epsilon.
 
@@ -148,6 +152,10 @@ def join(
     signers
         Files with the parties' public keys, one per folder in the same order: each
         party must have signed its folder. If empty, nothing proves who wrote them.
+    observer
+        For whom the statement holds, as of `privaudit.train`: "any-node", or a node's
+        number as text. It rests on the noise of all others. None: for an observer of
+        all releases, such as a server that relays what is not sealed.
 
     Returns
     -------
@@ -173,7 +181,7 @@ def join(
     ...
     ValueError: give the folders of all parties, each as OUT/party-N
     """
-    return _joining.join(folders, overlap=overlap, signers=signers)
+    return _joining.join(folders, overlap=overlap, signers=signers, observer=observer)
 
 
 def report(folder: Path, *, signer: Path | None = None) -> pathlib.Path:

@@ -416,6 +416,7 @@ class Joined(Shape, kw_only=True):
     protected: bool
     noise: str
     left: list[str]
+    observer: str | None
     each: list[Party]
 
 

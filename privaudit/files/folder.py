@@ -62,8 +62,9 @@ def opened_regular(
 ) -> Iterator[io.BufferedReader]:
     """The regular file at ``path``, of at most ``most`` bytes, to be read within.
 
-    No pipe, device or folder is opened, also where a link leads to one; with ``follow``
-    false no link is. Raises ``OSError``.
+    No pipe, device or folder is opened, also where a link leads to one, and no large
+    file that takes no room on the disk; with ``follow`` false no link is. Raises
+    ``OSError``.
     """
     path = pathlib.Path(path)
 
@@ -76,6 +77,8 @@ def opened_regular(
                 f"it has {known.st_size:,} bytes, and at most {most:,} are read",
                 str(path),
             )
+        if known.st_size > MOST_TEXT and known.st_blocks * 1024 < known.st_size:
+            raise OSError(errno.EFBIG, "most of it are holes", str(path))
 
     check(path.stat() if follow else path.lstat())
     # What took its place meanwhile is not waited for, and not read either.

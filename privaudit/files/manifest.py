@@ -16,6 +16,7 @@ from privaudit.files.folder import (
     KEY_ID,
     MANIFEST,
     MOST_HASHED,
+    MOST_TEXT,
     PAGE,
     SIGNATURE,
     FolderError,
@@ -160,7 +161,8 @@ def digest_of(path: pathlib.Path) -> str | None:
 
 
 def _digest(path: pathlib.Path, *, follow: bool = True) -> str:
-    with opened_regular(path, MOST_HASHED, follow=follow) as file:
+    most = MOST_TEXT if path.suffix in (".json", ".csv") else MOST_HASHED
+    with opened_regular(path, most, follow=follow) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -162,6 +162,8 @@ class PrivacyCallback(_Callback):
         if self._writer is not None:
             ledger = self.ledger(pl_module)
             self._writer.replace(ledger)
+            if opacus.history_of(self._source_of(pl_module)) is not None:
+                opacus.check_any(ledger)
             # Opacus is asked of its own releases only.
             says = opacus.epsilons(ledger, self._delta) if _by_opacus(ledger) else {}
             self.result = self._writer.finish(says)

@@ -16,13 +16,14 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from privaudit.accounting import account_nodes, verdict_on
+from privaudit.accounting import verdict_on
 from privaudit.accounting.account import bound_of
 from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.overlaps import may_be_worst
+from privaudit.accounting.views import ANY_NODE, Observer, account_observed
 from privaudit.files.folder import FolderError
 from privaudit.ledger import Ledger
-from privaudit.records import PartyRecord, dealt
+from privaudit.records import PartyRecord, as_nodes, dealt
 from privaudit.report.joint import Joint, PartyStatement
 from privaudit.report.load import FinishedTraining
 from privaudit.report.recorded import FinishedRecord
@@ -36,7 +37,11 @@ Path = str | os.PathLike[str]
 
 
 def join(
-    folders: Iterable[Path], *, overlap: int = 1, signers: Sequence[Path] = ()
+    folders: Iterable[Path],
+    *,
+    overlap: int = 1,
+    signers: Sequence[Path] = (),
+    observer: str | None = None,
 ) -> Joint:
     """As `privaudit.api.evidence.join`."""
     single = isinstance(folders, (str, os.PathLike))
@@ -72,19 +77,31 @@ def join(
         known[number] = msgspec.structs.replace(first.ledger, nodes=nodes)
     ledger = Ledger.joined(known[number] for number in sorted(known))
     overlap = max(overlap, ledger.most_nodes)
-    bounds = account_nodes(ledger, delta, relation, account)
+    if observer is not None:
+        if overlap > 1 or left:
+            raise ValueError(
+                "what an observer learns is accounted where a record is at one party "
+                "and none was lost: leave observer or overlap out"
+            )
+        _check_whole(observer, [party for party, _, _ in found])
+    bounds = account_observed(
+        first.trained_by, ledger, observer, delta, relation, account
+    )
     nodes = may_be_worst(ledger.nodes, overlap)
     if overlap == 1:
         nodes = (max(nodes, key=lambda node: bounds[node].epsilon),)
-    part = msgspec.structs.replace(
-        ledger, nodes=tuple(ledger.nodes[node] for node in nodes)
-    )
-    certificate = Certificate.of(part, relation, overlap=overlap)
-    upper = msgspec.structs.replace(
-        bound_of(certificate, delta, account),
-        overlap=UNSET if ledger.unit == "node" else overlap,
-    )
     claim = first.config.claim
+    if observer is not None:
+        upper, claim = bounds[nodes[0]], None  # what was claimed is of all releases
+    else:
+        part = msgspec.structs.replace(
+            ledger, nodes=tuple(ledger.nodes[node] for node in nodes)
+        )
+        certificate = Certificate.of(part, relation, overlap=overlap)
+        upper = msgspec.structs.replace(
+            bound_of(certificate, delta, account),
+            overlap=UNSET if ledger.unit == "node" else overlap,
+        )
     unprotected = [run for _, run, _ in found if not run.protected]
     return Joint(
         algorithm=first.trained_by,
@@ -104,6 +121,7 @@ def join(
         ledger=ledger,
         nodes=bounds,
         warning=(unprotected or [first])[0].warning,
+        observer=observer,
         left=tuple(
             f"party {number} was lost in round {k}, and the others went on without it: "
             "what it had released by then is not in this statement"
@@ -111,6 +129,21 @@ def join(
             if number not in {party.party for party, _, _ in found}
         ),
     )
+
+
+def _check_whole(observer: str, parties: Sequence[PartyRecord]) -> None:
+    """``ValueError`` if a party would see more than its part of ``observer`` does."""
+    each = observer == ANY_NODE
+    inside = (
+        {*range(len(parties[0].sizes))} if each else {*Observer.parse(observer).nodes}
+    )
+    for party in parties:
+        held = {*party.nodes}
+        if held & inside and (len(held) > 1 if each else not held <= inside):
+            raise ValueError(
+                f"party {party.party} sees what all of its {as_nodes(party.nodes)} do: "
+                "name these together as the observer"
+            )
 
 
 def _path(folder: Path) -> pathlib.Path:

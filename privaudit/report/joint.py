@@ -86,6 +86,8 @@ class Joint:
         A sentence that says whether the models are protected.
     left
         Sentences on parties that were lost, whose releases are not in ``ledger``.
+    observer
+        For whom ``upper`` and ``nodes`` hold; None: for an observer of all releases.
     """
 
     algorithm: str
@@ -98,6 +100,7 @@ class Joint:
     nodes: tuple[UpperBound, ...]
     warning: str
     left: tuple[str, ...] = ()
+    observer: str | None = None
 
     @property
     def status(self) -> str | None:
@@ -123,6 +126,7 @@ class Joint:
             "protected": not self.warning.startswith("NOT"),
             "noise": self.warning,
             "left": list(self.left),
+            "observer": self.observer,
             "each": [
                 {
                     "party": one.party,
@@ -147,6 +151,7 @@ class Joint:
         lines.append(
             f"{self.algorithm}, {len(self.parties)} parties, "
             f"{len(self.ledger.nodes)} nodes: {self._held}; {self._where}"
+            + ("" if self.observer is None else f"; for observer {self.observer}")
         )
         lines.append(str(self.upper))
         if self.verdict is not None:
@@ -205,6 +210,8 @@ class Joint:
         again = ["privaudit", "join", *(str(one.check.path) for one in self.parties)]
         if self.overlap > 1:
             again += ["--overlap", str(self.overlap)]
+        if self.observer is not None:
+            again += ["--observer", self.observer]
         for one in self.parties:
             again += [] if one.check.signer is None else ["--signer", one.check.signer]
         one = runs[0]
@@ -221,8 +228,10 @@ class Joint:
                 f"These are {many} parties' nodes. No party's figure is believed: each "
                 "account was made again from the ledger in the party's folder.",
             ],
-            "verdict": "Nothing was claimed of this training, so that there is no "
+            "verdict": "Nothing was claimed of this observer, so that there is no "
             "verdict."
+            if self.observer is not None
+            else "Nothing was claimed of this training, so that there is no verdict."
             if verdict is None
             else verdict.reason,
             "noise": self.warning.removeprefix("NOT PROTECTED. "),

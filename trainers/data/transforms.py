@@ -17,10 +17,6 @@ from trainers.numerics.randomness import Streams
 
 Transform = Callable[[Tensor], Any]  # of one record's input, to one like it
 
-# By which somebody's code may fail on a record, which then counts nothing: memory that
-# it asks for, and its leaving the program, are as much of the record as an index.
-FAILURES = (Exception, SystemExit)
-
 
 class Drawn:
     """Private data of which a record may draw random numbers as it is read: its own.
@@ -107,7 +103,9 @@ class Transformed(Drawn):
         """Output for an input; a void record for one that the transform fails on."""
         try:
             return _applied(self._transform, input, seed)
-        except FAILURES:  # no run ends by what a record is
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # no run ends by what a record is
             return torch.full_like(input, torch.nan if input.is_floating_point() else 0)
 
     def __getattr__(self, name: str) -> Any:

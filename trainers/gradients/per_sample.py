@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
-from trainers.data.transforms import FAILURES
 from trainers.gradients.stacked.layer import explicit_sums, squared_rows
 from trainers.numerics.deferred_checks import may_hold
 from trainers.numerics.device import follow
@@ -181,7 +180,9 @@ class PerSample:
                 (found,) = torch.autograd.grad(
                     loss, at, allow_unused=True, materialize_grads=True
                 )
-        except FAILURES:
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
             return torch.zeros_like(vector)
         return found
 

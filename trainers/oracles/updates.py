@@ -32,7 +32,6 @@ from privaudit.release import PoissonSampling, Release
 from privaudit.results import Unit
 from trainers.data import PrivateData
 from trainers.data.records import present_rows
-from trainers.data.transforms import FAILURES
 from trainers.gradients.bfloat16 import exact_products
 from trainers.gradients.clip_weights import clip_weights
 from trainers.gradients.differentiator import Differentiator
@@ -240,7 +239,9 @@ class UpdateOracle(Oracle):
                 down = torch.autograd.grad(
                     loss, self._parameters, allow_unused=True, materialize_grads=True
                 )
-            except FAILURES:
+            except KeyboardInterrupt:
+                raise
+            except BaseException:
                 return torch.zeros_like(start, dtype=torch.float64)
             with torch.no_grad():
                 torch._foreach_add_(self._parameters, down, alpha=-size)

@@ -545,6 +545,53 @@ class TestResumed:
             assert "party 1 has kept nothing of this run" in str(error)
 
 
+BUTTERFLY = {"algorithm": "dp-butterfly", "rounds": 4, "noise_multiplier": 3.0}
+
+
+class TestObserver:
+    """Of all ledgers together, for an observer that sees a part."""
+
+    def joined(self, tmp_path, held):
+        given = {**SETTINGS, **BUTTERFLY, "seed": 3, "nodes": 4}
+        given.pop("graph")
+
+        def work(one):
+            own = shares(held[one.rank])
+            return pa.train(net(), own, exchange=one, out=tmp_path, **given)
+
+        at_all(InProcess.all(len(held), 60), work)
+        return [tmp_path / f"party-{party}" for party in range(len(held))]
+
+    def test_as_of_one_process(self, tmp_path):
+        folders = self.joined(tmp_path, [[0], [1], [2], [3]])
+        joint = pa.join(folders, observer="any-node")
+        whole = pa.train(
+            net(),
+            shares(range(4)),
+            batch_size=8,
+            seed=3,
+            observer="any-node",
+            **BUTTERFLY,
+        )
+        assert joint.upper.epsilon == pytest.approx(
+            whole.certificate.epsilon(1e-5).upper, rel=1e-9
+        )
+        assert joint.upper.epsilon < 0.9 * pa.join(folders).upper.epsilon
+        assert "seen by any one other node" in str(joint)
+        assert "--observer any-node" in joint.page()
+        with pytest.raises(ValueError, match="leave observer or overlap out"):
+            pa.join(folders, overlap=2, observer="any-node")
+
+    def test_a_party_sees_what_all_of_its_nodes_do(self, tmp_path):
+        folders = self.joined(tmp_path, [[0, 1], [2, 3]])
+        for observer in ("any-node", "1"):
+            with pytest.raises(
+                ValueError, match="party 0 sees what all of its nodes 0"
+            ):
+                pa.join(folders, observer=observer)
+        assert pa.join(folders, observer="0,1").worst[0] in (2, 3)
+
+
 class TestDropped:
     """One of five parties is lost for good, and the others go on."""
 

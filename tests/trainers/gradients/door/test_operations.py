@@ -11,6 +11,7 @@ from torch import fx, nn
 from tests.trainers.gradients.door.architectures import MADE, record
 from tests.trainers.gradients.door.functions import LOSSES, ROWS
 from trainers.gradients.door.operations import MAPPED
+from trainers.gradients.door.operators import WRITTEN_OUT
 from trainers.gradients.door.trace import NotTraced, trace
 from trainers.gradients.door.traced import Traced, door_of
 from trainers.gradients.per_sample import trained
@@ -107,6 +108,20 @@ def test_no_record_makes_one_fail(name, capfd):
         )
         assert len(found) == 2
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_cells_that_are_written_out_are_torchs(kind, bias):
+    cell = getattr(nn, f"{kind.upper()}Cell")(3, 4, bias=bias).double()
+    x, *state = torch.randn(5, 3), torch.randn(5, 4), torch.randn(5, 4)
+    x, *state = (each.double() for each in (x, *state))
+    given = state if kind == "lstm" else state[0]
+    theirs = cell(x, given)
+    ours = WRITTEN_OUT[getattr(torch.ops.aten, f"{kind}_cell").default](
+        x, given, *cell.parameters()
+    )
+    torch.testing.assert_close(ours, theirs)
 
 
 @pytest.mark.full

@@ -159,6 +159,11 @@ def audit_run(
             f"{run.training.algorithm} adds no noise and promises nothing: there is no "
             "claim to test"
         )
+    if not isinstance(config.noise_multiplier, float | int):
+        raise ValueError(
+            "each node has noise of its own here, and audits of a run plant at one "
+            "node: train with noise='one' to have it attacked"
+        )
     training, material = run.training, run.material
     if how.random_records:
         material = material or Material.by_name(training, config.public_seed)

@@ -48,6 +48,7 @@ FILES = (
 _LOCK = ".lock"
 _AUDIT = re.compile(r"audit-[a-z-]+\d*")  # a folder in that of the audited run
 _PART = re.compile(r"(.+?)(\.[0-9a-f]{16})?\.part")  # a file as it is written
+NODE_MODEL = re.compile(r"node-(\d+)\.safetensors")  # its `state_dict`
 _KEYS = re.compile(rf"{KEY}(-\d+)?({RELEASES})?")
 _NO_LINK = os.O_CLOEXEC | os.O_NOFOLLOW
 # What evidence may weigh, in bytes. Parsed text is held as objects, at twenty times its
@@ -155,7 +156,8 @@ class RunFolder:
         """Return whether ``entry`` is something that such a folder may hold."""
         part = _PART.fullmatch(entry.name)
         name = part.group(1) if part else entry.name
-        if name in cls.files or name == _LOCK or _KEYS.fullmatch(name):
+        own = _KEYS.fullmatch(name) or NODE_MODEL.fullmatch(name)
+        if name in cls.files or name == _LOCK or own:
             return True
         return bool(_AUDIT.fullmatch(name)) and entry.is_dir()
 

@@ -80,7 +80,7 @@ class RunAudit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def protection(
-    noise_multiplier: float,
+    noise_multiplier: float | tuple[float, ...],
     seed: int | None,
     version: str,
     *,
@@ -164,7 +164,7 @@ class TrainingResult(
     nodes: tuple[UpperBound, ...]
     verdict: Finding | None
     status: Status | None
-    noise_multiplier: float
+    noise_multiplier: float | tuple[float, ...]
     accuracy: float | None
     worst_accuracy: float | None
     seconds: float

@@ -147,11 +147,9 @@ def settings_in(folder: RunFolder) -> dict[str, Any] | None:
 
 def evidence(folder: RunFolder) -> list[str]:
     """The files of ``folder`` that a manifest lists, by name."""
-    return [
-        name
-        for name in sorted(folder.files)
-        if name not in NOT_EVIDENCE and folder.has(name)
-    ] + audits_in(folder)
+    models = sorted(one.name for one in folder.path.glob("node-*.safetensors"))
+    names = [name for name in sorted(folder.files) if name not in NOT_EVIDENCE]
+    return [*filter(folder.has, names), *models, *audits_in(folder)]
 
 
 def audits_in(folder: RunFolder) -> list[str]:

@@ -481,7 +481,7 @@ class TestFolder:
 
     def test_ours_goes_with_the_run(self):
         run = trained(rounds=1)
-        path = run._folder
+        path = run._trained.folder.path
         assert path.is_dir()
         del run
         assert not path.exists()

@@ -247,7 +247,7 @@ class TrainingResult(
         return [*map(str, self.audits or ()), *self.said_of_audits()]
 
     def said_of_audits(self) -> list[str]:
-        """Whether figures of audits tell of the private data, in sentences."""
+        """Sentences on whether audits' figures tell of the private data."""
         alike = {one.random_records for one in self.audits or ()}
         return [PRIVATE] * (False in alike) + [RANDOM] * (True in alike)
 

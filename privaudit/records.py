@@ -80,14 +80,17 @@ class TrainingRecord(Compute, RunIdentity, Generic[Task]):
     folder while the run can go on, and nowhere else. With one, this is a study:
     repeatable, and its model not protected. ``public_seed`` decides how data are dealt
     and where models start; everybody may know it. ``observer`` is for whom the account
-    holds; None: for an observer of all releases. ``party`` is of a run whose processes
-    are parties. ``evaluate`` is on how many test records models are measured.
+    holds; None: for an observer of all releases. ``noise_multiplier`` is of all nodes,
+    or of each, and ``budgets`` are their epsilons, where those differ. ``party`` is of
+    a run whose processes are parties. ``evaluate`` is on how many test records models
+    are measured.
     """
 
     training: Task
     claim: Claim | None
-    noise_multiplier: float
+    noise_multiplier: float | tuple[float, ...]
     account: str = "certified"
+    budgets: tuple[float, ...] | None = None
     seed: int | None = None
     public_seed: int = 0
     observer: str | None = None
@@ -97,6 +100,14 @@ class TrainingRecord(Compute, RunIdentity, Generic[Task]):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_seeds(self.seed, self.public_seed)
+
+    @property
+    def own_budgets(self) -> tuple[float, ...] | None:
+        """``budgets`` of the nodes whose ledger this run has: a party's, or all."""
+        if self.budgets is None or self.party is None:
+            return self.budgets
+        held = self.party.nodes
+        return self.budgets[held.start : held.stop]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

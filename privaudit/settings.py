@@ -31,6 +31,7 @@ from privaudit.results import (
 Precision = Literal["float32", "bf16"]
 Calibration = Literal["certified", "paper"]
 Saved = Literal["models", "none"]
+NoiseBy = Literal["one", "per-node"]
 Evaluate = Literal["tenth", "all"]
 
 BLOCK = 50  # runs that are trained together, by default
@@ -361,6 +362,13 @@ class TrainingSettings(AccountSettings):
 
     Parameters
     ----------
+    budgets
+        Epsilon of each node, such as 2,2,1: the claim where nodes have budgets of their
+        own. Each node then adds the noise that its own budget needs.
+    noise
+        one: the noise multiplier that all nodes' budgets need, at all of them.
+        per-node: each node adds as little as its own budget needs. Default: one, with
+        --budgets per-node.
     epsilon
         Epsilon of the claim, > 0. Without --noise-multiplier, the noise is the least
         that certifies it. Default: the recipe's, or 1; with --noise-multiplier nothing
@@ -413,6 +421,8 @@ class TrainingSettings(AccountSettings):
     """
 
     epsilon: float | None = None
+    budgets: str | None = None
+    noise: NoiseBy | None = None
     observer: str | None = None
     delta: float | None = None
     relation: Relation | None = None
@@ -437,6 +447,20 @@ class TrainingSettings(AccountSettings):
                 "--observer is an account of all nodes together, and with --parties "
                 "each has the ledger of its own nodes: leave one of them out"
             )
+        if self.noise not in (None, *get_args(NoiseBy)):
+            raise ValueError(f"noise is one or per-node, got {self.noise!r}")
+        if self.noise_multiplier is not None and (self.noise or self.budgets):
+            raise ValueError(
+                "noise and budgets are of noise that is found for a budget: leave them "
+                "or noise_multiplier out"
+            )
+        if self.budgets is not None and self.epsilon is not None:
+            raise ValueError(
+                "epsilon is the budget of every node, and budgets are of each: give "
+                "one of them"
+            )
+        for value in self.each_budget or ():
+            check_epsilon(value)
         if not 0 < self.patience < float("inf"):
             raise ValueError(
                 f"patience is a number of seconds > 0, got {self.patience:g}"
@@ -452,6 +476,22 @@ class TrainingSettings(AccountSettings):
                 f"evaluate must be {' or '.join(get_args(Evaluate))}, got "
                 f"{self.evaluate!r}"
             )
+
+    @property
+    def each_budget(self) -> tuple[float, ...] | None:
+        """Epsilon of each node, where ``budgets`` have it; None where one is for all.
+
+        >>> TrainingSettings(budgets="2,1").each_budget
+        (2.0, 1.0)
+        """
+        if self.budgets is None:
+            return None
+        try:
+            return tuple(map(float, self.budgets.split(",")))
+        except ValueError:
+            raise ValueError(
+                f"budgets are one epsilon a node, such as 2,2,1, got {self.budgets}"
+            ) from None
 
     def over(self, **recipe: Any) -> Self:
         """These settings, with those of a ``recipe`` where they leave one open."""

@@ -27,6 +27,7 @@ The one place that turns a ledger into figures. It takes the best of several pro
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import fractions
 import functools
@@ -431,7 +432,7 @@ class Certificate:
         `epsilon`.
         """
         delta, width = _checked_delta(delta), self._width if width is None else width
-        ways = max((one.directions for one in self._cases), key=len)
+        ways = self.orders
         return {
             way: self._bracket(
                 *("epsilon", delta, width, sides, (way,) if len(ways) > 1 else None),
@@ -439,6 +440,11 @@ class Certificate:
             )
             for way in ways
         }
+
+    @property
+    def orders(self) -> tuple[Direction, ...]:
+        """The directions that differ: both, or ``remove`` alone."""
+        return max((one.directions for one in self._cases), key=len)
 
     @property
     def _width(self) -> float:
@@ -535,7 +541,14 @@ class Certificate:
             else Certificate.of(part, self.relation, group=self.group)
             for side, part in rough.items()
         }
-        both = rough["lower"] == rough["upper"]
+        both, order = rough["lower"] == rough["upper"], "remove"
+        if _has_details(ledger):
+            # Replaced records may be exchanged: either order is attained.
+            adding = Certificate.of(rough["lower"], "add-or-remove-one")
+            asked = found["lower"] if len(found["lower"].orders) > 1 else adding
+            with contextlib.suppress(ValueError):  # without a meaning when one is added
+                ways = asked.directions(delta, sides="lower")
+                order = max(ways, key=lambda way: ways[way].lower)
         if both:
             known = found["upper"].epsilon(delta)
             lower, upper = known.lower, known.upper
@@ -549,6 +562,7 @@ class Certificate:
             (lower, upper),
             overlap=self.overlap,
             group=self.group,
+            order=order,
         )
 
     def write(self, path: str | Path, *, delta: float) -> Path:
@@ -701,6 +715,12 @@ def keep_witness(
     except ValueError:
         return
     folder.write(CERTIFICATE, _json.encode(document))
+
+
+def _has_details(ledger: Ledger) -> bool:
+    """Return whether the kind of noise leaves open in which order more is told."""
+    every = itertools.chain.from_iterable(ledger.nodes)
+    return any(entry.release.details is not UNSET for entry in every)
 
 
 def relation_of(ledger: Ledger) -> Relation:

@@ -18,6 +18,7 @@ import fractions
 import math
 import numbers
 import threading
+from pathlib import Path
 
 from scipy import special
 
@@ -26,6 +27,8 @@ from privaudit.accounting.pld.adaptive import Units
 from privaudit.accounting.pld.composition import Composition
 from privaudit.accounting.pld.steps import compose_entries
 from privaudit.accounting.renyi import divergence
+from privaudit.accounting.witness import of_budget
+from privaudit.files import json as _json
 from privaudit.files.arguments import public
 from privaudit.ledger import Entry
 from privaudit.release import NoSampling, RandomAllocation, Release
@@ -68,6 +71,14 @@ class _Filter(abc.ABC):
     @abc.abstractmethod
     def left(self, state: _State) -> float:
         """Share of the budget that is left."""
+
+    @property
+    def unit(self) -> tuple[Release | float | None, int]:
+        """Unit that the budget is copies of, and how many; a float is a Gaussian's mu.
+
+        None where it is counted otherwise.
+        """
+        return None, 1
 
 
 class _Additive(_Filter):
@@ -114,6 +125,10 @@ class _Gaussian(_Additive):
         mu = float(gdp.mu(epsilon, delta))
         super().__init__(min(mu, 1e154) ** 2 * (1 - 4 * _UNIT), relation)
 
+    @property
+    def unit(self) -> tuple[Release | float | None, int]:
+        return math.sqrt(self.capacity) * (1 + 8 * _UNIT), 1
+
     def cost(self, release: Release) -> float:
         if not release.sensitivity_under(self.relation) or not release.sampling.rate:
             return 0.0
@@ -154,8 +169,13 @@ class _Counted(_Filter):
         self.step = _composed(typical, relation).families[0]
         step = self.step.step(float(self.step.shift[0]), float(self.step.rate[0]))
         self.units = Units(step, epsilon, delta)
+        self.typical = typical
         self.start = fractions.Fraction(self.units.count), fractions.Fraction(0)
         self._prices: dict[Release, int | None] = {}
+
+    @property
+    def unit(self) -> tuple[Release | float | None, int]:
+        return self.typical, self.units.count
 
     def after(self, state: _State, release: Release, count: int) -> _State | None:
         if self._is_free(release):
@@ -372,6 +392,22 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
                 bound = self._divergence(order) + each / (order - 1)
                 found.append(bound * (1 + 4 * _UNIT))
         return min(found) if self._releases else 0.0
+
+    def write(self, path: str | Path) -> Path:
+        """Write a certificate of what was spent; ``python kernel.py FILE`` checks it.
+
+        The kernel proves filters of units whose releases are each below a unit, and of
+        unsampled Gaussian noise; of others it says that they are not covered.
+        """
+        if self._filter is None:
+            raise ValueError("nothing was spent: there is nothing to certify")
+        unit, count = self._filter.unit
+        document = of_budget(
+            self._releases, unit, count, self._relation, self._delta, self._epsilon
+        )
+        target = Path(path)
+        target.write_bytes(_json.encode(document) + b"\n")
+        return target
 
     def _divergence(self, order: float) -> float:
         each = (

@@ -273,7 +273,8 @@ def views_of(
 
 def _training(what: str, changes: Mapping[str, Any]) -> Training:
     from privaudit.api.trainings import recipe_of
+    from privaudit.task_settings import laid_over
     from trainers.runs.training import training_from
 
-    values = {**recipe_of(what).settings(None), **changes}
+    values = laid_over(recipe_of(what).settings(None), changes)
     return training_from(values, where="--set" if changes else what)

@@ -108,7 +108,7 @@ class Trained(Shape, kw_only=True):
     relation: Relation
     observer: str | None
     everything_seen: Figure
-    noise_multiplier: float
+    noise_multiplier: float | list[float]
     accuracy: float | None
     worst_accuracy: float | None
     loss: Figure | None
@@ -606,6 +606,24 @@ class Copied(Shape, kw_only=True):
     file: str
 
 
+class Planned(Shape, kw_only=True):
+    """`plan`."""
+
+    settings: dict[str, str | int | float]
+    sizes: list[int]
+    parameters: int
+    epsilon: Figure | list[float]
+    delta: float
+    relation: Relation
+    noise: Literal["one", "per-node"] | None
+    noise_multiplier: list[float]
+    certified: list[float]
+    signal_to_noise: Figure
+    seconds: float | None
+    remarks: list[str]
+    out: str | None
+
+
 class Federated(Shape, kw_only=True):
     """`federation`: where it is, and what to do next."""
 
@@ -617,6 +635,7 @@ COMMANDS: dict[str, tuple[type[Shape], ...]] = {
     "noise": (NoiseFound, Compared),
     "epsilon": (EpsilonFound, Compared),
     "convert": (Converted,),
+    "plan": (Planned,),
     "train": (TrainDone,),
     "federation": (Federated,),
     "views": (Views,),

@@ -47,6 +47,7 @@ FILES = (
 )
 _LOCK = ".lock"
 _PART = re.compile(r"(.+?)(\.[0-9a-f]{16})?\.part")  # a file as it is written
+NODE_MODEL = re.compile(r"node-(\d+)\.safetensors")  # its `state_dict`
 _KEYS = re.compile(rf"{KEY}(-\d+)?({RELEASES})?")
 _NO_LINK = os.O_CLOEXEC | os.O_NOFOLLOW
 # What evidence may weigh, in bytes. Parsed text is held as objects, at twenty times its
@@ -154,7 +155,8 @@ class RunFolder:
         """Return whether ``entry`` is something that such a folder may hold."""
         part = _PART.fullmatch(entry.name)
         name = part.group(1) if part else entry.name
-        return name in cls.files or name == _LOCK or bool(_KEYS.fullmatch(name))
+        own = _KEYS.fullmatch(name) or NODE_MODEL.fullmatch(name)
+        return name in cls.files or name == _LOCK or bool(own)
 
     @classmethod
     @contextlib.contextmanager

@@ -19,8 +19,8 @@ import msgspec
 import numpy as np
 from msgspec import UNSET
 
-from privaudit.accounting import verdict_on
 from privaudit.accounting.recorded import worth
+from privaudit.accounting.verdict import verdict_by_node
 from privaudit.accounting.views import account_observed
 from privaudit.auditing.experiments.judgement import judge
 from privaudit.auditing.experiments.sweep_folder import SweepFolder
@@ -492,7 +492,8 @@ def _training_again(run: FinishedTraining) -> Any:
         every = UNSET if observer is None else worst_bound(account(None))
         verdict = None
         if claim is not None:
-            verdict = verdict_on(claim, run.ledger, worst_bound(nodes))
+            budgets = run.config.own_budgets
+            verdict = verdict_by_node(claim, budgets, run.ledger, nodes)
     except ValueError as error:
         return _again(run, error)
     return msgspec.structs.replace(
@@ -611,13 +612,15 @@ def _ledger_by_settings(
             )
         if len(run.ledger.nodes) != len(held):
             return _unlike(run, "the number of nodes", len(run.ledger.nodes), len(held))
-        known = party.sizes if party else _sizes(run.ledger, training.batch_size)
-        least = max(1, math.ceil(training.batch_size))
+        # With a rate, batches of each size are; sizes are known where they are whole.
+        batch = None if training.batch_size is UNSET else training.batch_size
+        known = party.sizes if party else _sizes(run.ledger, batch)
+        least = max(1, math.ceil(batch or 1))
         sizes = tuple(least if size is None else size for size in known)
 
         def planned_for(sizes: tuple[int, ...]) -> Ledger:
             setting = training.setting(sizes)
-            return training.family.ledger(setting, run.config.noise_multiplier)
+            return training.family.planned(setting, run.config.noise_multiplier)
 
         expected = planned_for(sizes)
         if None in known and planned_for((2 * least,) * nodes) != planned_for(
@@ -646,7 +649,7 @@ def _ledger_by_settings(
     if whole and None not in known and sum(sizes) != training.train:
         # Batches of random allocation are whole, and sizes known to within half of one.
         allocated = batches_taken(training.sampling)
-        slack = nodes * (1 + training.batch_size / 2) if allocated else 0
+        slack = nodes * (1 + (batch or 1) / 2) if allocated else 0
         if abs(sum(sizes) - training.train) > slack:
             what = "the number of records that its sampling rates are of"
             return _unlike(run, what, f"{sum(sizes):,}", f"{training.train:,}")
@@ -690,17 +693,22 @@ def _has_all(own: Sequence[Entry], planned: Sequence[Entry]) -> bool:
     return wanted <= had
 
 
-def _sizes(ledger: Ledger, batch_size: float) -> tuple[int | None, ...]:
-    """Number of records of each node, by its sampling; None where that says nothing."""
+def _sizes(ledger: Ledger, batch_size: float | None) -> tuple[int | None, ...]:
+    """Number of records of each node, by its sampling; None where that says nothing.
+
+    ``batch_size`` None: it is no number that all nodes have.
+    """
     sizes: list[int | None] = []
     for entries in ledger.nodes:
         # Further releases of a run that was resumed have none.
         known = (entry.release.sampling for entry in entries)
         sampling = next((one for one in known if not isinstance(one, NoSampling)), None)
-        if isinstance(sampling, PoissonSampling) and sampling.rate > 0:
-            sizes.append(round(batch_size / sampling.rate))
-        elif isinstance(sampling, SamplingWithoutReplacement):
+        if isinstance(sampling, SamplingWithoutReplacement):
             sizes.append(sampling.population)
+        elif batch_size is None:
+            sizes.append(None)
+        elif isinstance(sampling, PoissonSampling) and sampling.rate > 0:
+            sizes.append(round(batch_size / sampling.rate))
         elif isinstance(sampling, RandomAllocation):  # a number that gives as many
             sizes.append(max(round(batch_size / sampling.rate), math.ceil(batch_size)))
         else:

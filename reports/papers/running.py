@@ -211,7 +211,7 @@ def pilot(training: dict[str, Any], shape: list[int], classes: int) -> dict[str,
     values = {**training, "data": "digits", "train": 1}
     chosen = training_from(values, where=__name__)
     nodes = 1 if chosen.family.central else chosen.nodes
-    records = 2 * math.ceil(chosen.batch_size)
+    records = 2 * math.ceil(chosen.expected_batch())
     inputs = torch.rand(records, *shape, generator=torch.Generator().manual_seed(0))
     share = Dataset(inputs, torch.arange(records) % classes)
     module = make_model(chosen.model, tuple(shape), classes)

@@ -203,6 +203,7 @@ class ButterflyFamily(Family[ButterflyOptions]):
     """
 
     graph: str = "butterfly"
+    one_noise: str = "adds up noise of nodes, of which each hides others too"
 
     # A state of a node's own between steps would leave the common model.
     takes_optimisers = False

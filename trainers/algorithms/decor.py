@@ -52,6 +52,8 @@ class Decor(Muffliato):
 class DecorFamily(Family[DecorOptions]):
     """Neighbours share secrets: all that are ever joined, either way."""
 
+    one_noise: str = "shares noise between nodes, which is as large as their own"
+
     def algorithm(self, setting: Setting[DecorOptions]) -> Decor:
         """One round of plain gossip a step."""
         return self.make(setting.step_sizes)

@@ -197,6 +197,7 @@ class Pushed(Family[ConstD2p]):
             clip_norm=_function([clip * value for value in clips]),
             noise_multiplier=_function([z * value for value in noise]),
             sampling=options.sampling,
+            rate=setting.sampling_rate,
         )
 
     def paper_noise(

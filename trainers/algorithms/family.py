@@ -6,12 +6,16 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, Protocol, runtime_checkable
 
+import msgspec
+
 from privaudit.ledger import Ledger
 from trainers.algorithms.setting import Options, OptionsType, Setting
 from trainers.network.engine import Network, Runner
 from trainers.network.mixing import Mixing, Property
 from trainers.oracles.capabilities import GivesGradients, gives
 from trainers.oracles.oracle import Mechanism, Oracle
+
+Noise = float | tuple[float, ...]  # a noise multiplier of all nodes, or of each
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,6 +34,9 @@ class Family(Generic[OptionsType]):
         Whether its nodes can live in several processes.
     one_process
         Why they cannot, if they cannot: words that its name goes before.
+    no_rates, one_noise
+        Why all nodes have one batch size, and why all have one noise multiplier, in
+        words that its name goes before; empty where they need not.
     outlives
         Whether nodes can go on where one is gone, each hearing itself in its place.
     needs
@@ -50,6 +57,8 @@ class Family(Generic[OptionsType]):
     central: bool = False
     over_ranks: bool = True
     one_process: str = "does not run over several processes"
+    no_rates: str = ""
+    one_noise: str = ""
     outlives: bool = False
     needs: tuple[Property, ...] = ()
     options: type[OptionsType] = Options  # type: ignore[assignment]
@@ -73,10 +82,33 @@ class Family(Generic[OptionsType]):
 
         Batches as is set, one clip norm, one noise multiplier; neither if not private.
         """
-        size, sampling = setting.batch_size, setting.sampling
+        batches = {"sampling": setting.sampling, "rate": setting.sampling_rate}
         if not self.private:
-            return Mechanism(size, sampling=sampling)
-        return Mechanism(size, setting.clip_norm, noise_multiplier, sampling)
+            return Mechanism(setting.batch_size, **batches)
+        clip = setting.clip_norm
+        return Mechanism(setting.batch_size, clip, noise_multiplier, **batches)
+
+    def noisy(self, setting: Setting[OptionsType], noise: Noise) -> Mechanism:
+        """`mechanism`, with ``noise`` of all nodes or of each.
+
+        Where each node has its own, sums are weighted by 1 / noise, so that no node's
+        noise drowns what others send; all weights together stay as they were.
+        """
+        if not isinstance(noise, tuple):
+            return self.mechanism(setting, noise)
+        self._check_nodes(setting, noise)
+        if self.one_noise:
+            raise ValueError(
+                f"{setting.algorithm} {self.one_noise}: give one noise multiplier"
+            )
+        made = [self.mechanism(setting, own) for own in noise]
+        batches = [how.batch(n) for how, n in zip(made, setting.sizes, strict=True)]
+        told = sum(size / own for size, own in zip(batches, noise, strict=True))
+        each = tuple(
+            dataclasses.replace(how, weight=sum(batches) / told / own)
+            for how, own in zip(made, noise, strict=True)
+        )
+        return dataclasses.replace(self.mechanism(setting, max(noise)), by_node=each)
 
     def releases(self, setting: Setting[OptionsType]) -> int:
         """Number of releases that each node asks of the oracle in all rounds."""
@@ -89,6 +121,22 @@ class Family(Generic[OptionsType]):
         """
         mechanism = self.mechanism(setting, noise_multiplier)
         return mechanism.ledger(setting.sizes, self.releases(setting))
+
+    def planned(self, setting: Setting[OptionsType], noise: Noise) -> Ledger:
+        """`ledger`, with ``noise`` of all nodes or of each."""
+        if not isinstance(noise, tuple):
+            return self.ledger(setting, noise)
+        self._check_nodes(setting, noise)
+        alike = {own: self.ledger(setting, own) for own in set(noise)}
+        nodes = (alike[own].nodes[node] for node, own in enumerate(noise))
+        return msgspec.structs.replace(next(iter(alike.values())), nodes=tuple(nodes))
+
+    def _check_nodes(self, setting: Setting[OptionsType], noise: tuple) -> None:
+        if len(noise) != len(setting.sizes):
+            raise ValueError(
+                f"{len(noise)} noise multipliers are given for {len(setting.sizes)} "
+                "nodes: give one for each"
+            )
 
     def plans_at_most(self, setting: Setting[OptionsType]) -> bool:
         """Return whether `ledger` is no more than a bound on what a run releases."""

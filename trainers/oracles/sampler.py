@@ -68,7 +68,7 @@ class Sampler:
     def most(self) -> int:
         """Largest size of a batch, exceeded with negligible probability."""
         if self.mechanism.sampling == "without-replacement":
-            return int(self.mechanism.batch_size)
+            return int(max(map(self.mechanism.batch, self.data.sizes)))
         return max(
             most(rate, size + self.data.canaries)
             for rate, size in zip(self.rates, self.data.sizes, strict=True)
@@ -89,7 +89,7 @@ class Sampler:
         for (records, planted), rows in alike.items():
             who = [nodes[row] for row in rows]
             if fixed:
-                size = int(self.mechanism.batch_size)
+                size = int(self.mechanism.batch(records))
                 found = self.subsets(who, index, records, size)
             elif (how := self.mechanism.allocation(records)) is not None:
                 found = self.allocated(who, index, records + planted, how)

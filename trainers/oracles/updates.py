@@ -74,7 +74,7 @@ class UpdateMechanism(Mechanism):
 
     def divisor(self, records: int) -> float:
         """Expected number of users in a batch, at a node of ``records`` users."""
-        return self.batch_size * records
+        return self.batch_size * records / self.weight
 
     def sampling_rate(self, records: int) -> float:
         """Probability that a user is drawn: ``batch_size``, at every node."""
@@ -201,7 +201,7 @@ class UpdateOracle(Oracle):
         self, at: Tensor, batches: Tensor, nodes: Sequence[int], clip: float
     ) -> Tensor:
         """Minus the sum of clipped updates, (runs, nodes, dims) doubles."""
-        step = self._step(self._releases[nodes[0]])
+        step = self._step(self._releases[nodes[0]], nodes)
         total = torch.zeros_like(at, dtype=torch.float64)
         for run, row, user in batches.nonzero().tolist():
             node = nodes[row]

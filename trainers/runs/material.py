@@ -168,7 +168,7 @@ class Material:
                 function = function_named(training.model)
             if not takes(function, "input_shape", "classes"):
                 try:
-                    return cls.own(_made(training.model, seed), shares, test=test)
+                    return cls.own(model_made(training.model, seed), shares, test=test)
                 except ValueError as error:
                     raise ValueError(
                         f"{error}; the data were {training.data}, and --data gives "
@@ -441,7 +441,7 @@ def _arrays_in(path: pathlib.Path) -> tuple[Any, ...]:
         ) from error
 
 
-def _made(model: str, seed: int) -> Any:
+def model_made(model: str, seed: int) -> Any:
     """Model that ``module:function`` makes: its start, equal at all ranks."""
     with torch.random.fork_rng(devices=()), checked(f"model {model}"):
         torch.manual_seed(seed)
@@ -462,7 +462,7 @@ def _own_by_name(training: Training, seed: int, held: range | None = None) -> Ma
             f"classes={classes}, but the data say {data.classes}: say it once"
         )
     if is_place(model):
-        model = _made(model, seed)
+        model = model_made(model, seed)
     users = None
     if data.users is not None and training.unit == "user":
         users = Users(data.users, training.overlap)

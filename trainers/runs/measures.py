@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 import torch
@@ -35,7 +36,14 @@ class Looks(NamedTuple):
     every: int  # rounds between measurements
 
     @classmethod
-    def of(cls, training: Training, test: int, points: int, evaluate: Evaluate) -> Self:
+    def of(
+        cls,
+        training: Training,
+        test: int,
+        points: int,
+        evaluate: Evaluate,
+        sizes: Sequence[int] = (),
+    ) -> Self:
         """Looks at ``test`` records, for a curve of at most so many ``points``.
 
         Arithmetic of what is public, and of no clock: a study repeats to the bit. With
@@ -44,7 +52,7 @@ class Looks(NamedTuple):
         the last, and ten points of 50, whatever they take. With "all", the last are
         measured on all, and the curve takes a tenth.
         """
-        rounds, batch, last = training.rounds, training.batch_size, test
+        rounds, batch, last = training.rounds, training.expected_batch(sizes), test
         asked, least = rounds, 2 * _LEAST_RECORDS
         if evaluate == "tenth":
             asked, least = training.family.releases(training.setting()), _LEAST_RECORDS
@@ -165,7 +173,9 @@ class CurveRecorder:
         self._test = self._some = None
         self._every = max(1, problem.training.rounds // points)
         if problem.test is not None:
-            plan = Looks.of(problem.training, len(problem.test), points, evaluate)
+            plan = Looks.of(
+                problem.training, len(problem.test), points, evaluate, problem.sizes
+            )
             self._every = plan.every
             self._test = _some(problem.test, plan.last, seed)
             self._some = _some(problem.test, plan.records, seed)

@@ -52,7 +52,7 @@ class Curves(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def protection(
-    noise_multiplier: float,
+    noise_multiplier: float | tuple[float, ...],
     seed: int | None,
     version: str,
     *,
@@ -129,7 +129,7 @@ class TrainingResult(
     nodes: tuple[UpperBound, ...]
     verdict: Finding | None
     status: Status | None
-    noise_multiplier: float
+    noise_multiplier: float | tuple[float, ...]
     accuracy: float | None
     worst_accuracy: float | None
     seconds: float

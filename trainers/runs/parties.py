@@ -32,6 +32,7 @@ from privaudit.records import PartyRecord, as_nodes
 from privaudit.settings import TrainingSettings
 from privaudit.task_settings import is_own
 from privaudit.version import __version__
+from trainers.algorithms.family import Noise
 from trainers.data.shares import example
 from trainers.network.by_torch import joined
 from trainers.network.exchange import Exchange, plain
@@ -132,12 +133,14 @@ def connected(
     material: Material | None,
     exchange: Exchange | int | None = None,
     note: Callable[[str], None] = lambda message: None,
+    choose: Callable[[tuple[int, ...]], Training] | None = None,
 ) -> Iterator[tuple[Training, Material | None, Party | None]]:
     """The training, this party's data, and what all know of others', while it lasts.
 
     As given, without a party, if ``settings`` do not ask for parties. ``exchange`` is
     what carries messages; without one, torch.distributed for the party of that number,
-    or of what its process was told. ``note`` is told what takes long.
+    or of what its process was told. ``note`` is told what takes long, and ``choose``
+    makes the training once sizes are known.
     Raises ``ValueError``, at all, that names a party with other settings or records.
     """
     if not settings.parties:
@@ -164,6 +167,8 @@ def connected(
             seed, held = settings.public_seed, party.ranks.held
             material = Material.by_name(training, seed, settings.data_dir, held=held)
         sizes = sizes_of(party, material.shares, training.unit)
+        if choose is not None:
+            training = choose(sizes)
         if is_own(training.data):
             training = msgspec.structs.replace(training, train=sum(sizes))
         yield training, material, dataclasses.replace(party, sizes=sizes)
@@ -171,11 +176,11 @@ def connected(
 
 def settled(
     party: Party,
-    noise: float,
+    noise: Noise,
     out: str | os.PathLike[str] | None,
     name: str,
     seed: int | None,
-) -> tuple[float, pathlib.Path, PartyRecord]:
+) -> tuple[Noise, pathlib.Path, PartyRecord]:
     """The noise that all add, this party's folder, and what its record says."""
     exchange = party.exchange
     noise = agreed_noise(exchange, noise)
@@ -212,17 +217,22 @@ def check_parties(training: Training, parties: int, *, drop_lost: bool = False) 
         )
 
 
-def agreed_noise(exchange: Exchange, own: float) -> float:
+def agreed_noise(exchange: Exchange, own: Noise) -> Noise:
     """The most of what the parties' accounts ask for: they differ by rounding alone."""
-    said = exchange.told("noise", {"noise": own}, dict[str, float])
-    values = [theirs.get("noise", math.nan) for theirs in said]
-    for other, value in enumerate(values):
-        if not math.isclose(value, values[0], rel_tol=_SAME_NOISE):
-            exchange.disagree(
-                f"party {other} has other settings than party 0: noise_multiplier is "
-                f"{value:g}, and {values[0]:g} there"
-            )
-    return max(values)
+    each = own if isinstance(own, tuple) else (own,)
+    told = {str(place): value for place, value in enumerate(each)}
+    said = exchange.told("noise", told, dict[str, float])
+    most = []
+    for place in told:
+        values = [theirs.get(place, math.nan) for theirs in said]
+        for other, value in enumerate(values):
+            if not math.isclose(value, values[0], rel_tol=_SAME_NOISE):
+                exchange.disagree(
+                    f"party {other} has other settings than party 0: noise_multiplier "
+                    f"is {value:g}, and {values[0]:g} there"
+                )
+        most.append(max(values))
+    return tuple(most) if isinstance(own, tuple) else most[0]
 
 
 def folder_of(exchange: Exchange, out: pathlib.Path | None, name: str) -> pathlib.Path:

@@ -15,8 +15,8 @@ import msgspec
 import torch
 from msgspec import UNSET, UnsetType
 
-from privaudit.accounting import verdict_on
 from privaudit.accounting.certificate import keep_witness
+from privaudit.accounting.verdict import verdict_by_node
 from privaudit.accounting.views import account_observed
 from privaudit.files import json as _json
 from privaudit.files.folder import KEY, MODEL, RunFolder
@@ -31,6 +31,7 @@ from trainers.numerics.keys import Key
 from trainers.numerics.randomness import Streams
 from trainers.numerics.releases import ReleaseJournal
 from trainers.runs import checkpoint
+from trainers.runs.advice import large_delta
 from trainers.runs.final_models import may_be_released, packed
 from trainers.runs.measures import CurveRecorder, Measured, as_figures
 from trainers.runs.outcome import TrainingResult, protection
@@ -221,7 +222,9 @@ class Keeper:
         if run.observer is not None:
             nodes = self._given.account(ledger, run.observer)
         worst = worst_bound(nodes)
-        verdict = verdict_on(run.claim, ledger, worst) if run.claim else None
+        verdict = None
+        if run.claim:
+            verdict = verdict_by_node(run.claim, run.own_budgets, ledger, nodes)
         protected, noise = protection(
             run.noise_multiplier,
             run.seed,
@@ -481,23 +484,6 @@ def beside(parts: Sequence[torch.Tensor | None], dim: int) -> torch.Tensor | Non
     """The processes' nodes as one, along ``dim``; None if there is nothing."""
     there = [part for part in parts if part is not None]
     return torch.cat(there, dim) if there else None
-
-
-def large_delta(delta: float, units: int, unit: str) -> tuple[str, ...]:
-    """Warning of a delta that is larger than one over the number of units.
-
-    >>> large_delta(1e-5, 1000, "record")
-    ()
-    >>> large_delta(0.1, 200, "record")[0][:55]
-    'delta 0.1 is larger than one over the number of records'
-    """
-    if delta * units <= 1:
-        return ()
-    return (
-        f"delta {delta:g} is larger than one over the number of {unit}s, {units:,}: "
-        f"publishing each {unit} in full with probability delta would meet it, about "
-        f"{delta * units:,.3g} of them; choose delta well below {1 / units:.1g}",
-    )
 
 
 def resumed(further: int) -> tuple[str, ...]:

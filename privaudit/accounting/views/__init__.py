@@ -35,3 +35,4 @@ from privaudit.accounting.views.observer import Observer as Observer
 from privaudit.accounting.views.protocol import LinearProtocol as LinearProtocol
 from privaudit.accounting.views.view import View as View
 from privaudit.accounting.views.view import of_observer as of_observer
+from privaudit.accounting.views.witness import witness_of as witness_of

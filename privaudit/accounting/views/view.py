@@ -64,7 +64,7 @@ def of_nodes_seen(
     told: dict[str, Information] = {}
     for name, rows in (
         ("nobody_reacts", seen),
-        ("certified", np.concatenate([seen, _points(protocol, seen)])),
+        ("certified", np.concatenate([seen, points_of(protocol, seen)])),
     ):
         signal = rows[:, hidden]
         told[name] = information(signal, signal @ noise)
@@ -106,7 +106,7 @@ def _spread(
         return np.where(told.bare[own], 0.0, 1 / np.sqrt(most))
 
 
-def _points(protocol: LinearProtocol, seen: Floats) -> Floats:
+def points_of(protocol: LinearProtocol, seen: Floats) -> Floats:
     """Points at which every sum of a row is taken, these points' own sums included."""
     held = (seen != 0).any(0)
     rows = []

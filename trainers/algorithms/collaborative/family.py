@@ -123,6 +123,9 @@ class ResamplingOptions(Options, frozen=True, kw_only=True):
 class OneVsAll(Family[OptionsType], abc.ABC):
     """One-vs-all logistic regression, whose constants the noise rests on."""
 
+    no_rates: str = "goes once through disjoint batches of batch_size records"
+    one_noise: str = "has one model, to which all nodes add noise in turn"
+
     def runner(self, algorithm: Collaborative, mixing: Mixing) -> Collaboration:
         """Turn by turn."""
         return Collaboration(algorithm, mixing, self.needs)

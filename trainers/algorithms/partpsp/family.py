@@ -131,6 +131,8 @@ class PedflOptions(SgpdpOptions, frozen=True, kw_only=True):
 class PlainMessages(Family[PartPspOptions]):
     """Messages without noise."""
 
+    one_noise: str = "has noise in messages, all by one sensitivity"
+
     def runner(self, algorithm: PartPsp, mixing: Mixing) -> Network:
         """On a graph, with rounds of synchronisation in between."""
         mixing.require(self.needs, type(algorithm).__name__.upper())
@@ -144,6 +146,7 @@ class PlainMessages(Family[PartPspOptions]):
         return MessageMechanism(
             setting.batch_size,
             sampling=options.sampling,
+            rate=setting.sampling_rate,
             messages=MessageNoise(0.0, "real", setting.rounds),
             mixing=with_synchronisation(setting.mixing, options.interval),
         )
@@ -192,6 +195,7 @@ class NoisyMessages(PlainMessages):
             setting.batch_size,
             setting.clip_norm,
             sampling=options.sampling,
+            rate=setting.sampling_rate,
             clip_by=options.clip_by,
             messages=options.noise(
                 noise_multiplier,

@@ -53,6 +53,11 @@ class MessageMechanism(Mechanism):
     mixing: Mixing | None = None
 
     def __post_init__(self) -> None:
+        if self.clip_by == "sample" and self.rate is not None:
+            raise ValueError(
+                "clipping by sample bounds the mean of batches that all nodes have of "
+                "one size: set batch_size in the place of sampling_rate"
+            )
         if self.clip_by == "sample" and self.sampling != "without-replacement":
             raise ValueError(
                 "clipping by sample bounds the mean of a batch of fixed size only; set "
@@ -191,7 +196,7 @@ class MessageOracle:
             batch_size=self.mechanism.batch_size,
             memory_limit=self._memory_limit,
             clips=False,
-            varies=self.mechanism.sampling != "without-replacement",
+            varies=self.mechanism.varies,
         )
         nodes = torch.arange(self.nodes, device=at.device)
         # A record whose gradient is not finite counts nothing: no run ends by it.

@@ -13,6 +13,7 @@ from torch import Tensor
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.ledger import Ledger, Recorder
 from trainers.algorithms.asynchronous.real_time import OverProcesses
+from trainers.algorithms.family import Noise
 from trainers.data import PrivateData
 from trainers.numerics.keys import Key
 from trainers.numerics.randomness import Streams
@@ -150,7 +151,7 @@ def job(
     """
     training = run.training
     problem = run.problem(data_dir=data_dir)
-    mechanism = training.mechanism(run.noise_multiplier)
+    mechanism = problem.mechanism(run.noise_multiplier)
     oracle = training.family.oracle(
         PrivateData.of(
             [problem.shares[worker]],
@@ -166,16 +167,16 @@ def job(
 
 def ledger_of(
     problem: Problem,
-    noise_multiplier: float,
+    noise_multiplier: Noise,
     counts: list[int],
     known: Mapping[int, Ledger],
 ) -> Ledger:
     """Ledger of all workers: as ``known`` of a worker, or by its ``counts``."""
-    mechanism = problem.training.mechanism(noise_multiplier)
+    mechanism = problem.mechanism(noise_multiplier)
     parts = []
     for worker, (size, count) in enumerate(zip(problem.sizes, counts, strict=True)):
         recorder = Recorder(1)
-        recorder.record(0, mechanism.release(0, size), count)
+        recorder.record(0, mechanism.of(worker).release(0, size), count)
         parts.append(known.get(worker, recorder.ledger()))
     return Ledger.joined(parts)
 

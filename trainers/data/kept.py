@@ -7,7 +7,6 @@ import collections
 import contextlib
 import contextvars
 import functools
-import random
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+
+from trainers.data.generators import generator_of
 
 _OURS = {"privaudit", "trainers"} | sys.stdlib_module_names
 # Of Python's own, those whose objects people keep state in.
@@ -123,7 +124,10 @@ class Kept:
             return self._cell(value)
         if isinstance(value, functools.partial):
             return value.func, value.args, value.keywords
-        if self._generator(value):
+        generator = generator_of(value)
+        if generator is not None:
+            self._back.append(generator[0])
+            self._reseed.append(generator[1])
             return ()
         if isinstance(value, torch.jit.ScriptModule | contextvars.ContextVar) or (
             hasattr(type(value), "__next__")
@@ -154,8 +158,8 @@ class Kept:
             return list(value.values())
         if isinstance(value, _LISTS):
             items = list(value)
-            # An array has no other way.
-            clear = getattr(value, "clear", lambda: value.__delitem__(slice(None)))
+            held: Any = value  # an array has no clear
+            clear = getattr(value, "clear", lambda: held.__delitem__(slice(None)))
 
             def extend() -> None:
                 clear()
@@ -300,31 +304,6 @@ class Kept:
             self._back.append(lambda: np.copyto(value, kept))
         of_objects = value.dtype == object
         return [value.base, *(value.ravel().tolist() if of_objects else ())]
-
-    def _generator(self, value: Any) -> bool:
-        """Keep a generator of random numbers; False if it is none."""
-        if isinstance(value, torch.Generator):
-            state: Any = value.get_state()
-            self._back.append(lambda: value.set_state(state))
-            self._reseed.append(value.manual_seed)
-        elif isinstance(value, np.random.Generator):
-            bits = value.bit_generator
-            state, kind = bits.state, type(bits)
-            self._back.append(lambda: setattr(bits, "state", state))
-            self._reseed.append(
-                lambda seed: setattr(bits, "state", kind(seed % 2**64).state)  # type: ignore[call-arg]
-            )
-        elif isinstance(value, np.random.RandomState):
-            state = value.get_state()
-            self._back.append(lambda: value.set_state(state))
-            self._reseed.append(lambda seed: value.seed(seed % 2**32))
-        elif isinstance(value, random.Random):
-            state = value.getstate()
-            self._back.append(lambda: value.setstate(state))
-            self._reseed.append(value.seed)
-        else:
-            return False
-        return True
 
 
 _IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE: of C

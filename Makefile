@@ -19,7 +19,7 @@ help:
 	@echo "make test-pages test pages in Chromium, which make browser installs"
 	@echo "make test-changed  at full size, what lies at or above the files changed since BASE"
 	@echo "make mutants    plant faults in the code of bounds and see that a test falls"
-	@echo "make integrations  test with Opacus, Lightning and jax-privacy, installed apart"
+	@echo "make integrations  test with Opacus, Lightning, jax-privacy, FLARE and Flower"
 	@echo "make lint types check style and types"
 	@echo "make docs       build the documentation as a site"
 	@echo "make browser    install Chromium, with which pages are tested (Debian, as root)"
@@ -63,6 +63,7 @@ lint: $(VENV)/ready-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m tests.words
 
 # What is optional (pytest, hypothesis, pandas) has types of its own.
 types: $(VENV)/ready-dev $(VENV)/ready-test
@@ -102,13 +103,17 @@ $(VENV)/ready-%: $(VENV)/made pyproject.toml constraints.txt
 	  -c constraints.txt -e '.[all$(if $(filter all,$*),,$(comma)$*)]'
 	@touch $@
 
-$(OTHERS)/ready: pyproject.toml constraints.txt tests/integrations/requirements.txt
+$(OTHERS)/ready: pyproject.toml constraints.txt tests/integrations/requirements.txt tests/integrations/flower.txt
 	@echo "== Installing privaudit and the tools it works with into $(OTHERS) ..."
 	$(PYTHON) -m venv $(OTHERS)
 	$(OTHERS)/bin/python -m pip install -q --disable-pip-version-check \
 	  -c constraints.txt -e '.[all,test]' -r tests/integrations/requirements.txt
+	$(OTHERS)/bin/python -m pip install -q --disable-pip-version-check \
+	  'torch==$(TORCH)' -r tests/integrations/flower.txt
 	@touch $@
 
+# Flower wants older versions of some libraries than constraints.txt has.
+TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
 comma := ,
 
 clean:

@@ -1,4 +1,4 @@
-"""Which epsilon does a private training run really give?
+"""Privacy accounting and auditing: which epsilon a private training run really gives.
 
 Accounts, without torch:
 
@@ -15,6 +15,7 @@ Accounts, without torch:
 
 Training with your own model and data:
 
+    plan                settings of a training for a budget; TrainingPlan
     train               train a model on the data of several nodes, within a budget
     oracle              noisy gradients and their ledger, for your own training loop
     replace_batch_norm  a copy of a module with group instead of batch normalisation
@@ -65,6 +66,8 @@ _PLACES = {
     "noise_multiplier": "privaudit.api.accounts",
     "ledger_from": "privaudit.api.accounts",
     "views": "privaudit.api.views",
+    "plan": "privaudit.api.planning",
+    "TrainingPlan": "privaudit.api.training_plan",
     "train": "privaudit.api.own_training",
     "oracle": "privaudit.api.loops",
     "replace_batch_norm": "trainers.models.own",

@@ -17,7 +17,9 @@ from privaudit.api.evidence import join as join
 from privaudit.api.evidence import verify as verify
 from privaudit.api.loops import oracle as oracle
 from privaudit.api.own_training import train as train
+from privaudit.api.planning import plan as plan
 from privaudit.api.probes import probe as probe
+from privaudit.api.training_plan import TrainingPlan as TrainingPlan
 from privaudit.api.views import views as views
 from privaudit.auditing.membership import lira as lira
 from privaudit.auditing.membership import rmia as rmia

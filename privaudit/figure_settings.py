@@ -41,7 +41,7 @@ def check_scheme(name: str) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReleaseSettings:
-    """What is released by a run that is only accounted.
+    """Releases of a run that is only accounted.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ class ReleaseSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WorthSettings:
-    """Of whom an epsilon speaks, and of how many tries of a run.
+    """Unit of an epsilon (record or group), and number of tries of a run.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ class WorthSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FigureSettings:
-    """Which account gives a figure, and what is shown beside it.
+    """Account that gives a figure, and what is shown beside it.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ class FigureSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScoreSettings:
-    """How attack scores that are at hand become a lower bound.
+    """Settings that turn attack scores at hand into a lower bound.
 
     Parameters
     ----------
@@ -228,7 +228,7 @@ class ScoreSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SelfcheckSettings:
-    """How the estimators of lower bounds are checked.
+    """Settings of the check of the lower bounds' estimators.
 
     Parameters
     ----------
@@ -263,7 +263,7 @@ class SelfcheckSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ViewSettings:
-    """Who looks at a decentralised training, and at what.
+    """Observers of a decentralised training, and their view.
 
     Parameters
     ----------
@@ -306,7 +306,7 @@ class ViewSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProbeSettings:
-    """What is probed of an algorithm, or of a function, for bugs.
+    """Probes for bugs of an algorithm, or of a function.
 
     Parameters
     ----------

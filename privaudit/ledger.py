@@ -1,4 +1,4 @@
-"""What a run released about private data, node by node: accounts are computed from it.
+"""Ledger of a run's releases about private data, node by node: the input of accounts.
 
 An entry is one of dp-accounting's events with all that the event leaves implicit: the
 bound on a record's norm, the noise in the same unit, the sensitivity under each

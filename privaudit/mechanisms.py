@@ -35,7 +35,7 @@ class Mechanism(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def tells(self) -> bool:
-        """Whether its output reveals anything about a record."""
+        """Return whether its output reveals anything about a record."""
         return True
 
     def pure_under(self, relation: Relation) -> float | Fraction | None:

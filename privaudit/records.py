@@ -1,4 +1,4 @@
-"""What a run's ``config.json`` holds: settings with all that was left open decided."""
+"""Contents of a run's ``config.json``: settings with all that was left open decided."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RunIdentity(Checked):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PartyRecord:
-    """Which part of a network's training a party had.
+    """Share of a network's training that a party had.
 
     Parameters
     ----------
@@ -57,6 +57,16 @@ class PartyRecord:
         return dealt(self.party, self.parties, len(self.sizes))
 
 
+def as_nodes(nodes: range) -> str:
+    """Numbers of nodes, in words.
+
+    >>> as_nodes(range(2, 5))
+    'nodes 2 to 4'
+    """
+    first, last = nodes[0], nodes[-1]
+    return f"node {first}" if first == last else f"nodes {first} to {last}"
+
+
 def dealt(rank: int, size: int, nodes: int) -> range:
     """The nodes that process ``rank`` of ``size`` holds, of so many in all."""
     return range(rank * nodes // size, (rank + 1) * nodes // size)
@@ -64,20 +74,23 @@ def dealt(rank: int, size: int, nodes: int) -> range:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingRecord(Compute, RunIdentity, Generic[Task]):
-    """What is trained, with how much noise, and what is claimed of it.
+    """Training, its noise, and the claim under test.
 
     Without a ``seed``, noise and sampling come from a secret key, which stays in the
     folder while the run can go on, and nowhere else. With one, this is a study:
     repeatable, and its model not protected. ``public_seed`` decides how data are dealt
     and where models start; everybody may know it. ``observer`` is for whom the account
-    holds; None: for an observer of all releases. ``party`` is of a run whose processes
-    are parties. ``evaluate`` is on how many test records models are measured.
+    holds; None: for an observer of all releases. ``noise_multiplier`` is of all nodes,
+    or of each, and ``budgets`` are their epsilons, where those differ. ``party`` is of
+    a run whose processes are parties. ``evaluate`` is on how many test records models
+    are measured.
     """
 
     training: Task
     claim: Claim | None
-    noise_multiplier: float
+    noise_multiplier: float | tuple[float, ...]
     account: str = "certified"
+    budgets: tuple[float, ...] | None = None
     seed: int | None = None
     public_seed: int = 0
     observer: str | None = None
@@ -88,10 +101,18 @@ class TrainingRecord(Compute, RunIdentity, Generic[Task]):
         super().__post_init__()
         check_seeds(self.seed, self.public_seed)
 
+    @property
+    def own_budgets(self) -> tuple[float, ...] | None:
+        """``budgets`` of the nodes whose ledger this run has: a party's, or all."""
+        if self.budgets is None or self.party is None:
+            return self.budgets
+        held = self.party.nodes
+        return self.budgets[held.start : held.stop]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AuditRecord(AttackSettings, RunIdentity, Generic[Task]):
-    """What is audited, and how.
+    """Audit settings and the training under attack.
 
     Parameters
     ----------

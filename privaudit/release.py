@@ -116,7 +116,7 @@ _SAMPLINGS = typing.get_args(Sampling)
 class Sensitivity(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 ):
-    """How far one record can move what is released, before noise, under each relation.
+    """Largest move of a release by one record, before noise, under each relation.
 
     It is in the norm and the unit of the release. None means that a relation has no
     meaning, as add-or-remove-one for a sample of fixed size. For such samples
@@ -338,7 +338,7 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     @property
     def is_private(self) -> bool:
-        """Whether any noise was added."""
+        """Return whether any noise was added."""
         return self.noise > 0
 
     def sensitivity_under(self, relation: Relation) -> float:

@@ -53,7 +53,7 @@ def decided(
     proved: float | None = None,
     audited: float | None = None,
 ) -> Status:
-    """What figures about one thing say of a claim that it is at most ``claimed``.
+    """Status of a claim of at most ``claimed``, by figures about one thing.
 
     Parameters
     ----------
@@ -324,7 +324,7 @@ class UpperBound(_Figure, frozen=True, kw_only=True, tag="upper-bound"):
         }
 
     def __lt__(self, other: object) -> bool:
-        """Whether this upper bound lies below a lower bound: one of them is wrong."""
+        """Return whether it is below a lower bound: one of the two is wrong."""
         if not isinstance(other, LowerBound):
             return _refuse_order(self, other)
         return other > self
@@ -357,7 +357,7 @@ class Claim(_Figure, frozen=True, kw_only=True, tag="claim"):
         )
 
     def __lt__(self, other: object) -> bool:
-        """Whether a lower bound lies above this claim, that is, refutes it."""
+        """Return whether a lower bound lies above this claim, that is, refutes it."""
         if not isinstance(other, LowerBound):
             return _refuse_order(self, other)
         return other > self
@@ -402,7 +402,7 @@ class LowerBound(_Figure, frozen=True, kw_only=True, tag="lower-bound"):
 
     @property
     def in_one_run(self) -> bool:
-        """Whether its "runs" are the canaries of a single run."""
+        """Return whether its "runs" are the canaries of a single run."""
         return self.method.startswith("one-run")
 
     @property
@@ -412,7 +412,7 @@ class LowerBound(_Figure, frozen=True, kw_only=True, tag="lower-bound"):
 
     @property
     def counted(self) -> str:
-        """What its scores were counted over, in words."""
+        """Describe in words which scores were counted."""
         return "canaries of one run" if self.in_one_run else "runs"
 
     def __str__(self) -> str:
@@ -425,7 +425,7 @@ class LowerBound(_Figure, frozen=True, kw_only=True, tag="lower-bound"):
         )
 
     def __gt__(self, other: object) -> bool:
-        """Whether this lower bound contradicts a claim or an upper bound.
+        """Return whether this lower bound contradicts a claim or an upper bound.
 
         Raises ``TypeError`` against anything else, ``ValueError`` if the two speak of
         different things: another relation or unit, or a delta below the claim's.
@@ -713,7 +713,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def account_contradicted(self) -> bool:
-        """Whether a lower bound from the audit's scores exceeds the certified bound.
+        """Return whether a lower bound from the scores exceeds the certified bound.
 
         Then the code does not do what its ledger says, or the attack saw something that
         the ledger leaves out; the account proves no claim about what was run. At
@@ -749,7 +749,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def reason(self) -> str:
-        """Why the status is what it is, in sentences."""
+        """Explain why the status is what it is, in sentences."""
         attack = (
             "no attack was tried"
             if self.lower is None

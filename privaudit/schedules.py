@@ -25,7 +25,7 @@ from privaudit.files import csv as _csv
 class _Schedule(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"
 ):
-    """What all schedules share."""
+    """Base of all schedules."""
 
     def __call__(self, k: int, steps: int) -> float:
         """Value at step ``k`` of ``steps``.

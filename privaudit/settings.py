@@ -31,6 +31,7 @@ from privaudit.results import (
 Precision = Literal["float32", "bf16"]
 Calibration = Literal["certified", "paper"]
 Saved = Literal["models", "none"]
+NoiseBy = Literal["one", "per-node"]
 Evaluate = Literal["tenth", "all"]
 
 BLOCK = 50  # runs that are trained together, by default
@@ -48,7 +49,7 @@ class Checked:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compute(Checked):
-    """Where gradients are taken, and how: it changes the last digits of numbers.
+    """Device and method of gradients: it changes the last digits of numbers.
 
     Parameters
     ----------
@@ -95,7 +96,7 @@ class ClaimSettings(Checked):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BoundSettings(Checked):
-    """How many runs are made, and how their scores become a lower bound.
+    """Number of runs, and the way from their scores to a lower bound.
 
     Parameters
     ----------
@@ -133,7 +134,7 @@ class BoundSettings(Checked):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AttackSettings(BoundSettings, Compute):
-    """How an algorithm is attacked; equal attacks give equal scores, bit for bit.
+    """Attack on an algorithm; equal attacks give equal scores, bit for bit.
 
     Scores on a GPU are others than on the CPU, as it draws other numbers; worlds are
     the same.
@@ -361,6 +362,13 @@ class TrainingSettings(AccountSettings):
 
     Parameters
     ----------
+    budgets
+        Epsilon of each node, such as 2,2,1: the claim where nodes have budgets of their
+        own. Each node then adds the noise that its own budget needs.
+    noise
+        one: the noise multiplier that all nodes' budgets need, at all of them.
+        per-node: each node adds as little as its own budget needs. Default: one, with
+        --budgets per-node.
     epsilon
         Epsilon of the claim, > 0. Without --noise-multiplier, the noise is the least
         that certifies it. Default: the recipe's, or 1; with --noise-multiplier nothing
@@ -407,9 +415,14 @@ class TrainingSettings(AccountSettings):
         MASTER_PORT in the environment.
     patience
         Seconds that a party waits for another one before it ends.
+    drop_lost
+        Whether the others go on without a party that is lost, as long as they are more
+        than half: by FLARE, for algorithms whose nodes average with symmetric weights.
     """
 
     epsilon: float | None = None
+    budgets: str | None = None
+    noise: NoiseBy | None = None
     observer: str | None = None
     delta: float | None = None
     relation: Relation | None = None
@@ -425,6 +438,7 @@ class TrainingSettings(AccountSettings):
     evaluate: Evaluate = "tenth"
     parties: bool = False
     patience: float = 300.0
+    drop_lost: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -433,6 +447,20 @@ class TrainingSettings(AccountSettings):
                 "--observer is an account of all nodes together, and with --parties "
                 "each has the ledger of its own nodes: leave one of them out"
             )
+        if self.noise not in (None, *get_args(NoiseBy)):
+            raise ValueError(f"noise is one or per-node, got {self.noise!r}")
+        if self.noise_multiplier is not None and (self.noise or self.budgets):
+            raise ValueError(
+                "noise and budgets are of noise that is found for a budget: leave them "
+                "or noise_multiplier out"
+            )
+        if self.budgets is not None and self.epsilon is not None:
+            raise ValueError(
+                "epsilon is the budget of every node, and budgets are of each: give "
+                "one of them"
+            )
+        for value in self.each_budget or ():
+            check_epsilon(value)
         if not 0 < self.patience < float("inf"):
             raise ValueError(
                 f"patience is a number of seconds > 0, got {self.patience:g}"
@@ -449,6 +477,22 @@ class TrainingSettings(AccountSettings):
                 f"{self.evaluate!r}"
             )
 
+    @property
+    def each_budget(self) -> tuple[float, ...] | None:
+        """Epsilon of each node, where ``budgets`` have it; None where one is for all.
+
+        >>> TrainingSettings(budgets="2,1").each_budget
+        (2.0, 1.0)
+        """
+        if self.budgets is None:
+            return None
+        try:
+            return tuple(map(float, self.budgets.split(",")))
+        except ValueError:
+            raise ValueError(
+                f"budgets are one epsilon a node, such as 2,2,1, got {self.budgets}"
+            ) from None
+
     def over(self, **recipe: Any) -> Self:
         """These settings, with those of a ``recipe`` where they leave one open."""
         left = {name: x for name, x in recipe.items() if getattr(self, name) is None}
@@ -456,7 +500,7 @@ class TrainingSettings(AccountSettings):
 
     @property
     def compute(self) -> Compute:
-        """Where and how gradients are taken."""
+        """Device and method of gradients."""
         given = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(Compute)
@@ -495,7 +539,7 @@ def check_device_name(device: str) -> str:
 
 
 def check_precision(precision: str, *, compiled: bool) -> bool:
-    """Whether it is the lower one. ``ValueError`` if it is none or cannot be had."""
+    """Return whether it is the lower one. ``ValueError`` if it cannot be had."""
     if precision not in get_args(Precision):
         raise ValueError(
             f"precision must be one of {', '.join(get_args(Precision))}, got "

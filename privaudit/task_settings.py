@@ -19,7 +19,7 @@ IDX = "idx:"  # of data, before the path of a folder of IDX files
 
 
 def is_own(data: str) -> bool:
-    """Whether these are data of the user's own, and none of those that we know."""
+    """Return whether these are data of the user's own, and none of those we know."""
     if data.startswith(IDX):  # which may look like module:function
         return False
     return data == OWN or data.startswith(FOLDER) or is_place(data)
@@ -31,7 +31,7 @@ MOST = {"nodes": 10_000, "overlap": 10_000, "rounds": 1_000_000, "hidden": 1 << 
 
 
 class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is trained, on what, and how; all but the noise.
+    """Algorithm, data, model and schedule of a training: all but the noise.
 
     Parameters
     ----------
@@ -78,7 +78,12 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     rounds
         Number of rounds, at most 1,000,000.
     batch_size
-        Expected number of records in a node's batch.
+        Expected number of records in a node's batch: records of small shares are drawn
+        more often, and nodes count alike.
+    sampling_rate
+        Instead of ``batch_size``: the probability that a record is in a batch, the same
+        at every node, in (0, 1]. Each node's sum is divided by the batch of a node of
+        mean size, so that all records count alike; sizes of shares are public.
     sampling
         How a batch is drawn: "poisson", each record by its own coin;
         "random-allocation", each record by itself in one of an epoch's batches;
@@ -131,7 +136,8 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     hidden: int | None = None
     gain: float = 1.0
     rounds: int = 200
-    batch_size: float = 64.0
+    batch_size: float | UnsetType = 64.0
+    sampling_rate: float | UnsetType = UNSET
     sampling: str = "poisson"
     clip_norm: float = 1.0
     step_size: float = 0.5
@@ -145,6 +151,14 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     transform: str | None = None
 
     def __post_init__(self) -> None:
+        if self.sampling_rate is not UNSET:
+            if not 0 < self.sampling_rate <= 1:
+                raise ValueError(
+                    f"sampling_rate must be in (0, 1], got {self.sampling_rate}"
+                )
+            msgspec.structs.force_setattr(self, "batch_size", UNSET)
+        elif self.batch_size is UNSET:
+            raise ValueError("give batch_size or sampling_rate")
         for name in ("nodes", "train", "hidden", "rounds", "overlap"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -154,7 +168,7 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
                 raise ValueError(f"{name} must be <= {most:,}, got {value}")
         for name in ("batch_size", "clip_norm", "gain", "step_size", "final_step_size"):
             value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
+            if value not in (None, UNSET) and not 0 < value < math.inf:
                 raise ValueError(f"{name} must be > 0 and finite, got {value}")
         if self.classes is not None and self.classes < 2:
             raise ValueError(f"classes must be >= 2, got {self.classes}")
@@ -182,7 +196,7 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def batches_taken(sampling: str) -> int | None:
-    """In how many batches of an epoch a record is; None if none are allocated.
+    """Number of batches of an epoch with a given record; None if none are allocated.
 
     >>> batches_taken("random-allocation"), batches_taken("random-allocation:2")
     (1, 2)
@@ -216,6 +230,23 @@ def renamed(settings: Mapping[str, Any]) -> dict[str, Any]:
             raise ValueError(f"{name} is a former name of {today}: give one of them")
         new[today] = value
     return new
+
+
+def laid_over(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of ``first``, with those of ``second`` where both have them.
+
+    ``batch_size`` and ``sampling_rate`` say the same thing: one of the second leaves
+    the first's other one out.
+
+    >>> laid_over({"batch_size": 64, "nodes": 5}, {"sampling_rate": 0.1})
+    {'nodes': 5, 'sampling_rate': 0.1}
+    """
+    sizes = {"batch_size", "sampling_rate"}
+    found = renamed(first)
+    second = renamed(second)
+    if sizes & second.keys():
+        found = {name: value for name, value in found.items() if name not in sizes}
+    return {**found, **second}
 
 
 def changes_of(texts: Iterable[str]) -> dict[str, Any]:

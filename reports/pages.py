@@ -1,4 +1,4 @@
-"""What pages are made of: Markdown tables, means with their spread, charts."""
+"""Parts of pages: Markdown tables, means with their spread, charts."""
 
 from __future__ import annotations
 

@@ -147,11 +147,11 @@ class Results(Mapping[str, Any]):
 
     @classmethod
     def read(cls, path: pathlib.Path) -> Results:
-        """What a file has; nothing where there is none."""
+        """Read the results of a file; nothing where there is none."""
         return cls(decode(path.read_bytes(), dict) if path.exists() else {})
 
     def seconds(self, name: str) -> float:
-        """What the cell took, by the clock."""
+        """Seconds that the cell took, by the clock."""
         return self.records[name]["seconds"]
 
     @property
@@ -168,7 +168,7 @@ class Results(Mapping[str, Any]):
         }
 
     def is_of(self, cell: Cell) -> bool:
-        """Whether the cell's result is here and of its present settings and needs."""
+        """Return whether a result of the cell's present settings and needs is here."""
         record = self.records.get(cell.name)
         if record is None or record["settings"] != plain(cell.settings):
             return False
@@ -219,18 +219,18 @@ class Study:
 
     @property
     def folder(self) -> pathlib.Path:
-        """Where it stands."""
+        """Folder of the study."""
         return HERE / self.name
 
     def _module(self, name: str) -> Any:
         return importlib.import_module(f"reports.{self.name}.{name}")
 
     def path(self, *, quick: bool = False) -> pathlib.Path:
-        """Of the file of results."""
+        """Path of the file of results."""
         return self.folder / ("quick.json" if quick else "results.json")
 
     def results(self) -> Results:
-        """What was computed so far."""
+        """Results so far."""
         return Results.read(self.path())
 
     def cells(self, *, quick: bool = False) -> dict[str, Cell]:
@@ -319,7 +319,7 @@ class Study:
 
     @property
     def charts(self) -> dict[str, Callable[[pathlib.Path, Results], None]]:
-        """What draws each, by its file name."""
+        """Function that draws each chart, by its file name."""
         return getattr(self._module("page"), "CHARTS", {})
 
     def draw(self, results: Results, folder: pathlib.Path) -> list[pathlib.Path]:
@@ -377,7 +377,7 @@ def _one_thread() -> None:
 
 @contextlib.contextmanager
 def _pool(workers: int) -> Iterator[Callable[..., concurrent.futures.Future[Record]]]:
-    """How to run a call: in this process, or in one of several."""
+    """Pool that runs calls: in this process, or in one of several."""
     _one_thread()
     if workers > 1:
         with concurrent.futures.ProcessPoolExecutor(

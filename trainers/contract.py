@@ -135,12 +135,12 @@ class Case:
 
     @property
     def gives_gradients(self) -> bool:
-        """Whether its oracle gives out gradients."""
+        """Return whether its oracle gives out gradients."""
         return gives(self.problem.training.family.oracle, GivesGradients)
 
     @functools.cached_property
     def seen(self) -> Seen:
-        """Of the noisy training."""
+        """Messages and models of the noisy training."""
         return self.trained(self.problem)
 
     def trained(
@@ -241,7 +241,7 @@ def is_repeatable(case: Case) -> str:
 
 
 def _shapes(seen: Seen) -> list[dict[str, tuple[int, ...]]]:
-    """Of the messages of each round, by name."""
+    """Shapes of the messages of each round, by name."""
     return [
         {name: tuple(sent.shape) for name, sent in round_.items()}
         for round_ in seen.messages.sent
@@ -366,7 +366,7 @@ def _tape(
     runs: Sequence[int] = range(_RUNS),
     nodes: Sequence[int] | None = None,
 ) -> Tape:
-    """What was released in some ``runs``, of some ``nodes`` (all), as an oracle."""
+    """Tape of the releases in ``runs``, of ``nodes`` (all by default), as an oracle."""
     own = Recording()
     for (at, given), asked in zip(recording.releases, recording.nodes, strict=True):
         rows = [asked.index(n) for n in (asked if nodes is None else nodes)]

@@ -59,7 +59,7 @@ def _certified(certificate: Certificate, delta: float) -> float:
 
 
 def _alone(epsilon: Callable[[Entries, float, Relation], float]) -> Worth:
-    """Of one account alone, for releases in sequence, with noise."""
+    """Worth of one account alone, for releases in sequence, with noise."""
     return lambda certificate, delta: certificate.upper_by(epsilon, delta)
 
 

@@ -62,7 +62,7 @@ def _special(report: RandomizedResponse) -> Release:
 
 
 def _refusal(release: Release, relation: Relation) -> str | None:
-    """Why ``release`` cannot be accounted under ``relation``; None if it can."""
+    """Reason why ``release`` cannot be accounted under ``relation``; None if it can."""
     fixed = isinstance(release.sampling, SamplingWithoutReplacement)
     if fixed and relation != "replace-one":
         return (

@@ -25,7 +25,7 @@ Entries = tuple[Entry, ...]
 
 
 def is_allocated(entry: Entry) -> bool:
-    """Whether the entry's releases are some of a random allocation."""
+    """Return whether the entry's releases are some of a random allocation."""
     return isinstance(entry.release.sampling, RandomAllocation)
 
 
@@ -38,7 +38,7 @@ class Allocated:
     often: int
 
     def known_batches(self, relation: Relation) -> Iterator[Entry]:
-        """What a record enters at most, if its batches were known.
+        """Releases that a record enters at most, if its batches were known.
 
         Of each shape of noise the ``taken`` releases with the least noise over their
         sensitivity.
@@ -69,13 +69,13 @@ class Allocated:
             yield Epoch((shift,), (block + 1,), block + 1), self.often * longer
 
     def below(self) -> tuple[Loss, int] | None:
-        """What some data attain, and how often; None if that is not known."""
+        """Loss that some data attain, and its count; None if that is not known."""
         loss = AllocatedBelow.of(self._epoch, self.how.taken)
         return None if loss is None else (loss, self.often)
 
     @property
     def tells(self) -> bool:
-        """Whether any of its releases depends on the record."""
+        """Return whether any of its releases depends on the record."""
         return bool(self._epoch.shifts)
 
     @functools.cached_property

@@ -239,7 +239,7 @@ class _Budget:
             )
 
     def meets(self, x: float, make_ledger: Callable[[float], Ledger]) -> bool:
-        """Whether the account at ``x`` is within the budget."""
+        """Return whether the account at ``x`` is within the budget."""
         try:
             found = account(make_ledger(x), self.delta, self.relation, self.method.name)
         except OutsideTheorem:  # too little noise: more than any budget it is valid for
@@ -335,7 +335,7 @@ class _Budget:
 
 
 class _Line:
-    """Where epsilon, about a power of 1/x, meets a budget: the points seen so far."""
+    """Points of a search for where epsilon, about a power of 1/x, meets a budget."""
 
     def __init__(self, epsilon: float, power: float, tolerance: float) -> None:
         self.epsilon, self.power, self.tolerance = epsilon, power, tolerance

@@ -27,6 +27,7 @@ The one place that turns a ledger into figures. It takes the best of several pro
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import fractions
 import functools
@@ -88,14 +89,14 @@ class _Releases:
 
     @functools.cached_property
     def ways(self) -> tuple[Steps, ...]:
-        """What a record can enter; the worst bounds all."""
+        """Steps that a record can enter, way by way; the worst bounds all."""
         return tuple(
             Steps.of(view, self.relation) for view in views(self.entries, self.relation)
         )
 
     @functools.cached_property
     def shared(self) -> Steps | None:
-        """What every record enters, if that is not all there is.
+        """Steps that every record enters, if that is not all there is.
 
         Of a random allocation whose mixture is not accounted nothing is known.
         """
@@ -162,7 +163,7 @@ def _above(
     question: Question,
     ways: tuple[Direction, ...] | None,
 ) -> dict[Direction, Proved]:
-    """What is proved from above of any way through the passes; asked for often."""
+    """Upper sides over all ways through the passes; asked for often."""
     releases = _Releases(entries, relation)
     if ways is not None and len(ways) < len(releases.directions):
         # The worse direction is as narrow in the answer for both.
@@ -290,12 +291,12 @@ class Certificate:
 
     @property
     def standing(self) -> Literal["certified", "conditional"]:
-        """Whether its upper bounds are certified, or conditional on assumptions."""
+        """Standing of its upper bounds: certified, or conditional on assumptions."""
         return "conditional" if self.ledger.assumptions else "certified"
 
     @property
     def has_passes(self) -> bool:
-        """Whether some releases are on disjoint records: no record enters all."""
+        """Return whether a record enters only some of the releases."""
         return any(
             len(outside_passes(one.entries)) < len(one.entries) for one in self._cases
         )
@@ -431,7 +432,7 @@ class Certificate:
         `epsilon`.
         """
         delta, width = _checked_delta(delta), self._width if width is None else width
-        ways = max((one.directions for one in self._cases), key=len)
+        ways = self.orders
         return {
             way: self._bracket(
                 *("epsilon", delta, width, sides, (way,) if len(ways) > 1 else None),
@@ -439,6 +440,11 @@ class Certificate:
             )
             for way in ways
         }
+
+    @property
+    def orders(self) -> tuple[Direction, ...]:
+        """The directions that differ: both, or ``remove`` alone."""
+        return max((one.directions for one in self._cases), key=len)
 
     @property
     def _width(self) -> float:
@@ -497,7 +503,7 @@ class Certificate:
 
     @public
     def meets(self, epsilon: float, delta: float) -> bool:
-        """Whether the ledger is proved to be (epsilon, delta)-DP.
+        """Return whether the ledger is proved to be (epsilon, delta)-DP.
 
         False if it is not, or if a bracket .1 % wide cannot tell. Faster than
         `epsilon`.
@@ -535,7 +541,14 @@ class Certificate:
             else Certificate.of(part, self.relation, group=self.group)
             for side, part in rough.items()
         }
-        both = rough["lower"] == rough["upper"]
+        both, order = rough["lower"] == rough["upper"], "remove"
+        if _has_details(ledger):
+            # Replaced records may be exchanged: either order is attained.
+            adding = Certificate.of(rough["lower"], "add-or-remove-one")
+            asked = found["lower"] if len(found["lower"].orders) > 1 else adding
+            with contextlib.suppress(ValueError):  # without a meaning when one is added
+                ways = asked.directions(delta, sides="lower")
+                order = max(ways, key=lambda way: ways[way].lower)
         if both:
             known = found["upper"].epsilon(delta)
             lower, upper = known.lower, known.upper
@@ -549,6 +562,7 @@ class Certificate:
             (lower, upper),
             overlap=self.overlap,
             group=self.group,
+            order=order,
         )
 
     def write(self, path: str | Path, *, delta: float) -> Path:
@@ -703,6 +717,12 @@ def keep_witness(
     folder.write(CERTIFICATE, _json.encode(document))
 
 
+def _has_details(ledger: Ledger) -> bool:
+    """Return whether the kind of noise leaves open in which order more is told."""
+    every = itertools.chain.from_iterable(ledger.nodes)
+    return any(entry.release.details is not UNSET for entry in every)
+
+
 def relation_of(ledger: Ledger) -> Relation:
     """Add-or-remove-one if every release has a meaning under it, else replace-one."""
     for entry in itertools.chain.from_iterable(ledger.nodes):
@@ -718,7 +738,7 @@ def _checked_delta(delta: float) -> float:
 
 
 def _larger(one: Proof, other: Proof) -> Proof:
-    """Of two upper sides; the second if they are equal, the first being a start."""
+    """Return the larger upper side; of equal ones the second."""
     return one if one.value > other.value else other
 
 

@@ -60,7 +60,7 @@ def clt_epsilon(entries: Entries, delta: float, relation: Relation) -> float:
 
 
 def clt_distance(entries: Entries) -> float:
-    """How far, in probability, the gdp-clt account of ``entries`` is from its limit.
+    """Distance, in probability, of the gdp-clt account of ``entries`` from its limit.
 
     As `privaudit.accounting.clt.distance_from_limit`; raises as `clt_epsilon`.
     """

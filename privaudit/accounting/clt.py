@@ -50,7 +50,7 @@ class CentralLimit:
         return float(gdp.epsilon(self.mu, delta))
 
     def resolves(self, delta: float) -> bool:
-        """Whether the normal limit is known to be closer than ``delta`` itself.
+        """Return whether the normal limit is known to be closer than ``delta`` itself.
 
         Where it is not, nothing supports the epsilon that it gives at ``delta``.
         """
@@ -97,7 +97,7 @@ def _log_clt_mu(mus: NDArray[np.float64], rate: float) -> float:
 
 
 def distance_from_limit(mus: ArrayLike, rate: float) -> float:
-    """How far, in probability, the privacy loss can be from its normal limit.
+    """Distance, in probability, of the privacy loss from its normal limit, at most.
 
     The total privacy loss is a sum of independent terms, one a step. Its distribution
     function is within 0.56 sum_k rho_k / (sum_k v_k)^(3/2) of a normal one of the same

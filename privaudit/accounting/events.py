@@ -67,7 +67,7 @@ def releases(event: DpEvent, count: int = 1) -> Iterator[tuple[Release, int, DpE
 
 
 def tree_height(step_counts: int | list[int]) -> int:
-    """How many nodes of a binary tree over the steps one record is in.
+    """Number of nodes of a binary tree over the steps one record is in.
 
     Of several trees, a record being in one of them, the highest. Raises ``ValueError``
     for no step, or fewer.
@@ -241,7 +241,7 @@ _LISTS = ("step_counts", "sensitivities", "sampling_probs")  # of numbers, in ev
 
 
 def _fits(key: str, part: Any) -> bool:
-    """Whether a field is of the kind that its name says: events, or else numbers."""
+    """Return whether a field is of the kind its name says: events, or else numbers."""
     if key == "event":
         return isinstance(part, DpEvent)
     if key == "events":

@@ -18,6 +18,7 @@ import fractions
 import math
 import numbers
 import threading
+from pathlib import Path
 
 from scipy import special
 
@@ -26,6 +27,8 @@ from privaudit.accounting.pld.adaptive import Units
 from privaudit.accounting.pld.composition import Composition
 from privaudit.accounting.pld.steps import compose_entries
 from privaudit.accounting.renyi import divergence
+from privaudit.accounting.witness import of_budget
+from privaudit.files import json as _json
 from privaudit.files.arguments import public
 from privaudit.ledger import Entry
 from privaudit.release import NoSampling, RandomAllocation, Release
@@ -59,15 +62,23 @@ class _Filter(abc.ABC):
 
     @abc.abstractmethod
     def after(self, state: _State, release: Release, count: int) -> _State | None:
-        """Of what is left after ``count`` releases; None if they do not fit."""
+        """State after ``count`` more releases; None if they do not fit."""
 
     @abc.abstractmethod
     def room(self, state: _State, release: Release) -> int | float:
-        """How many more such releases fit; infinity if they cost nothing."""
+        """Number of such releases that still fit; infinity if they cost nothing."""
 
     @abc.abstractmethod
     def left(self, state: _State) -> float:
         """Share of the budget that is left."""
+
+    @property
+    def unit(self) -> tuple[Release | float | None, int]:
+        """Unit that the budget is copies of, and how many; a float is a Gaussian's mu.
+
+        None where it is counted otherwise.
+        """
+        return None, 1
 
 
 class _Additive(_Filter):
@@ -86,7 +97,7 @@ class _Additive(_Filter):
 
     @abc.abstractmethod
     def cost(self, release: Release) -> float:
-        """Of one release, rounded up; infinity if nothing is enough for it."""
+        """Cost of one release, rounded up; infinity if nothing is enough for it."""
 
     def after(self, state: _State, release: Release, count: int) -> _State | None:
         cost = self.cost(release)
@@ -113,6 +124,10 @@ class _Gaussian(_Additive):
     def __init__(self, epsilon: float, delta: float, relation: Relation) -> None:
         mu = float(gdp.mu(epsilon, delta))
         super().__init__(min(mu, 1e154) ** 2 * (1 - 4 * _UNIT), relation)
+
+    @property
+    def unit(self) -> tuple[Release | float | None, int]:
+        return math.sqrt(self.capacity) * (1 + 8 * _UNIT), 1
 
     def cost(self, release: Release) -> float:
         if not release.sensitivity_under(self.relation) or not release.sampling.rate:
@@ -154,8 +169,13 @@ class _Counted(_Filter):
         self.step = _composed(typical, relation).families[0]
         step = self.step.step(float(self.step.shift[0]), float(self.step.rate[0]))
         self.units = Units(step, epsilon, delta)
+        self.typical = typical
         self.start = fractions.Fraction(self.units.count), fractions.Fraction(0)
         self._prices: dict[Release, int | None] = {}
+
+    @property
+    def unit(self) -> tuple[Release | float | None, int]:
+        return self.typical, self.units.count
 
     def after(self, state: _State, release: Release, count: int) -> _State | None:
         if self._is_free(release):
@@ -195,7 +215,7 @@ class _Counted(_Filter):
         return not told or not release.sampling.rate
 
     def _is_covered(self, release: Release) -> bool:
-        """Whether a unit's pair dominates it."""
+        """Return whether a unit's pair dominates it."""
         if not release.is_private:
             return False
         found, unit = _composed(release, self.relation), self.step
@@ -305,7 +325,7 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
 
     @property
     def relation(self) -> Relation:
-        """What neighbouring data sets differ in."""
+        """Neighbouring relation of the budget."""
         return self._relation
 
     def spend(self, release: Release, count: int = 1) -> None:
@@ -336,7 +356,7 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
             self._releases[release] = self._releases.get(release, 0) + count
 
     def room(self, release: Release) -> int | float:
-        """How many more such releases fit; infinity if they cost nothing."""
+        """Number of such releases that still fit; infinity if they cost nothing."""
         with _SPENDING:
             chosen, state = self._now(release)
             return chosen.room(state, release)
@@ -372,6 +392,22 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
                 bound = self._divergence(order) + each / (order - 1)
                 found.append(bound * (1 + 4 * _UNIT))
         return min(found) if self._releases else 0.0
+
+    def write(self, path: str | Path) -> Path:
+        """Write a certificate of what was spent; ``python kernel.py FILE`` checks it.
+
+        The kernel proves filters of units whose releases are each below a unit, and of
+        unsampled Gaussian noise; of others it says that they are not covered.
+        """
+        if self._filter is None:
+            raise ValueError("nothing was spent: there is nothing to certify")
+        unit, count = self._filter.unit
+        document = of_budget(
+            self._releases, unit, count, self._relation, self._delta, self._epsilon
+        )
+        target = Path(path)
+        target.write_bytes(_json.encode(document) + b"\n")
+        return target
 
     def _divergence(self, order: float) -> float:
         each = (

@@ -44,7 +44,7 @@ MOST_VIEWS = 256
 
 
 def views(entries: Entries, relation: Relation) -> tuple[Entries, ...]:
-    """What a record can enter: all that is in no pass, and one release of each pass.
+    """Ways a record can enter: all that is in no pass, and one release of each pass.
 
     The node's loss is that of the worst of these, each an ordinary composition. Of
     releases without sampling and of one shape of noise only the one with the least
@@ -93,7 +93,7 @@ def worst_way(
 
 
 def outside_passes(entries: Entries) -> Entries:
-    """What every record enters.
+    """Releases that every record enters.
 
     All that a lower side can rest on: a pass may deal its parts by secret coins, which
     hide a record better than any part that is known.

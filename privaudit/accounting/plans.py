@@ -43,7 +43,7 @@ SHUFFLED = (
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a TOML plan says; a schedule is a table with its ``type``."""
+    """Contents of a TOML plan; a schedule is a table with its ``type``."""
 
     steps: int
     noise_multiplier: float | Schedule
@@ -169,7 +169,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         scheme: str = "poisson",
         mechanism: Mechanism = "gaussian",
     ) -> Plan:
-        """Of noise multipliers, sampling rates and perhaps steps.  # (rows, 2 or 3)
+        """Plan from noise multipliers, sampling rates, perhaps steps.  # (rows, 2 or 3)
 
         Raises ``ValueError`` if it is neither, or a value is out of range.
         """
@@ -274,7 +274,7 @@ def _share(rate: float) -> fractions.Fraction:
 
 
 def _passes(made: int, count: int, rate: float) -> Iterator[tuple[int, int]]:
-    """Of ``count`` steps after ``made``: the number of each pass, how many are of it.
+    """Number of each pass and its steps, for ``count`` steps after ``made``.
 
     A pass has as many batches as there are whole ones; more passes cost more.
     """
@@ -300,7 +300,7 @@ def _checked_steps(steps: int) -> int:
 def _counts(
     steps: NDArray[np.float64], place: Callable[[int], str]
 ) -> NDArray[np.int64]:
-    """How many steps each row stands for, checked."""
+    """Number of steps each row stands for, checked."""
     wrong = ~((steps >= 0) & (steps <= _MOST_RECORDS) & (steps == np.floor(steps)))
     if wrong.any():
         k = int(np.argmax(wrong))

@@ -352,7 +352,7 @@ class Pure(Prover):
 
     @staticmethod
     def _sides(steps: Steps, way: Direction) -> tuple[Direction, ...]:
-        """Of a relation that is its own mirror image either pair counts."""
+        """Directions to look at: of a mirror-symmetric relation either pair counts."""
         return (way,) if len(steps.directions) > 1 else ("remove", "add")
 
     @staticmethod
@@ -583,7 +583,7 @@ class Question:
 
 
 class _Sides:
-    """What is known so far of each direction."""
+    """Sides proved so far of each direction."""
 
     def __init__(self, question: Question, ways: tuple[Direction, ...]) -> None:
         self.question = question
@@ -680,7 +680,7 @@ def _prove_above(steps: Steps, question: Question, known: _Sides) -> None:
 
 
 def _by_fourier(steps: Steps, question: Question, side: Side, known: _Sides) -> bool:
-    """Whether from above there is still something to gain for others."""
+    """Return whether from above there is still something to gain for others."""
     caps = {way: proof.value for way, proof in known.upper.items()}
     ways = tuple(caps)
     found = steps.composition.each(
@@ -695,7 +695,7 @@ def _by_fourier(steps: Steps, question: Question, side: Side, known: _Sides) -> 
 
 
 def _look_at_zero(steps: Steps, question: Question, known: _Sides) -> None:
-    """Whether delta covers the total variation after all, on a grid made for that."""
+    """Look whether delta covers the total variation, on a grid made for that."""
     if not known.most or TotalVariation.distance(steps) > 4 * question.at:
         return
     ways = tuple(way for way, proof in known.upper.items() if proof.value > 0)
@@ -729,7 +729,7 @@ def likely_epsilon(steps: Steps, delta: float) -> float:
 
 
 def _sum(parts: list[float]) -> float:
-    """Of numbers >= 0, of which `math.fsum` cannot add the largest doubles."""
+    """Sum of numbers >= 0, of which `math.fsum` cannot add the largest doubles."""
     try:
         return math.fsum(parts)
     except OverflowError:

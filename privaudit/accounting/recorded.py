@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Self
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from privaudit.accounting.account import account_nodes
 from privaudit.accounting.certificate import Certificate, keep_witness, relation_of
@@ -37,7 +38,7 @@ from privaudit.version import __version__
 class RecordedRun(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 ):
-    """What another tool trained, and at which delta that is accounted: ``config.json``.
+    """Training by another tool, and the delta of its account: ``config.json``.
 
     Parameters
     ----------
@@ -51,6 +52,8 @@ class RecordedRun(
         The neighbour relation; None: the ledger's own, see `Certificate.of`.
     claim
         What is promised of the run, if anything is.
+    run
+        What the parties of one run call it, where it has several.
     """
 
     recorded: str
@@ -58,6 +61,7 @@ class RecordedRun(
     delta: float
     relation: Relation | None = None
     claim: Claim | None = None
+    run: str | UnsetType = UNSET
     version: str = __version__
 
     def __post_init__(self) -> None:
@@ -74,8 +78,9 @@ class RecordedRun(
         *,
         epsilon: float | None = None,
         relation: Relation | None = None,
+        run: str | UnsetType = UNSET,
     ) -> Self:
-        """That of a run which was promised to be worth at most ``epsilon``."""
+        """Record of a run which was promised to be worth at most ``epsilon``."""
         claim = None
         if epsilon is not None:
             claim = Claim(
@@ -85,14 +90,19 @@ class RecordedRun(
                 source="whoever ran it",
             )
         return cls(
-            recorded=recorded, how=how, delta=delta, relation=relation, claim=claim
+            recorded=recorded,
+            how=how,
+            delta=delta,
+            relation=relation,
+            claim=claim,
+            run=run,
         )
 
 
 class RecordedResult(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 ):
-    """What the ledger is worth: ``result.json``.
+    """Worth of the ledger: ``result.json``.
 
     Parameters
     ----------
@@ -131,7 +141,7 @@ def worth(
     says: Mapping[str, float] | None = None,
     seconds: float = 0.0,
 ) -> RecordedResult:
-    """What ``ledger`` is worth, as ``run`` asks for it.
+    """Worth of ``ledger``, as ``run`` asks for it.
 
     Raises ``ValueError`` if a release has no meaning under the relation.
     """

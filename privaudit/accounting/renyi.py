@@ -138,7 +138,7 @@ def divergence(release: Release, relation: Relation, order: float) -> float:
 def _of_details(
     release: Release, details: Mechanism, relation: Relation, order: float
 ) -> float:
-    """Of another mechanism; under replace-one as without sampling, which costs more."""
+    """Divergence of another mechanism, at most; under replace-one as if unsampled."""
     rate = release.sampling.rate
     if not release.sensitivity_under(relation) or not rate:
         return 0.0

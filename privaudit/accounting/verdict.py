@@ -2,12 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 from msgspec import UNSET
 
 from privaudit.accounting.certificate import Certificate
 from privaudit.ledger import Ledger
-from privaudit.results import Bracket, Claim, Finding, LowerBound, UpperBound
+from privaudit.results import (
+    Bracket,
+    Claim,
+    Finding,
+    LowerBound,
+    UpperBound,
+    worst_bound,
+)
+
+
+def verdict_by_node(
+    claim: Claim,
+    budgets: Sequence[float] | None,
+    ledger: Ledger,
+    nodes: Sequence[UpperBound],
+) -> Finding:
+    """The verdict on a claim of all ``nodes``, by their accounts: that of the worst.
+
+    ``budgets`` are what each node promises, where that is not ``claim``'s epsilon.
+    """
+    for node, (own, bound) in enumerate(zip(budgets or (), nodes, strict=False)):
+        if not bound.epsilon <= own:
+            alone = msgspec.structs.replace(ledger, nodes=(ledger.nodes[node],))
+            return verdict_on(msgspec.structs.replace(claim, epsilon=own), alone, bound)
+    return verdict_on(claim, ledger, worst_bound(nodes))
+
 
 _WIDTHS = (0.1, 1e-3)  # most claims that are false are so by more than a tenth
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import collections
 import decimal
+import fractions
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -30,12 +31,16 @@ from privaudit.results import Relation
 
 MARGIN = 1e-3  # relative, that a claim is less than the account's figure
 # A spacing of this share of one step's standard deviation widens an epsilon by about
-# its square over 12, .02 %; cells of a tenth of all steps' by as much.
-_SPACING, _WIDEST = 0.045, 0.1
-_MOST_POINTS = 1 << 20
+# its square over 12, .02 %; cells of a tenth of all steps' by as much. Of many kinds
+# of steps, whose laws are multiplied one by one, a coarser grid is .06 % wide.
+_SPACING, _COARSE, _WIDEST = 0.045, 0.08, 0.1
+_GROWTH = (64, 24)  # cells become as wide as this part of their loss
+_KINDS = 200  # from so many on the grid is coarse
+_MOST_POINTS = 1 << 19
 _FEW = 1 << 14  # points up to a loss of its own mass that are all knots
 _WINDOW = 20  # standard deviations of the sum that masses lie in
-_ALIKE = 700  # groups of unlike steps; their number is what a check takes long for
+_ALIKE = 12_000  # kinds of steps, or groups of them: what a check takes long for
+_ROOM = 2**48  # units of masses in what delta is of all steps
 
 
 def witness(
@@ -46,6 +51,7 @@ def witness(
     *,
     overlap: int = 1,
     group: int = 1,
+    order: str = "remove",
 ) -> dict[str, object]:
     """Document that says what is claimed of ``ledger``.
 
@@ -55,6 +61,8 @@ def witness(
         Epsilon from below and from above; 0 and infinity claim nothing.
     overlap, group
         As of `Certificate.of`.
+    order
+        In which the lower side is proved.
     """
     looking = ledger.observing
     different = dict.fromkeys(
@@ -72,7 +80,7 @@ def witness(
     lower, upper = sides
     found: dict[str, object] = {
         "format": "privaudit-certificate",
-        "version": 1,
+        "version": 2,
         "relation": relation,
         "unit": ledger.unit,
         "delta": repr(delta),
@@ -95,12 +103,37 @@ def witness(
         if (mark := _mark(entry.release, relation, group))
     ]
     mark = max(marks)[1] if marks else None
-    hints = {
-        side: _hints(value, delta, steps, mark)
-        for side, value in (("upper", upper), ("lower", lower))
-        if math.isfinite(value)
+    kinds = max((len(set(entries)) for entries in different), default=0)
+    size = upper if math.isfinite(upper) else lower
+    hints = _hints(size, delta, steps, kinds, mark)
+    return {**found, "nodes": nodes, "hints": {**hints, "order": order}}
+
+
+def of_budget(
+    releases: Mapping[Release, int],
+    unit: Release | float | None,
+    count: int,
+    relation: Relation,
+    delta: float,
+    epsilon: float,
+) -> dict[str, object]:
+    """Document of releases that ``count`` units, or one of a Gaussian mu, pay for."""
+    whole = Ledger(nodes=(tuple(Entry(one, n) for one, n in releases.items()),))
+    found = witness(whole, relation, delta, (0.0, epsilon))
+    lines = [_line(one, relation, n) for one, n in releases.items()]
+    above: dict[str, object] = {"noise": "as a Renyi divergence", "sampling": "none"}
+    if isinstance(unit, float):
+        moves = repr(unit)
+        above = {"noise": "gaussian", "moves": moves, "norm": moves, "rate": "1"}
+        above |= {"sampling": "none"}
+    elif unit is not None:
+        above = _line(unit, relation, count)
+    hints = _hints(epsilon, delta, count, 1, None)
+    return {
+        **found,
+        "nodes": [{"groups": [{"lines": lines, "above": {"count": 1, **above}}]}],
+        "hints": {**hints, "order": "remove"},
     }
-    return {**found, "nodes": nodes, "hints": hints}
 
 
 def _decimal(value: float, times: float, rounding: str) -> str | None:
@@ -108,18 +141,20 @@ def _decimal(value: float, times: float, rounding: str) -> str | None:
     if not math.isfinite(value) or (times < 1 and not value > 0):
         return None
     with decimal.localcontext(prec=6, rounding=rounding):
-        return str(+(decimal.Decimal(value) * decimal.Decimal(times)))
+        return str(+(decimal.Decimal(value) * decimal.Decimal(times))).lower()
 
 
 def _hints(
-    epsilon: float, delta: float, steps: int, mark: float | None
+    epsilon: float, delta: float, steps: int, kinds: int, mark: float | None
 ) -> dict[str, object]:
-    """Grid of masses for a composition of so many steps."""
+    """Grid of masses for a composition of so many steps, of so many kinds."""
     size = float(gdp.mu(max(epsilon, 1e-6), min(max(delta, 1e-12), 0.5)))
     if not 0 < size < math.inf:
         size = 1.0
     # Where epsilon is near 0, an error of delta is a larger one of epsilon.
+    few = kinds < _KINDS
     fine = _SPACING * math.sqrt(min(1.0, max(epsilon / size / 2, 0.01)))
+    fine = fine if few else max(fine, _COARSE)
     steps = max(steps, 1)
     fine /= 5 if steps < 100 else 1  # few releases smooth no lattice of losses away
     spacing = max(fine * size / math.sqrt(steps), _WINDOW * size / _MOST_POINTS)
@@ -128,10 +163,15 @@ def _hints(
         points = math.ceil(mark / spacing)
         spacing = mark / points * (1 + 1e-12)
         widest = 1 if points < _FEW else widest
-    grid: dict[str, object] = {"spacing": repr(spacing), "widest": widest}
+    bits = math.log2(_ROOM * steps) - math.log2(max(delta, 1e-99)) + 1.45 * epsilon
     if not delta:  # masses may be as small as the chance of the largest losses
-        grid["bits"] = min(20000, 200 + math.ceil(2 * epsilon) + 4 * steps)
-    return grid
+        bits = 200 + 2 * epsilon + 4 * steps
+    return {
+        "spacing": repr(spacing),
+        "widest": widest,
+        "growth": _GROWTH[not few],
+        "bits": min(20000, math.ceil(min(bits, 20000.0))),
+    }
 
 
 def _mark(release: Release, relation: Relation, group: int) -> float | None:
@@ -174,22 +214,59 @@ def _mark(release: Release, relation: Relation, group: int) -> float | None:
 
 
 def _node(entries: Sequence[Entry], relation: Relation) -> dict[str, object]:
-    """Lines of a node's releases, equal ones in one, and groups of unlike ones."""
+    """Lines of a node's releases, equal ones in one, and what is above unlike ones."""
     counts: dict[tuple[Release, int | None], int] = collections.Counter()
     for entry in entries:
         where = None if isinstance(entry.disjoint, UnsetType) else entry.disjoint
         counts[entry.release, where] += entry.count
-    lines = [
-        {**_line(release, relation), "count": count}
-        | ({} if where is None else {"pass": where})
-        for (release, where), count in counts.items()
+    single = [release for release, where in counts if where is None]
+    groups = _groups(single, relation) if len(single) > _ALIKE else []
+    within = {single[i] for some in groups for i in some}
+    plain = [
+        _line(one, relation, n)
+        for (one, where), n in counts.items()
+        if where is None and one not in within
     ]
-    if len(lines) > _ALIKE:
-        groups = _groups([release for release, _ in counts], relation)
-        for label, some in enumerate(groups):
-            for i in some:
-                lines[i]["like"] = label
-    return {"lines": lines}
+    found: list[dict[str, object]] = [{"lines": plain}] if plain else []
+    for some in groups:
+        alike = [single[i] for i in some]
+        lines = [_line(one, relation, counts[one, None]) for one in alike]
+        n = sum(counts[one, None] for one in alike)
+        ends = {
+            name: _line(_end(alike, relation, pick), relation, n)
+            for name, pick in (("above", max), ("below", min))
+        }
+        found.append({"lines": lines, **ends})
+    passes: dict[int, list[Release]] = {}
+    for one, where in counts:
+        if where is not None:
+            passes.setdefault(where, []).append(one)
+    for where, releases in passes.items():
+        lines = [_line(one, relation, counts[one, where]) for one in releases]
+        found.append({"lines": lines, "above": _worst(lines), "pass": where + 1})
+    return {"groups": found}
+
+
+def _worst(lines: list[dict[str, object]]) -> list[dict[str, object]]:
+    """Those of ``lines`` that no other is above, as the kernel compares."""
+    left: list[dict[str, object]] = []
+    for one in lines:
+        if not any(_over(other, one) for other in left):
+            left = [other for other in left if not _over(one, other)] + [one]
+    return left
+
+
+def _over(one: dict[str, object], other: dict[str, object]) -> bool:
+    def value(text: object) -> fractions.Fraction:
+        top, _, bottom = str(text).partition("/")
+        return fractions.Fraction(top) / fractions.Fraction(bottom or "1")
+
+    if one["noise"] not in ("gaussian", "laplace"):
+        return False
+    same = all(one[x] == other[x] for x in ("noise", "sampling"))
+    return same and all(
+        value(one[x]) >= value(other[x]) for x in ("rate", "moves", "norm")
+    )
 
 
 def _groups(releases: Sequence[Release], relation: Relation) -> list[list[int]]:
@@ -243,20 +320,7 @@ def _coarse(
     shared: dict[Release, Release] = {}
     for some in groups:
         alike = [releases[i] for i in some]
-        base = alike[0]
-        moved = pick(r.sensitivity_under(relation) / r.noise for r in alike)
-        norm = pick(r.norm_bound / r.noise for r in alike)
-        rate = pick(r.sampling.rate for r in alike)
-        noise = base.sensitivity_under(relation) / moved
-        sampling = base.sampling
-        if isinstance(sampling, PoissonSampling):
-            sampling = PoissonSampling(rate)
-        elif isinstance(sampling, SamplingWithoutReplacement):
-            sampling = max((r.sampling for r in alike), key=lambda s: s.rate)
-        one = msgspec.structs.replace(
-            base, noise=noise, norm_bound=norm * noise, sampling=sampling
-        )
-        shared |= dict.fromkeys(alike, one)
+        shared |= dict.fromkeys(alike, _end(alike, relation, pick))
     found = []
     for entry in entries:
         one = entry.release
@@ -272,27 +336,44 @@ def _coarse(
     return tuple(found)
 
 
-def _line(release: Release, relation: Relation) -> dict[str, object]:
-    """Say what one release is, in words of `privaudit.kernel`."""
-    moves = release.sensitivity_under(relation)
+def _end(
+    alike: list[Release], relation: Relation, pick: Callable[..., float]
+) -> Release:
+    """The release above all of ``alike`` (max), or below them (min)."""
+    base = alike[0]
+    moved = pick(r.sensitivity_under(relation) / r.noise for r in alike)
+    norm = pick(r.norm_bound / r.noise for r in alike)
+    rate = pick(r.sampling.rate for r in alike)
+    room = 1 + 1e-12 if pick is max else 1 - 1e-12  # for rounding
+    noise = base.sensitivity_under(relation) / (moved * room)
+    sampling = base.sampling
+    if isinstance(sampling, PoissonSampling):
+        sampling = PoissonSampling(rate)
+    elif isinstance(sampling, SamplingWithoutReplacement):
+        sampling = pick((r.sampling for r in alike), key=lambda s: s.rate)
+    return msgspec.structs.replace(
+        base, noise=noise, norm_bound=norm * room * noise, sampling=sampling
+    )
+
+
+def _line(release: Release, relation: Relation, count: int) -> dict[str, object]:
+    """Say what some releases are, in words of `privaudit.kernel`."""
     twice = 2 if relation == "replace-one" else 1
     what = release.details
     found: dict[str, object]
     match what:
         case UnsetType():
+            moves = release.sensitivity_under(relation)
+            scale = repr(release.noise)
             found = {
                 "noise": release.mechanism,
-                "scale": repr(release.noise),
-                "moves": repr(moves),
+                "moves": f"{moves!r}/{scale}",
+                "norm": f"{release.norm_bound!r}/{scale}",
             }
-            if relation == "replace-one":
-                found["norm"] = repr(release.norm_bound)
         case mechanisms.RandomizedResponse():
-            found = {
-                "noise": "randomised-response",
-                "chance": repr(what.noise_parameter),
-                "buckets": what.buckets,
-            }
+            p, k = fractions.Fraction(repr(what.noise_parameter)), what.buckets
+            law = [1 - p + p / k, (k - 2) * p / k, p / k]
+            found = {"noise": "pair", "p": law, "q": law[::-1]}
         case mechanisms.DiscreteGaussian():
             found = {
                 "noise": "discrete-gaussian",
@@ -306,11 +387,11 @@ def _line(release: Release, relation: Relation) -> dict[str, object]:
                 "moves": what.sensitivity * twice,
             }
         case mechanisms.MixtureOfGaussians():
+            scale = repr(what.standard_deviation)
             found = {
                 "noise": "mixture",
-                "scale": repr(what.standard_deviation),
-                "shifts": [repr(s) for s in what.sensitivities],
-                "chances": [repr(c) for c in what.probabilities],
+                "p": what.probabilities,
+                "shifts": [f"{s!r}/{scale}" for s in what.sensitivities],
             }
         case mechanisms.EpsilonDelta():
             found = {
@@ -319,19 +400,21 @@ def _line(release: Release, relation: Relation) -> dict[str, object]:
                 "delta": repr(what.delta),
             }
         case mechanisms.DiscretePair():
-            found = {
-                "noise": "pair",
-                "p": [repr(p) for p in what.p],
-                "q": [repr(q) for q in what.q],
-            }
+            found = {"noise": "pair", "p": what.p, "q": what.q}
         case _:  # the kernel says that it does not cover it
             found = {"noise": release.mechanism}
-    match release.sampling:
-        case NoSampling():
-            return {**found, "sampling": "none"}
-        case PoissonSampling(rate=rate):
-            return {**found, "sampling": "poisson", "rate": repr(rate)}
-        case SamplingWithoutReplacement(size=size, population=population):
-            drawn = {"size": size, "population": population}
-            return {**found, "sampling": "fixed", **drawn}
-    return {**found, "sampling": "random-allocation"}
+    for name in ("p", "q"):
+        if name in found:
+            found[name] = [str(x) for x in found[name]]  # type: ignore[attr-defined]
+    names: dict[type, str] = {
+        NoSampling: "none",
+        PoissonSampling: "poisson",
+        SamplingWithoutReplacement: "fixed",
+    }
+    how = names.get(type(release.sampling), "random-allocation")
+    rate = repr(release.sampling.rate)
+    if isinstance(release.sampling, SamplingWithoutReplacement):
+        rate = f"{release.sampling.size}/{max(release.sampling.population, 1)}"
+    elif isinstance(release.sampling, NoSampling):
+        rate = "1"
+    return {**found, "sampling": how, "rate": rate, "count": count}

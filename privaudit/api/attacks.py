@@ -112,7 +112,7 @@ def lower_bound(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bounded:
-    """What scores in a file show.
+    """Lower bounds that scores in a file show.
 
     Parameters
     ----------
@@ -281,13 +281,13 @@ def _rate(rate: Rate | None) -> dict[str, float] | None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Selfchecked:
-    """How often each estimator exceeds the truth, where it is known."""
+    """Frequency at which each estimator exceeds the truth, where it is known."""
 
     rows: tuple[_selfcheck.Row, ...]
 
     @property
     def passed(self) -> bool:
-        """Whether none does more often than chance explains."""
+        """Return whether none does more often than chance explains."""
         return all(row.passed for row in self.rows)
 
     def summary(self) -> dict[str, Any]:

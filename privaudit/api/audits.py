@@ -359,7 +359,7 @@ def audit(
 
 
 def _name_of(function: Callable[..., Any]) -> str:
-    """What errors call a function: its name if that is one, else its type's."""
+    """Name of a function in errors: its own if it has one, else its type's."""
     name = getattr(function, "__name__", type(function).__name__)
     return name if name.isidentifier() else "scores_of"
 
@@ -493,7 +493,7 @@ def audit_program(
 
 
 def _ledger_asked(settings: ProgramSettings) -> Ledger | None:
-    """What a run of the user's program releases, as the settings say."""
+    """Ledger that a run of the user's program releases, as the settings say."""
     from privaudit.api.accounts import ledger_from
 
     if settings.ledger is not None:

@@ -22,7 +22,7 @@ Path = str | os.PathLike[str]
 
 @dataclasses.dataclass(frozen=True)
 class Shown:
-    """What several folders hold, each compared with its evidence; `show` returns it.
+    """Findings of several folders, each compared with its evidence; `show` returns it.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class Shown:
 
     @property
     def differs(self) -> bool:
-        """Whether the figures of a folder disagree with its evidence."""
+        """Return whether the figures of a folder disagree with its evidence."""
         return len(self.found) < len(self.checks)
 
     @property
@@ -53,7 +53,7 @@ class Shown:
 
     @property
     def complete(self) -> bool:
-        """Whether every run of every sweep is finished; True without sweeps."""
+        """Return whether every run of every sweep is finished; True without sweeps."""
         return all(one.complete for one in self.found if isinstance(one, FoundSweep))
 
     @functools.cached_property
@@ -83,7 +83,7 @@ class Shown:
 
 
 def show(folders: Iterable[Path], *, signer: Path | None = None) -> Shown:
-    """What the folders of finished runs and sweeps hold, checked as `verify` does.
+    """Read the folders of finished runs and sweeps, checked as `verify` does.
 
     All but the comparison of the ledger with the settings, so that no torch is needed.
     Raises `privaudit.files.folder.FolderError` if there is no finished run.
@@ -131,7 +131,11 @@ def verify(folder: Path, *, signer: Path | None = None) -> Verification:
 
 @public
 def join(
-    folders: Iterable[Path], *, overlap: int = 1, signers: Sequence[Path] = ()
+    folders: Iterable[Path],
+    *,
+    overlap: int = 1,
+    signers: Sequence[Path] = (),
+    observer: str | None = None,
 ) -> Joint:
     """Join the folders of all parties of one training into a statement on its epsilon.
 
@@ -148,6 +152,10 @@ def join(
     signers
         Files with the parties' public keys, one per folder in the same order: each
         party must have signed its folder. If empty, nothing proves who wrote them.
+    observer
+        For whom the statement holds, as of `privaudit.train`: "any-node", or a node's
+        number as text. It rests on the noise of all others. None: for an observer of
+        all releases, such as a server that relays what is not sealed.
 
     Returns
     -------
@@ -173,7 +181,7 @@ def join(
     ...
     ValueError: give the folders of all parties, each as OUT/party-N
     """
-    return _joining.join(folders, overlap=overlap, signers=signers)
+    return _joining.join(folders, overlap=overlap, signers=signers, observer=observer)
 
 
 def report(folder: Path, *, signer: Path | None = None) -> pathlib.Path:

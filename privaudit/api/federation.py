@@ -27,7 +27,7 @@ _OF_SITES = ("data", "data_dir", "nodes")
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a federation is to train: names and settings, and no code.
+    """Training of a federation: names and settings, and no code.
 
     Parameters
     ----------
@@ -99,6 +99,16 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         """Seconds that a site waits for another."""
         return self.training_settings().patience
 
+    @property
+    def drops_lost(self) -> bool:
+        """Return whether the others go on without a site that is lost."""
+        return self.training_settings().drop_lost
+
+    @property
+    def needed(self) -> int:
+        """Number of sites that must end the training."""
+        return len(self.sites) // 2 + 1 if self.drops_lost else len(self.sites)
+
     def training_settings(self) -> TrainingSettings:
         """Its settings, of a party; ``ValueError`` as of these."""
         known = {field.name for field in dataclasses.fields(TrainingSettings)}
@@ -153,7 +163,7 @@ class SiteFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError(f"{path}: {error}") from None
 
     def accepted(self, asked: Mapping[str, Any]) -> Job:
-        """What was ``asked``, if this site lets it run; ``ValueError`` if not."""
+        """Job that was ``asked``, if this site lets it run; ``ValueError`` if not."""
         job = _json.convert(asked, Job)
         settings = job.training_settings()
         if unknown := job.modules - {*self.modules}:
@@ -247,12 +257,12 @@ def write(
         {
             "name": job.name,
             "resource_spec": {},
-            "min_clients": len(job.sites),
-            "mandatory_clients": list(job.sites),
+            "min_clients": job.needed,
+            **({} if job.drops_lost else {"mandatory_clients": list(job.sites)}),
             "deploy_map": {"app": ["server", *job.sites]},
         },
     )
-    controller = {"sites": list(job.sites)}
+    controller = {"sites": list(job.sites), "needed": job.needed}
     _write(
         app / "config_fed_server.json",
         {
@@ -278,7 +288,8 @@ def write(
         "with its certificate; give each its own, and no other",
         "each site fills in local/privaudit.toml of its kit, which says where its data "
         "are and what it lets run, and starts startup/start.sh",
-        f"nvflare job submit -j {there}/job, by the admin; the same again goes on",
+        f"nvflare job submit -j {there}/job --startup-kit KIT, by the admin with its "
+        "kit; the same again goes on",
         "privaudit join of all sites' folders, in the end",
     ]
 

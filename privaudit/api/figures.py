@@ -310,7 +310,7 @@ def figure_of(
 
 
 def sentence(figure: dict[str, Any]) -> str:
-    """What `figure_of` returned, as a sentence, rounded to the safe side."""
+    """Sentence for what `figure_of` returned, rounded to the safe side."""
     names = UpperBound.__struct_fields__
     values = {key: value for key, value in figure.items() if key in names}
     by = figure.get("upper_by")

@@ -1,4 +1,4 @@
-"""What runs in a job of NVIDIA FLARE: `Together` at its server, `Site` at its sites.
+"""Parts of a job of NVIDIA FLARE: `Together` at its server, `Site` at its sites.
 
 The job, which `privaudit federation` writes, carries names and settings. Data, key,
 ledger and folder are each site's own, as its `SiteFile` says; so is what it lets run.
@@ -53,11 +53,15 @@ class Kits(Builder):
 
 
 class Together(Controller):
-    """At the server: starts the training at all ``sites``, and waits for their end."""
+    """At the server: starts the training at all ``sites``, and waits for their end.
 
-    def __init__(self, sites: Sequence[str]) -> None:
+    It went well if it did so at ``needed`` of them; None: at all.
+    """
+
+    def __init__(self, sites: Sequence[str], needed: int | None = None) -> None:
         super().__init__()
         self._sites = list(sites)
+        self._needed = len(self._sites) if needed is None else needed
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         """Nothing is to be made ready."""
@@ -68,12 +72,10 @@ class Together(Controller):
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         """Send the task to all, with nothing in it."""
         data = DXO(data_kind=DataKind.APP_DEFINED, data={}).to_shareable()
-        said: list[str] = []
+        said: dict[str, str] = {}
 
         def note(client_task: Any, fl_ctx: FLContext) -> None:
-            code = client_task.result.get_return_code()
-            if code != ReturnCode.OK:
-                said.append(f"{client_task.client.name}: {code}")
+            said[client_task.client.name] = client_task.result.get_return_code()
 
         self.broadcast_and_wait(
             task=Task(name=TASK, data=data, result_received_cb=note),
@@ -82,8 +84,10 @@ class Together(Controller):
             fl_ctx=fl_ctx,
             abort_signal=abort_signal,
         )
-        if said:
-            self.system_panic("; ".join(said), fl_ctx)
+        ended = sum(code == ReturnCode.OK for code in said.values())
+        if ended < self._needed:
+            missing = (f"{one}: {said.get(one, 'lost')}" for one in self._sites)
+            self.system_panic("; ".join(missing), fl_ctx)
 
 
 class Site(Executor):
@@ -168,7 +172,7 @@ class Site(Executor):
 
 
 class _Logged(Watch):
-    """What is told goes into the site's own log."""
+    """Watch that writes progress into the site's own log."""
 
     def __init__(self, say: Any) -> None:
         self._say = say

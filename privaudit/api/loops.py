@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from privaudit.accounting.filters import Budget
     from trainers.numerics.keys import Key
+    from trainers.numerics.releases import ReleaseJournal
     from trainers.oracles.oracle import Oracle
     from trainers.runs.material import Material
 
@@ -47,10 +48,12 @@ class GradientOracle:
         *,
         key: Key,
         key_file: pathlib.Path | None = None,
+        journal: ReleaseJournal | None = None,
     ) -> None:
         from trainers.gradients.per_sample import parameter_vector
 
         self._inner, self._key, self._key_file = inner, key, key_file
+        self._journal = journal
         self._has_asked = self._is_over = False
         self._module = material.given or material.module
         self._budget, self._charged = budget, 0
@@ -159,6 +162,15 @@ class GradientOracle:
             self._key_file.unlink(missing_ok=True)
             releases_file(self._key_file).unlink(missing_ok=True)
 
+    def close(self) -> None:
+        """Give back the key's file and its journal; another oracle can go on with it.
+
+        Nothing more can be asked.
+        """
+        self._is_over = True
+        if self._journal is not None:
+            self._journal.close()
+
     def gradient(self, at: Tensor, nodes: Sequence[int] | None = None) -> Tensor:
         """Return each node's noisy mean gradient at parameters ``at``, (nodes, dims).
 
@@ -182,7 +194,7 @@ class GradientOracle:
             If the oracle holds a budget and this would exceed it; nothing is released.
         """
         if self._is_over:
-            raise ValueError("this oracle's folder is written, and its key forgotten")
+            raise ValueError("this oracle was closed, or its folder is written")
         asked = _numbers(range(self.nodes) if nodes is None else nodes)
         self._inner.next_release(asked)
         shape, found = (len(asked), self.start.shape[1]), getattr(at, "shape", None)
@@ -222,7 +234,7 @@ class GradientOracle:
 
     @property
     def ledger(self) -> Ledger:
-        """What each node has released so far.
+        """Ledger of each node's releases so far.
 
         It says what its account assumes, if your code decides whether a record's
         gradient is its own.
@@ -365,4 +377,6 @@ def oracle(
         Mechanism(batch_size, clip_norm, noise_multiplier, sampling),
         streams,
     )
-    return GradientOracle(inner, material, budget, key=streams.key, key_file=file)
+    return GradientOracle(
+        inner, material, budget, key=streams.key, key_file=file, journal=journal
+    )

@@ -14,12 +14,14 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 from msgspec import UNSET
 
 from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.views import Observer, check_observer, observed_by
-from privaudit.api.trainings import run_in_folder
+from privaudit.api.trainings import Own, run_in_folder
 from privaudit.api.watch import SILENT, Watch
+from privaudit.files import json as _json
 from privaudit.files import manifest
 from privaudit.files.arguments import public
 from privaudit.files.extras import need
@@ -28,13 +30,14 @@ from privaudit.files.notebook import box
 from privaudit.ledger import Ledger
 from privaudit.report import page
 from privaudit.results import DELTA, Claim, Relation, Unit, symbols
-from privaudit.settings import Evaluate, TrainingSettings, check_seeds
+from privaudit.settings import Evaluate, NoiseBy, TrainingSettings, check_seeds
 from privaudit.task_settings import OWN
 from trainers.runs.outcome import Curves, TrainingResult
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from privaudit.api.training_plan import TrainingPlan
     from trainers.network.exchange import Exchange
     from trainers.runs.training import Training
 
@@ -50,7 +53,8 @@ class TrainedModels:
     Attributes
     ----------
     models
-        One trained module per node: copies of the module that was given.
+        One trained module per node: copies of the module that was given, in evaluation
+        mode.
     ledger
         What each node released.
     curves
@@ -69,6 +73,7 @@ class TrainedModels:
     result: TrainingResult
     relation: Relation
     observer: str | None
+    _numbers: tuple[int, ...]
     _algorithm: str
     _folder: pathlib.Path
 
@@ -84,7 +89,9 @@ class TrainedModels:
     def save(self, folder: str | os.PathLike[str], *, public: bool = False) -> None:
         """Write the run's folder, which ``privaudit verify`` and ``show`` read.
 
-        Writes its page, ``report.html``, as well if the extra ``report`` is installed.
+        Each node's model is a file of its own as well, ``node-0.safetensors`` and so
+        on: ``net.load_state_dict(load_file(path))``. The page, ``report.html``, is
+        written if the extra ``report`` is installed.
 
         Parameters
         ----------
@@ -116,6 +123,8 @@ class TrainedModels:
                 raise ValueError(f"{there} is not empty; choose a new folder")
             for name in names:
                 write_whole(there / name, (source / name).read_bytes())
+            if MODEL in names:
+                self._save_models(RunFolder(there), listed)
         except OSError as error:
             raise ValueError(
                 f"cannot write {there}: {error.strerror or error}"
@@ -123,6 +132,27 @@ class TrainedModels:
         if not public:
             with contextlib.suppress(ModuleNotFoundError):
                 page.write(there)
+
+    def _save_models(self, there: RunFolder, listed: manifest.Manifest | None) -> None:
+        """Write a file a node, and list them as what they are made of is."""
+        from trainers.runs.final_models import alone
+
+        files = {
+            f"node-{number}.safetensors": alone(module)
+            for number, module in zip(self._numbers, self.models, strict=True)
+        }
+        for name, content in files.items():
+            write_whole(there / name, content)
+        if listed is not None and there.has(MANIFEST):
+            own = {
+                name: manifest.File(
+                    sha256=manifest.digest(content),
+                    private=listed.files[MODEL].private,
+                )
+                for name, content in files.items()
+            }
+            whole = msgspec.structs.replace(listed, files={**listed.files, **own})
+            write_whole(there / MANIFEST, _json.encode(whole))
 
     def __str__(self) -> str:
         return "\n".join(
@@ -147,18 +177,21 @@ def train(
     algorithm: str | None = None,
     *,
     graph: str | None = None,
-    epsilon: float | None = None,
+    epsilon: float | Sequence[float] | None = None,
     delta: float = DELTA,
     observer: str | int | Sequence[int] | None = None,
+    noise: NoiseBy | None = None,
     noise_multiplier: float | None = None,
     relation: Relation | None = None,
     classes: int | None = None,
     loss: Callable[..., Any] | None = None,
-    rounds: int = 200,
-    batch_size: float = 32,
+    plan: TrainingPlan | None = None,
+    rounds: int | None = None,
+    batch_size: float | None = None,
+    sampling_rate: float | None = None,
     sampling: str = "poisson",
-    clip_norm: float = 1.0,
-    step_size: float = 0.1,
+    clip_norm: float | None = None,
+    step_size: float | None = None,
     schedule: str | None = None,
     warm_up: int = 0,
     optimiser: str | None = None,
@@ -216,13 +249,18 @@ def train(
     options
         Other settings of the training, by name.
     epsilon, delta
-        The budget of one record, held by one node, or of one user. The noise is the
+        The budget of one record, held by one node, or of one user; a list has that of
+        each node. The noise is the
         least that is certified to meet it. An algorithm without noise, such as "dsgt",
         takes neither ``epsilon`` nor ``noise_multiplier``, and promises no privacy.
     observer
         Against whom the budget is to hold, for "dp-butterfly" and "dp-chain":
         "any-node" (each other node by itself), a node (3), or several that collude
         ([3, 5]). None: an observer of everything that is released.
+    noise
+        "per-node": each node adds as little noise as its own budget needs. "one": all
+        add what the strictest needs. None: "one", or "per-node" where ``epsilon`` has a
+        budget of each node.
     noise_multiplier
         The noise divided by the clip norm, instead of a budget.
     relation
@@ -234,11 +272,21 @@ def train(
     loss
         A function from (outputs, targets) of a batch to the mean or the sum of the
         records' losses, or to one loss per record. None: cross entropy.
+    plan
+        A `privaudit.plan`, for algorithm, graph, budget and the settings below; what is
+        given beside it has precedence.
     rounds
-        Number of updates of all nodes.
+        Number of updates of all nodes. Where rounds, batches, clip norm, step size or
+        schedule are left open, they are chosen as `privaudit.plan` does, from sizes,
+        model and budget; for algorithms that release no noisy gradients of records,
+        they are 200, 32, 1, .1 and none.
     batch_size
         Expected number of records in a node's batch; for "dp-fedavg" how many of a
         user's records are in the batch of a local step.
+    sampling_rate
+        Instead of ``batch_size``: the probability that a record is in a batch, the same
+        at every node. All records then count alike, and nodes of uneven sizes need
+        equal noise for one budget; sizes of shares are public.
     clip_norm
         Largest L2 norm of a record's gradient (of a user's update for "dp-fedavg"):
         longer ones are scaled down to it.
@@ -250,8 +298,9 @@ def train(
         "random-allocation:k": in k of them.
     schedule, warm_up
         How step sizes change over the rounds. "cosine": they fall to 0.
-        "parts:100=0.1,150=0.01": 0.1 from round 100 on, 0.01 from round 150 on. None:
-        constant. Over the first ``warm_up`` rounds they rise from 0.
+        "parts:100=0.1,150=0.01": 0.1 from round 100 on, 0.01 from round 150 on.
+        "constant". None: as planned, cosine. Over the first ``warm_up`` rounds they
+        rise from 0.
     optimiser
         How noisy gradients become a step: "sgd", "momentum", "adam" or "adamw", with
         options as in "momentum:decay=0.8". It costs no privacy. None: the algorithm's
@@ -336,7 +385,7 @@ def train(
     from trainers.network.ranks import launched, where_am_i
     from trainers.runs.final_models import modules
     from trainers.runs.material import Material
-    from trainers.runs.training import training_from
+    from trainers.runs.planning import training_for
 
     if exchange is not None:
         party = exchange.rank
@@ -348,10 +397,34 @@ def train(
     check_seeds(seed, public_seed)
     if unit not in (None, "record", "user"):
         raise ValueError(f"unit must be record or user, got {unit!r}")
+    if plan is not None:
+        own = plan.arguments()
+        algorithm = algorithm or own["algorithm"]
+        graph = graph or own["graph"]
+        overlap = own.get("overlap", 1) if overlap == 1 else overlap
+        if epsilon is None and noise_multiplier is None:
+            epsilon = own["epsilon"]
+        if delta not in (DELTA, own["delta"]):
+            raise ValueError(
+                f"the plan is for delta {own['delta']:g}, got {delta:g}: leave delta "
+                "out, or make a plan for it"
+            )
+        delta = own["delta"]
+        relation = relation or own["relation"]
+        noise = noise or own["noise"]
     if algorithm is None:
         algorithm = "dp-fedavg" if unit == "user" else "dp-dsgt"
+    sized = {
+        "rounds": rounds,
+        "batch_size": batch_size,
+        "sampling_rate": sampling_rate,
+        "clip_norm": clip_norm,
+        "step_size": step_size,
+    }
+    asked: dict[str, Any] = {**sized, "schedule": schedule}
+    asked = {name: value for name, value in asked.items() if value is not None}
     paid = {} if overlap == 1 else {"overlap": overlap}
-    changes = {"schedule": schedule, "warm_up": warm_up, "optimiser": optimiser}
+    changes = {"warm_up": warm_up, "optimiser": optimiser}
     if sampling != "poisson":
         changes["sampling"] = sampling
     if classes is not None:
@@ -384,19 +457,30 @@ def train(
         "data": OWN,
         "model": OWN,
         "train": sum(map(len, material.shares)),
-        "rounds": rounds,
-        "batch_size": batch_size,
-        "clip_norm": clip_norm,
-        "step_size": step_size,
         **changed,
         **paid,
     }
-    for name in {*given, *changes, *_NOT_OPTIONS}.intersection(options or {}):
+    for name in {*given, *sized, "schedule", *changes, *_NOT_OPTIONS}.intersection(
+        options or {}
+    ):
         raise ValueError(
             f"leave {name} out of options: an argument of privaudit.train, the model "
             "or the shares decide it"
         )
-    training = training_from({**given, **(options or {})}, where="privaudit.train")
+    if plan is not None:
+        asked = plan.over(asked, None if party is not None else material.shares)
+    choose = functools.partial(
+        training_for,
+        {**given, **(options or {})},
+        asked,
+        material,
+        epsilon=epsilon,
+        delta=delta,
+        noise_multiplier=noise_multiplier,
+        where="privaudit.train",
+    )
+    here = tuple(map(len, material.shares))
+    training = choose(here if party is None and plan is None else None)
     _check_unit(training, unit, users)
     given = [value for value in (epsilon, noise_multiplier) if value is not None]
     if training.family.private and len(given) != 1:
@@ -406,8 +490,13 @@ def train(
             f"{algorithm} adds no noise and keeps no budget: leave epsilon and "
             "noise_multiplier out, or use its private form"
         )
+    budgets = None
+    if isinstance(epsilon, Sequence):
+        budgets = ",".join(str(float(own)) for own in epsilon)
     settings = TrainingSettings(
-        epsilon=epsilon,
+        epsilon=None if isinstance(epsilon, Sequence) else epsilon,
+        budgets=budgets,
+        noise=noise,
         delta=delta,
         noise_multiplier=noise_multiplier,
         observer=None
@@ -423,7 +512,7 @@ def train(
         parties=party is not None,
     )
     claim = Claim(
-        epsilon=math.inf if epsilon is None else epsilon,
+        epsilon=max(settings.each_budget or (settings.epsilon or math.inf,)),
         delta=delta,
         relation=training.relation(relation),
         unit=training.unit,
@@ -445,7 +534,7 @@ def train(
                 training,
                 claim,
                 settings,
-                material=material,
+                own=Own(material, None if plan is not None else choose),
                 out=out,
                 watch=SILENT if watch is None else watch,
                 exchange=party if exchange is None else exchange,
@@ -454,7 +543,8 @@ def train(
             own = material.given or material.module
             models = modules((folder / MODEL).read_bytes(), own)
             found = TrainedModels(
-                models=models,
+                models=[*models.values()],
+                _numbers=tuple(models),
                 ledger=folder.read("ledger.json", Ledger),
                 curves=folder.read("curves.json", Curves),
                 result=folder.read("result.json", TrainingResult),

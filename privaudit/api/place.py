@@ -23,7 +23,7 @@ def short_name(what: str) -> str:
 
 
 class Place:
-    """Where the work is kept: ``out``, or without one ``runs/NAME``, or ``NAME-2``, ...
+    """Folder of the work: ``out``, or without one ``runs/NAME``, or ``NAME-2``, ...
 
     ``path`` is right once it was opened.
     """

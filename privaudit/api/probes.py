@@ -180,7 +180,7 @@ def probe_named(
 
 
 def _unseen(checks: Sequence[Check], settings: ProbeSettings) -> tuple[str, ...]:
-    """What probes of a function cannot see, in words."""
+    """Faults that probes of a function cannot see, in words."""
     from privaudit.auditing.probes.function import PAIRED
 
     lines = [

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,9 +19,10 @@ from privaudit.files.user_code import is_place
 from privaudit.report.load import figures_of
 from privaudit.results import DELTA, Claim, Finding, Status, UpperBound
 from privaudit.settings import TrainingSettings, claim_of
-from privaudit.task_settings import is_own
+from privaudit.task_settings import is_own, laid_over
 
 if TYPE_CHECKING:
+    from trainers.algorithms.family import Noise
     from trainers.network.exchange import Exchange
     from trainers.network.over_ranks import Party
     from trainers.recipes import Recipe
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Trained:
-    """What a training gave, and the folder of its evidence.
+    """Result of a training, and the folder of its evidence.
 
     Parameters
     ----------
@@ -102,6 +103,22 @@ class Trained:
         ]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Own:
+    """A user's own data, model and loss.
+
+    Parameters
+    ----------
+    material
+        The data, the model and the loss.
+    choose
+        From the sizes of all parties' shares to the training; None: it is made.
+    """
+
+    material: Material
+    choose: Callable[[tuple[int, ...]], Training] | None = None
+
+
 def run_training(
     what: str,
     settings: TrainingSettings,
@@ -147,7 +164,7 @@ def run_training(
     from trainers.runs.training import training_from
 
     recipe = recipe_of(what)
-    values = {**recipe.settings(settings.epsilon), **(changes or {})}
+    values = laid_over(recipe.settings(settings.epsilon), changes or {})
     if settings.parties:
         from trainers.network.ranks import where_am_i
 
@@ -171,8 +188,13 @@ def run_training(
             "--require consistent is about a claim, and of this noise nothing is "
             "claimed: say what with --epsilon"
         )
-    settings = settings.over(**recipe.run_settings()).over(epsilon=1.0, delta=DELTA)
-    assert settings.epsilon is not None
+    more = {"delta": DELTA, **recipe.run_settings()}
+    if settings.epsilon is not None or settings.budgets is not None:
+        more = {x: own for x, own in more.items() if x not in ("epsilon", "budgets")}
+    elif "budgets" not in more:
+        more.setdefault("epsilon", 1.0)
+    settings = settings.over(**more)
+    epsilon = max(settings.each_budget or (settings.epsilon or 1.0,))
     assert settings.delta is not None
     by_paper = settings.calibrate == "paper" and settings.noise_multiplier is None
     more = {"source": f"the paper's own account of {what}"} if by_paper else {}
@@ -181,7 +203,7 @@ def run_training(
             training.algorithm, settings.observer, training.nodes
         )
     claim = claim_of(
-        settings.epsilon,
+        epsilon,
         settings.delta,
         training.relation(settings.relation),
         training.unit,
@@ -200,7 +222,7 @@ def run_in_folder(
     claim: Claim,
     settings: TrainingSettings,
     *,
-    material: Material | None = None,
+    own: Own | None = None,
     out: str | os.PathLike[str] | None = None,
     name: str = "train",
     watch: Watch = SILENT,
@@ -208,19 +230,20 @@ def run_in_folder(
 ) -> Trained | None:
     """As `run_training`, of a training that is made.
 
-    ``material`` are its data, model and loss, where they have no names. A ``claim``
+    ``own`` has its data, model and loss, where they have no names. A ``claim``
     whose epsilon is infinite says at which delta the run is accounted, and is kept
     nowhere. ``exchange`` is what carries a party's messages, or its number, if its
     process was not told.
     """
-    from trainers.runs.budget import noise_of
+    from trainers.runs.budget import noise_by_node
     from trainers.runs.parties import connected, settled
     from trainers.runs.problem import Problem
     from trainers.runs.real_clock.run import is_by_real_clock
     from trainers.runs.run import Assignment, TrainingRun, train
 
     compute = settings.compute
-    joined = connected(training, settings, material, exchange, watch.note)
+    material, choose = (None, None) if own is None else (own.material, own.choose)
+    joined = connected(training, settings, material, exchange, watch.note, choose)
     with joined as (training, material, party):
         problem = Problem.of(
             training,
@@ -232,8 +255,6 @@ def run_in_folder(
             ranks=party,
         )
         by_real_clock = is_by_real_clock(problem)
-        for warning in warnings_of(problem, claim.delta):
-            watch.warn(warning)
         runner = _runner(settings, by_real_clock, watch, party)
         if by_real_clock and material is not None and party is None:
             raise ValueError(
@@ -241,7 +262,9 @@ def run_in_folder(
                 "own have none; leave it out, or have each process be a party"
             )
         claims = training.family.private and claim.epsilon < math.inf
-        noise = noise_of(problem, claim, settings, settings.calibrate, watch.note)
+        noise = noise_by_node(problem, claim, settings, watch.note)
+        for warning in warnings_of(problem, noise, claim, settings):
+            watch.warn(warning)
         record = None
         if party is not None:
             noise, out, record = settled(party, noise, out, name, settings.seed)
@@ -251,6 +274,7 @@ def run_in_folder(
             claim=claim if claims else None,
             noise_multiplier=noise,
             account=settings.account,
+            budgets=settings.each_budget if claims else None,
             seed=settings.seed,
             public_seed=settings.public_seed,
             party=record,
@@ -280,18 +304,25 @@ def run_in_folder(
     return Trained(place.path, run, result, remarks)
 
 
-def warnings_of(problem: Problem, delta: float) -> list[str]:
-    """What whoever runs a training must know of its data before it begins.
+def warnings_of(
+    problem: Problem, noise: Noise, claim: Claim, settings: TrainingSettings
+) -> list[str]:
+    """Warnings that a user should see before a training begins, a line each.
 
-    Equal records are told to them alone: which there are depends on private data, so
-    that it is in no file, and changes nothing.
+    What follows from data is told to them alone: it is in no file, and changes nothing.
     """
     from trainers.data.shares import at_several_nodes
-    from trainers.runs.run import large_delta
+    from trainers.gradients.per_sample import parameter_vector
+    from trainers.runs.advice import advice
 
     training, found = problem.training, []
     if not training.family.private:
         return []
+    if settings.seed is not None:
+        found.append(
+            "with a seed this is a study: whoever knows it can take the noise off the "
+            "models; leave the seed out to protect them"
+        )
     if is_own(training.data) and training.unit == "record" and problem.party is None:
         many = at_several_nodes(problem.shares, training.overlap)
         if many:
@@ -302,7 +333,9 @@ def warnings_of(problem: Problem, delta: float) -> list[str]:
                 "to k nodes. Keep this to yourself: it depends on private data, and is "
                 "in no file of the run"
             )
-    return [*found, *large_delta(delta, sum(problem.sizes), training.unit)]
+    parameters = parameter_vector(problem.module).numel()
+    own = settings.each_budget
+    return [*found, *advice(problem, noise, claim, own, parameters)]
 
 
 def _of_own_data(values: dict[str, Any]) -> dict[str, Any]:
@@ -323,14 +356,14 @@ def _of_own_data(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _unless_split(values: dict[str, Any], partition: str) -> dict[str, str]:
-    """That partition, where ``values`` have no split, which is of another."""
+    """Partition to name, where ``values`` have no split, which is of another."""
     return {} if "split" in values else {"partition": partition}
 
 
 def _runner(
     settings: TrainingSettings, by_real_clock: bool, watch: Watch, party: Party | None
 ) -> OneProcess:
-    """Where the nodes live. ``ValueError`` for a key or a seed without effect."""
+    """Runner of the nodes. ``ValueError`` for a key or a seed without effect."""
     from trainers.network.ranks import by_torchrun, launched
     from trainers.runs.over_ranks import OverRanks
     from trainers.runs.parties import Parties

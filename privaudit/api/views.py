@@ -1,4 +1,4 @@
-"""What an observer of a decentralised training learns of one node."""
+"""Bounds on what an observer of a decentralised training learns of one node."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _MOST_ROWS = 60  # of the table; JSON has all
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Views:
-    """What each observer learns of each node: upper bounds on epsilon.
+    """Upper bounds on epsilon of each node, for each observer.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Views:
 
     @property
     def has_secrets(self) -> bool:
-        """Whether nodes share secret noise, on which the figures depend."""
+        """Return whether nodes share secret noise, on which the figures depend."""
         protocol = self.protocol
         return (
             protocol is not None
@@ -273,7 +273,8 @@ def views_of(
 
 def _training(what: str, changes: Mapping[str, Any]) -> Training:
     from privaudit.api.trainings import recipe_of
+    from privaudit.task_settings import laid_over
     from trainers.runs.training import training_from
 
-    values = {**recipe_of(what).settings(None), **changes}
+    values = laid_over(recipe_of(what).settings(None), changes)
     return training_from(values, where="--set" if changes else what)

@@ -242,7 +242,7 @@ def _normal(
 
 
 def _log_density(x: Floats, mean: Floats, deviation: Floats) -> Floats:
-    """That of a normal law, but for a constant."""
+    """Log density of a normal law, but for a constant."""
     return -0.5 * ((x - mean) / deviation) ** 2 - np.log(deviation)
 
 

@@ -1,4 +1,4 @@
-"""What the attack literature reports of scores: AUROC, and TPR at fixed FPR.
+"""Rates that the attack literature reports of scores: AUROC, and TPR at fixed FPR.
 
 They say how well the attack told the worlds apart, and bound no epsilon by themselves.
 

@@ -145,7 +145,7 @@ class Row:
 
     @property
     def passed(self) -> bool:
-        """Whether the estimator kept its confidence."""
+        """Return whether the estimator kept its confidence."""
         return self.exceeded <= self.allowed
 
 

@@ -49,7 +49,7 @@ def single(noise: float, steps: int = 1, *, moved: float = 1.0) -> Ledger:
 def bracket(
     ledger: Ledger, delta: float, relation: Relation = "add-or-remove-one"
 ) -> Certified:
-    """What is proved of a ledger, from above and from below.
+    """Bracket of a ledger's epsilon, proved from above and from below.
 
     What holds on an assumption is not proved from above.
     """

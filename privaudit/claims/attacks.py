@@ -105,7 +105,7 @@ def audit_of(
     folder: pathlib.Path,
     workers: int | None,
 ) -> LowerBound:
-    """What an audit of a running algorithm shows; runs are kept in ``folder``.
+    """Lower bound by an audit of a running algorithm; runs are kept in ``folder``.
 
     Raises as `privaudit.auditing.experiments.experiment.run`.
     """

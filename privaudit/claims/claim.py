@@ -26,7 +26,7 @@ from privaudit.results import (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Certified:
-    """What is proved of an algorithm: the true figure lies between the two.
+    """Bracket proved of an algorithm: the true figure lies between the two.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class Look:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Attack:
-    """What `privaudit audit` is called with, and the claim that it tests.
+    """Settings of `privaudit audit`, and the claim that it tests.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ class Attack:
         return (*self.before, this, *self.after)
 
     def record(self) -> str:
-        """How often the claim was attacked, and how, in words."""
+        """Record of the attacks on the claim: how many, and which, in words."""
         return f"{len(self.looks)}: {'; '.join(map(str, self.looks))}"
 
     def command(self, epsilon: float, delta: float, *, corrected: bool = False) -> str:

@@ -44,7 +44,7 @@ _DELTA = 1e-2
 
 @functools.cache
 def _accounts(nodes: int, rounds: int, noise: float) -> Pair:
-    """Of one end of a path by the other: DP-DSGD, Metropolis weights, no sampling."""
+    """Accounts of a path's one end for the other: DP-DSGD, Metropolis weights."""
     release = Release.of_sum(
         norm_bound=1.0, noise_multiplier=noise, sampling=NoSampling()
     )
@@ -193,7 +193,7 @@ def _added_up(nodes: int, rounds: int, noise: float) -> PaperClaim:
 
 
 def _secrets(nodes: int, rounds: int, noise: float, shared: float) -> PaperClaim:
-    """Of a ring, as whoever hears all and knows no secret."""
+    """Claim on a ring, for whoever hears all and knows no secret."""
     turn = np.roll(np.eye(nodes), 1, 0)
     laplacian = 2 * np.eye(nodes) - turn - turn.T
     connectivity = float(np.sort(np.linalg.eigvalsh(laplacian))[1])

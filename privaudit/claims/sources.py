@@ -1,4 +1,4 @@
-"""Where the methods come from, as BibTeX: what `privaudit cite` prints."""
+"""Sources of the methods, as BibTeX: what `privaudit cite` prints."""
 
 from __future__ import annotations
 

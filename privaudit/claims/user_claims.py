@@ -117,7 +117,7 @@ class OwnClaim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def attack(self) -> AttackSettings:
-        """How its audit attacks: a claim here is for whoever sees all releases."""
+        """Attack of its audit: a claim here is for whoever sees all releases."""
         names = {field.name for field in dataclasses.fields(AttackSettings)}
         names.remove("observer")
         return AttackSettings(**{name: getattr(self, name) for name in names})

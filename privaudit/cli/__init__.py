@@ -24,6 +24,7 @@ _COMMANDS = {
         "Epsilon of given noise and steps, or of a ledger.",
     ),
     "convert": ("accounts:convert", "Convert between mu-GDP and (epsilon, delta)."),
+    "plan": ("plan:plan", "Choose settings of a training for a budget."),
     "train": (
         "train:train",
         "Train an algorithm, and account what it released.",

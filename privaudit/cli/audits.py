@@ -44,7 +44,7 @@ class _Moved:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Kept:
-    """Where a run is kept, and who vouches for it."""
+    """Options for where a run is kept, and who vouches for it."""
 
     out: Out = None
     sign: Sign = None

@@ -24,7 +24,7 @@ def federation(
     settings: Annotated[TrainingSettings, Flat] = TrainingSettings(),  # frozen
     changes: Changes = (),  # type: ignore[assignment]  # cyclopts' empty list
     server: str = "localhost",
-    sealed: bool = True,
+    sealed: Annotated[bool, Parameter(negative="--no-sealed")] = True,
     json: Json = False,
 ) -> int:
     """Write a FLARE project and job, by which sites of several organisations train.

@@ -54,7 +54,7 @@ class _View:
             self._epsilon = now.epsilon
 
     def pace(self) -> str:
-        """How far it is, and how long it will take."""
+        """Share that is done, and time left."""
         if self._now is None:
             return "starting ..."
         done, rounds = self._now.done, self._now.rounds

@@ -27,7 +27,7 @@ def emit(value: Mapping[str, Any], sentences: list[str], *, as_json: bool) -> No
 
 
 def speaks() -> bool:
-    """Whether this process tells how far it is: of ranks at one screen, the first."""
+    """Return whether this process shows progress: of ranks at one screen, the first."""
     import os
 
     return os.environ.get("LOCAL_RANK", os.environ.get("RANK", "0")) == "0"
@@ -41,7 +41,7 @@ class Seldom:
         self._next = self.began + 15
 
     def due(self) -> bool:
-        """Whether it is time; the next is a minute later."""
+        """Return whether it is time; the next is a minute later."""
         if time.monotonic() < self._next:
             return False
         self._next = time.monotonic() + 60
@@ -49,7 +49,7 @@ class Seldom:
 
 
 class Pace:
-    """How long the rest takes, at the pace since the first call."""
+    """Estimate of the time left, at the pace since the first call."""
 
     def __init__(self) -> None:
         self._first: tuple[float, int] | None = None

@@ -87,6 +87,7 @@ def join(
     /,
     *,
     overlap: int = 1,
+    observer: str | None = None,
     signer: Signers = (),  # type: ignore[assignment]  # cyclopts' empty list
     out: pathlib.Path | None = None,
     json: Json = False,
@@ -104,6 +105,9 @@ def join(
     overlap
         How many parties may hold the same record. Its epsilon is that of the releases
         of so many nodes together, the costliest.
+    observer
+        For whom the statement holds, such as any-node, for dp-butterfly and dp-chain.
+        Default: an observer of all releases.
     out
         A file for the statement: a page if its name ends in .html; else JSON, with the
         ledger of all nodes.
@@ -112,7 +116,7 @@ def join(
     from privaudit.report.verify import EvidenceError
 
     try:
-        found = join(folders, overlap=overlap, signers=signer)
+        found = join(folders, overlap=overlap, signers=signer, observer=observer)
     except EvidenceError as error:
         differences = list(map(str, error.differences))
         emit({"differences": differences}, differences, as_json=json)

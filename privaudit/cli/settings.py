@@ -1,4 +1,4 @@
-"""What `--set` takes: told after an algorithm's help, and where it was left out."""
+"""Settings that `--set` takes: shown after an algorithm's help, and where they lack."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHOWN_ONCE = ("algorithm", "options")
 
 
 def hint(command: str, error: cyclopts.CycloptsError) -> str:
-    """What ``error`` says, and how to give a setting that stands there by itself."""
+    """Text of ``error``, and how to give a setting that stands there by itself."""
     said = str(error)
     if command not in SETTING:
         return said

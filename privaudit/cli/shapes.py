@@ -1,4 +1,4 @@
-"""What each command prints with ``--json``, and its JSON schema.
+"""Shapes of what each command prints with ``--json``, and their JSON schema.
 
 ``python -m privaudit.cli.shapes`` prints the schema that the documentation has. A key
 may come anew under the same number; one that changes its meaning makes another number.
@@ -108,7 +108,7 @@ class Trained(Shape, kw_only=True):
     relation: Relation
     observer: str | None
     everything_seen: Figure
-    noise_multiplier: float
+    noise_multiplier: float | list[float]
     accuracy: float | None
     worst_accuracy: float | None
     loss: Figure | None
@@ -140,7 +140,7 @@ class Counts(Shape, kw_only=True):
 
 
 class Gap(Shape, kw_only=True):
-    """What keeps the audited figure below the certified one, in parts."""
+    """Gap between the audited figure and the certified one, in parts."""
 
     account: Figure
     statistics: Figure
@@ -329,7 +329,7 @@ class DemoDone(Shape, kw_only=True):
 
 
 class Together(Shape, kw_only=True):
-    """What several audits of one claim show together."""
+    """Joint finding of several audits of one claim."""
 
     claimed: Figure
     delta: float
@@ -354,7 +354,7 @@ class Differing(Shape, kw_only=True):
 
 
 class Evidence(Shape, kw_only=True):
-    """What was compared with a folder's evidence."""
+    """Comparison with a folder's evidence."""
 
     folder: str
     agrees: bool
@@ -387,7 +387,7 @@ class Differences(Shape, kw_only=True):
 
 
 class Party(Shape, kw_only=True):
-    """What one party's folder shows."""
+    """Figures of one party's folder."""
 
     party: int
     folder: str
@@ -415,6 +415,8 @@ class Joined(Shape, kw_only=True):
     worst_nodes: list[int]
     protected: bool
     noise: str
+    left: list[str]
+    observer: str | None
     each: list[Party]
 
 
@@ -517,7 +519,7 @@ class Probed(Shape, kw_only=True):
 
 
 class Exceeded(Shape, kw_only=True):
-    """How often an estimator exceeded the truth, and how often chance allows it."""
+    """Frequency at which an estimator exceeded the truth, beside what chance allows."""
 
     estimator: str
     mechanism: str
@@ -539,7 +541,7 @@ class Selfchecked(Shape, kw_only=True):
 
 
 class Assumed(Shape, kw_only=True):
-    """What each figure of a view assumes."""
+    """Assumptions of each figure of a view."""
 
     nobody_reacts: list[str]
     certified: list[str]
@@ -604,6 +606,24 @@ class Copied(Shape, kw_only=True):
     file: str
 
 
+class Planned(Shape, kw_only=True):
+    """`plan`."""
+
+    settings: dict[str, str | int | float]
+    sizes: list[int]
+    parameters: int
+    epsilon: Figure | list[float]
+    delta: float
+    relation: Relation
+    noise: Literal["one", "per-node"] | None
+    noise_multiplier: list[float]
+    certified: list[float]
+    signal_to_noise: Figure
+    seconds: float | None
+    remarks: list[str]
+    out: str | None
+
+
 class Federated(Shape, kw_only=True):
     """`federation`: where it is, and what to do next."""
 
@@ -615,6 +635,7 @@ COMMANDS: dict[str, tuple[type[Shape], ...]] = {
     "noise": (NoiseFound, Compared),
     "epsilon": (EpsilonFound, Compared),
     "convert": (Converted,),
+    "plan": (Planned,),
     "train": (TrainDone,),
     "federation": (Federated,),
     "views": (Views,),

@@ -15,7 +15,7 @@ from privaudit.cli.output import emit
 from privaudit.cli.signing import Sign, check_key, kept
 from privaudit.cli.verdicts import status_of
 from privaudit.settings import TrainingSettings
-from privaudit.task_settings import FOLDER, changes_of
+from privaudit.task_settings import FOLDER, changes_of, laid_over
 
 What = Annotated[
     str,
@@ -54,6 +54,11 @@ class _Own:
     transform
         module:function of yours that augments a record: called with its input each time
         that it is drawn, it returns one of the same shape, such as a random flip.
+    batch_size
+        Expected number of records in a node's batch, the same at all nodes.
+    sampling_rate
+        Instead of a batch size: the probability that a record is in a batch, the same
+        at all nodes. Where shares are uneven, all nodes then need equal noise.
     sampling
         How batches are drawn: poisson (each record by its own coin) or
         random-allocation (each record by itself in one of an epoch's batches;
@@ -66,10 +71,12 @@ class _Own:
     overlap: int | None = None
     loss: str | None = None
     transform: str | None = None
+    batch_size: float | None = None
+    sampling_rate: float | None = None
     sampling: str | None = None
 
     def changes(self) -> dict[str, Any]:
-        """What was given, as settings."""
+        """Settings that were given."""
         data = self.data
         if data is not None and pathlib.Path(data).is_dir():
             data = f"{FOLDER}{data}"
@@ -79,7 +86,7 @@ class _Own:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Kept:
-    """Where a run is kept, and who vouches for it.
+    """Options for where a run is kept, and who vouches for it.
 
     Parameters
     ----------
@@ -135,7 +142,7 @@ def train(
     found = run_training(
         what,
         settings,
-        changes={**changes_of(changes), **own.changes()},
+        changes=laid_over(changes_of(changes), own.changes()),
         out=kept_in.out,
         claimed=require is not None,
         watch=watch,

@@ -31,7 +31,7 @@ def views(
     plot: pathlib.Path | None = None,
     json: Json = False,
 ) -> None:
-    """What each node learns of each other one: three upper bounds on epsilon.
+    """Bound what each node learns of each other one: three upper bounds on epsilon.
 
     "Nobody reacts": as if no node's gradients depended on what it hears, which is not
     so in training. "Certified": proved for training as it is. "Everything seen": the

@@ -122,7 +122,7 @@ def _field(struct: type, name: str) -> tuple[str, Kinds]:
 
 
 def _kinds(asked: Any, names: Mapping[str, Any]) -> Kinds:
-    """What ``asked``, an annotation, consists of; empty if it is not looked at."""
+    """Kinds that ``asked``, an annotation, consists of; empty if not looked at."""
     if not isinstance(asked, str):
         return []
     while (bare := re.sub(r"\[[^\[\]]*\]", "", asked)) != asked:

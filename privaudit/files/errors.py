@@ -1,4 +1,4 @@
-"""What msgspec finds wrong with a value, with what would be right."""
+"""Messages of msgspec's errors, with what would be right."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def explained(error: msgspec.ValidationError, kind: type[msgspec.Struct]) -> str
 
 
 def _words(kind: type[msgspec.Struct], name: str) -> tuple[str, ...]:
-    """Of the field that files call ``name``, in ``kind`` or a struct within."""
+    """Words for the field that files call ``name``, in ``kind`` or a struct within."""
     hints = typing.get_type_hints(kind)
     for field in msgspec.structs.fields(kind):
         hint = hints[field.name]

@@ -1,4 +1,4 @@
-"""What the base package does not install, and how it is had."""
+"""Extras: packages that the base does not install, and how to get them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXTRAS = {
 
 
 def missing(module: str, extra: str | None = None) -> str:
-    """That ``module`` is not installed, and what installs it, in a clause.
+    """Clause that says ``module`` is not installed, and what installs it.
 
     >>> missing("jinja2").partition(";")[0]
     'jinja2, which is not installed: it comes with the extra report'

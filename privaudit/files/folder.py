@@ -47,6 +47,7 @@ FILES = (
 )
 _LOCK = ".lock"
 _PART = re.compile(r"(.+?)(\.[0-9a-f]{16})?\.part")  # a file as it is written
+NODE_MODEL = re.compile(r"node-(\d+)\.safetensors")  # its `state_dict`
 _KEYS = re.compile(rf"{KEY}(-\d+)?({RELEASES})?")
 _NO_LINK = os.O_CLOEXEC | os.O_NOFOLLOW
 # What evidence may weigh, in bytes. Parsed text is held as objects, at twenty times its
@@ -61,8 +62,9 @@ def opened_regular(
 ) -> Iterator[io.BufferedReader]:
     """The regular file at ``path``, of at most ``most`` bytes, to be read within.
 
-    No pipe, device or folder is opened, also where a link leads to one; with ``follow``
-    false no link is. Raises ``OSError``.
+    No pipe, device or folder is opened, also where a link leads to one, and no large
+    file that takes no room on the disk; with ``follow`` false no link is. Raises
+    ``OSError``.
     """
     path = pathlib.Path(path)
 
@@ -75,6 +77,8 @@ def opened_regular(
                 f"it has {known.st_size:,} bytes, and at most {most:,} are read",
                 str(path),
             )
+        if known.st_size > MOST_TEXT and known.st_blocks * 1024 < known.st_size:
+            raise OSError(errno.EFBIG, "most of it are holes", str(path))
 
     check(path.stat() if follow else path.lstat())
     # What took its place meanwhile is not waited for, and not read either.
@@ -148,10 +152,11 @@ class RunFolder:
 
     @classmethod
     def holds(cls, entry: pathlib.Path) -> bool:
-        """Whether ``entry`` is something that such a folder may hold."""
+        """Return whether ``entry`` is something that such a folder may hold."""
         part = _PART.fullmatch(entry.name)
         name = part.group(1) if part else entry.name
-        return name in cls.files or name == _LOCK or bool(_KEYS.fullmatch(name))
+        own = _KEYS.fullmatch(name) or NODE_MODEL.fullmatch(name)
+        return name in cls.files or name == _LOCK or bool(own)
 
     @classmethod
     @contextlib.contextmanager
@@ -226,7 +231,7 @@ class RunFolder:
         return self.path / name
 
     def has(self, name: str) -> bool:
-        """Whether the file is there."""
+        """Return whether the file is there."""
         return (self / name).exists()
 
     def write(self, name: str, content: bytes) -> None:
@@ -263,7 +268,7 @@ class RunFolder:
         )
 
     def awaits(self, config: object) -> bool:
-        """Whether it holds a run of ``config`` that is not finished."""
+        """Return whether it holds a run of ``config`` that is not finished."""
         if self.has("result.json") or not self.has("config.json"):
             return False
         return self.read("config.json", type(config)) == config
@@ -332,7 +337,7 @@ def _numbered(path: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def _locked(handle: int, patience: float) -> bool:
-    """Whether the lock is ours, now or within ``patience`` seconds."""
+    """Return whether the lock is ours, now or within ``patience`` seconds."""
     until = time.monotonic() + patience
     while True:
         try:
@@ -356,7 +361,7 @@ def _differences(
 
 
 def _fields(value: object) -> tuple[str, ...]:
-    """Of a struct or a dataclass; none of anything else."""
+    """Fields of a struct or a dataclass; none of anything else."""
     if isinstance(value, msgspec.Struct):
         return value.__struct_fields__
     if dataclasses.is_dataclass(value):

@@ -43,7 +43,7 @@ def frame_of(
 
 
 def is_frame(value: Any) -> bool:
-    """Whether ``value`` is a table with named columns, as pandas' frames are."""
+    """Return whether ``value`` is a table with named columns, as pandas' frames are."""
     return hasattr(value, "columns") and hasattr(value, "to_numpy")
 
 

@@ -1,4 +1,4 @@
-"""What a finished folder holds: a digest of every file, and which may be released."""
+"""Manifest of a finished folder: a digest of every file, and which may be released."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from privaudit.files.folder import (
     KEY_ID,
     MANIFEST,
     MOST_HASHED,
+    MOST_TEXT,
     PAGE,
     SIGNATURE,
     FolderError,
@@ -129,7 +130,7 @@ def read(folder: RunFolder) -> Manifest | None:
 
 
 def settings_in(folder: RunFolder) -> dict[str, Any] | None:
-    """What ``folder`` says was asked for; None if it does not, or cannot be read."""
+    """Settings that ``folder`` holds; None if it has none, or they cannot be read."""
     for name in ("config.json", "sweep.json"):
         if folder.has(name):
             with contextlib.suppress(FolderError):
@@ -160,12 +161,13 @@ def digest_of(path: pathlib.Path) -> str | None:
 
 
 def _digest(path: pathlib.Path, *, follow: bool = True) -> str:
-    with opened_regular(path, MOST_HASHED, follow=follow) as file:
+    most = MOST_TEXT if path.suffix in (".json", ".csv") else MOST_HASHED
+    with opened_regular(path, most, follow=follow) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _is_file(path: pathlib.Path) -> bool:
-    """Whether it is a regular file itself, and no link."""
+    """Return whether it is a regular file itself, and no link."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except OSError:

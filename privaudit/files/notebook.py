@@ -1,4 +1,4 @@
-"""How results look in a notebook: a little HTML, in the notebook's own colours."""
+"""Results in a notebook: a little HTML, in the notebook's own colours."""
 
 from __future__ import annotations
 

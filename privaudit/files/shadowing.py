@@ -57,7 +57,7 @@ def install() -> None:
 
 
 def of_users(name: str) -> Any:
-    """What the user's own package has by ``name``; ``AttributeError`` if nothing."""
+    """Member ``name`` of the user's own package; ``AttributeError`` if nothing."""
     module = None if name.startswith("_") else _users()
     if module is None or not hasattr(module, name):
         raise AttributeError(
@@ -106,7 +106,7 @@ def _is_own(places: Sequence[str] | None) -> bool:
 
 
 def _asked_by_us() -> bool:
-    """Whether privaudit imports, or multiprocessing for it, and not a user's file."""
+    """Return whether privaudit imports, or multiprocessing for it; not a user."""
     frame = sys._getframe(2)
     while frame.f_back and frame.f_code.co_filename.startswith("<frozen importlib"):
         frame = frame.f_back

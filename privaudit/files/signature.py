@@ -79,7 +79,7 @@ def public_key(path: str | os.PathLike[str]) -> ed25519.Ed25519PublicKey:
 
 
 def is_good(signature: bytes, content: bytes, signer: ed25519.Ed25519PublicKey) -> bool:
-    """Whether ``signature`` is the signer's, of ``content``."""
+    """Return whether ``signature`` is the signer's, of ``content``."""
     from cryptography.exceptions import InvalidSignature
 
     try:

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def read(path: pathlib.Path) -> dict[str, Any]:
-    """What the file at ``path`` says; a byte-order mark is passed over.
+    """Read the TOML file at ``path``; a byte-order mark is passed over.
 
     Raises
     ------

@@ -37,7 +37,7 @@ class ForeignError(Exception):
 
 
 def is_place(name: str) -> bool:
-    """Whether ``name`` is of the form ``module:function``."""
+    """Return whether ``name`` is of the form ``module:function``."""
     module, colon, function = name.partition(":")
     return bool(colon) and all(
         part.isidentifier() for part in [*module.split("."), function]
@@ -56,7 +56,7 @@ def function_named(name: str) -> Callable[..., Any]:
 
 
 def object_named(name: str, kind: Literal["function", "class"]) -> Any:
-    """What is at ``module:name``, in the working directory or installed.
+    """Object at ``module:name``, in the working directory or installed.
 
     A module's file there may be named as it is, as in ``mine.py:name``. ``kind`` is
     what errors call it. Raises ``ValueError`` if it is not to be had, and
@@ -88,7 +88,7 @@ def object_named(name: str, kind: Literal["function", "class"]) -> Any:
 
 
 def takes(function: Callable[..., Any], *names: str) -> bool:
-    """Whether ``function`` can be called with arguments of these names alone."""
+    """Return whether ``function`` can be called with arguments of these names alone."""
     try:
         inspect.signature(function).bind(**dict.fromkeys(names))
     except TypeError:
@@ -99,7 +99,7 @@ def takes(function: Callable[..., Any], *names: str) -> bool:
 
 
 def _second(function: Callable[..., Any]) -> str:
-    """What ``function`` calls its second parameter; "" if it does not tell."""
+    """Name of the second parameter of ``function``; "" if it does not tell."""
     try:
         return [*inspect.signature(function).parameters, "", ""][1]
     except (TypeError, ValueError):
@@ -133,7 +133,7 @@ def by_generator(
 
 
 def is_class(name: str) -> bool:
-    """Whether ``module:name`` is an algorithm's class, and no function to be called.
+    """Return whether ``module:name`` is an algorithm's class, and no function to call.
 
     A `trainers.algorithms.Family` is as good as a class. Raises as `object_named`.
     """

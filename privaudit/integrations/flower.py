@@ -3,7 +3,8 @@
 Flower (1.41) has a protocol for accountants, ``flwr.serverapp.PrivacyAccountant``, and
 strategies that ask one before each round, and stop at its budget. The unit is a client.
 
-    Accountant  fulfils the protocol, certified from both sides
+    Accountant  fulfils the protocol, certified from both sides; private apps are in
+                `privaudit.api.flower`
     ledger_of   reads an accountant of Flower's, its state, or a strategy that has one;
                 `privaudit.ledger_from` does so too
 
@@ -35,6 +36,7 @@ FLOATS = (
     "much as exact noise would"
 )
 _NAMES = ("noise_multiplier", "sample_size", "population_size")
+_EXACT = "certified, exact noise"
 _SCHEMA = 1  # of a state, as Flower's own accountant writes it
 
 
@@ -67,7 +69,7 @@ def _word(value: Any) -> str:
 
 
 def is_flower(source: Any) -> bool:
-    """Whether ``source`` is something that `ledger_of` reads."""
+    """Return whether ``source`` is something that `ledger_of` reads."""
     if isinstance(source, dict):
         return "compositions" in source
     return any(
@@ -121,7 +123,8 @@ def ledger_of(source: Any) -> Ledger:
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"the accountant's state is not Flower's: {error}") from None
     recorder.assume(ROUNDS)
-    recorder.assume(FLOATS)
+    if state.get("backend") != _EXACT:
+        recorder.assume(FLOATS)
     return recorder.ledger()
 
 
@@ -140,6 +143,9 @@ class Accountant:
     ----------
     ledger
         All that was composed, for `privaudit.Certificate` and `privaudit.epsilon`.
+    exact
+        Whether noise is exact, as `privaudit.api.flower.ExactClipping` sets it: its
+        ledger does not assume `FLOATS` then.
 
     Raises
     ------
@@ -171,6 +177,7 @@ class Accountant:
         self._relation: Relation = _word(config.neighboring_relation)  # type: ignore[assignment]
         self._method = _word(config.sampling_method)
         self._composed: list[tuple[dict[str, Any], int]] = []
+        self.exact = False
 
     @property
     def config(self) -> Any:
@@ -230,7 +237,7 @@ class Accountant:
         config = self._config
         return {
             "schema_version": _SCHEMA,
-            "backend": "certified",
+            "backend": _EXACT if self.exact else "certified",
             "config": {
                 "target_delta": config.target_delta,
                 "population_size": config.population_size,

@@ -162,6 +162,8 @@ class PrivacyCallback(_Callback):
         if self._writer is not None:
             ledger = self.ledger(pl_module)
             self._writer.replace(ledger)
+            if opacus.history_of(self._source_of(pl_module)) is not None:
+                opacus.check_any(ledger)
             # Opacus is asked of its own releases only.
             says = opacus.epsilons(ledger, self._delta) if _by_opacus(ledger) else {}
             self.result = self._writer.finish(says)
@@ -174,7 +176,7 @@ class PrivacyCallback(_Callback):
             self._writer.close()
 
     def ledger(self, pl_module: Any = None) -> Ledger:
-        """What has been released so far, as ``source`` has it."""
+        """Ledger of the releases so far, as ``source`` has it."""
         if self._counted is not None:
             return self._counted.ledger()
         source = self._source_of(pl_module)
@@ -231,7 +233,7 @@ def _ledger(source: Any) -> Ledger | None:
 
 
 def _records(batch: Any) -> int:
-    """How many records a batch has: rows of its first tensor."""
+    """Number of records a batch has: rows of its first tensor."""
     if hasattr(batch, "shape"):
         return len(batch)
     parts = batch.values() if isinstance(batch, Mapping) else batch

@@ -47,8 +47,8 @@ HISTORY = (
     "record once, none skipped, which a history does not tell"
 )
 WHOLE = (
-    "the gradients that were clipped are those of the batches that the loader drew, a "
-    "row a record, as their numbers agree"
+    "each gradient that was clipped is one record's alone, of the batches that the "
+    "loader drew, as their numbers agree, and parameters change by noisy steps only"
 )
 FLOATS = (
     "Opacus' coins, sums and noise, which are floating point numbers of torch's "
@@ -63,7 +63,7 @@ def history_of(source: Any) -> Any:
 
 
 def is_history(source: Any) -> bool:
-    """Whether ``source`` looks like a history: a list of three numbers each."""
+    """Return whether ``source`` looks like a history: a list of three numbers each."""
     return isinstance(source, Sequence) and all(
         isinstance(part, Sequence) and len(part) == 3 and not isinstance(part, str)
         for part in source
@@ -101,6 +101,18 @@ def ledger_of(history: Sequence[tuple[float, float, int]]) -> Ledger:
         )
         entries.append(Entry(release, int(steps)))
     return Ledger(nodes=(tuple(entries),), assumes=(HISTORY, FLOATS))
+
+
+def check_any(ledger: Ledger) -> None:
+    """Raise ``ValueError`` for a ledger without releases, which is worth epsilon 0.
+
+    Gradients were then not used, or without noise, and that is in no ledger.
+    """
+    if not ledger.nodes[0]:
+        raise ValueError(
+            "no step of Opacus' optimizer was counted, and nothing is known of what "
+            "was trained: step the one that PrivacyEngine.make_private returned"
+        )
 
 
 @public
@@ -164,8 +176,8 @@ def write_run(
     Raises
     ------
     ValueError
-        If ``source`` has no history, a number is out of its range, or ``out`` cannot be
-        used.
+        If ``source`` has no history or one without steps, a number is out of its
+        range, or ``out`` cannot be used.
 
     Examples
     --------
@@ -186,6 +198,7 @@ def write_run(
             f"{type(source).__name__}"
         )
     ledger = ledger_of(history)
+    check_any(ledger)
     run = _run(
         "read from the history that Opacus kept", delta, epsilon=epsilon, of=relation
     )
@@ -270,6 +283,7 @@ class LedgerCallback:
         """Compute the certificate, complete the folder, and end the run."""
         self.close()
         if self.result is None:
+            check_any(self.ledger)
             says = epsilons(self.ledger, self._writer.run.delta)
             self.result = self._writer.finish(says)
         return self.result

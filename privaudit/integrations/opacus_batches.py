@@ -60,7 +60,7 @@ class Draw:
 
     @property
     def reach(self) -> float:
-        """How far one record can move the sum."""
+        """Largest move of the sum by one record."""
         return self.before + self.clip
 
     def take(self, rows: int, clip: float) -> None:
@@ -71,7 +71,7 @@ class Draw:
         self.clip = max(self.clip, clip)
 
     def released(self, noise_multiplier: float) -> list[Release]:
-        """What to record of a sum that has it; its reach starts anew."""
+        """Releases to record of a sum that has it; its reach starts anew."""
         release = Release.of_sum(
             norm_bound=self.reach,
             noise_multiplier=noise_multiplier,
@@ -137,7 +137,7 @@ class Batches:
             self._summed.append(draw)
 
     def released(self, noise_multiplier: float, norm: float) -> list[Release]:
-        """What to record of the sum, with noise of this multiple of ``norm``.
+        """Releases to record of the sum, with noise of this multiple of ``norm``.
 
         Raises ``ValueError`` if it has parts of batches, or nothing.
         """
@@ -256,7 +256,7 @@ class Sums:
 
 
 def is_counted(optimizer: Any) -> bool:
-    """Whether `Sums` knows what such an optimizer clips, sums and adds."""
+    """Return whether `Sums` knows what such an optimizer clips, sums and adds."""
     return type(optimizer).__name__ in _OPTIMIZERS
 
 

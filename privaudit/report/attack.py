@@ -18,7 +18,7 @@ from privaudit.results import Claim, LowerBound
 
 
 def span(scores: Scores) -> tuple[float, float, int]:
-    """Where to draw the scores, and how many lie outside.
+    """Range in which to draw the scores, and how many lie outside.
 
     All of them, unless the central 98 % fill less than half of that: long tails would
     press the rest into one bin.
@@ -99,7 +99,7 @@ def _counted(scores: Scores) -> str:
 
 
 def has_limits(evidence: Evidence) -> bool:
-    """Whether a threshold was tested by limits on both rates, which `roc` marks."""
+    """Return whether limits on both rates tested a threshold, which `roc` marks."""
     tpr, fpr = evidence.tpr, evidence.fpr
     if tpr is None or fpr is None or evidence.tail == "both":
         return False

@@ -70,7 +70,7 @@ class Together:
 
     @property
     def refuted(self) -> bool:
-        """Whether they refute the claim, all of them allowed for."""
+        """Return whether they refute the claim, all of them allowed for."""
         return self.epsilon > self.claim.epsilon
 
     def summary(self) -> dict[str, Any]:

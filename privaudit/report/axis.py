@@ -12,7 +12,7 @@ from privaudit.report.svg import COLOURS, drawing, inline
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Line:
-    """What one thing has; ``proved`` is what its account proves from below."""
+    """Figures of one row; ``proved`` is what its account proves from below."""
 
     name: str
     claimed: float | None
@@ -23,7 +23,7 @@ class Line:
 
     @property
     def drawn(self) -> bool:
-        """Whether there is anything to draw."""
+        """Return whether there is anything to draw."""
         return any(self._positive())
 
     def _positive(self) -> list[float]:
@@ -122,7 +122,7 @@ def together(lines: Sequence[Line], *, width: float, name: str) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Label:
-    """What a mark is, at the first row that has it, ``level`` lines above all rows."""
+    """Label of a mark, at the first row that has it, ``level`` lines above all rows."""
 
     text: str
     at: float

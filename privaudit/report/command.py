@@ -38,10 +38,12 @@ def command(run: Finished) -> tuple[str, ...]:
     if not isinstance(run, FinishedAudit) and run.config.party is not None:
         head = f"torchrun --nproc-per-node {run.config.party.parties} -m {head}"
         options["parties"], out = True, run.path.parent
-    if config.claim is not None:
+    by_node = _by_node(config)
+    options |= by_node
+    if config.claim is not None and "budgets" not in by_node:
         options["epsilon"] = config.claim.epsilon
     options["delta"] = run.upper.delta
-    if config.noise_multiplier:
+    if config.noise_multiplier and not by_node:
         options["noise-multiplier"] = config.noise_multiplier
     asks, record = (
         (AuditSettings, AuditRecord)
@@ -55,7 +57,11 @@ def command(run: Finished) -> tuple[str, ...]:
     for field in dataclasses.fields(record):
         value = getattr(config, field.name)
         # Without a seed there was a secret key: another run has another.
-        if field.name not in known or field.name in _FIRST or value is None:
+        if (
+            field.name not in known
+            or field.name in (*_FIRST, *by_node)
+            or value is None
+        ):
             continue
         if field.name == "runs" and one_run:
             continue  # they are the canaries
@@ -81,15 +87,32 @@ def command(run: Finished) -> tuple[str, ...]:
     )
 
 
+def _by_node(config: Any) -> dict[str, str]:
+    """Options by which each node has noise or a budget of its own, if it has.
+
+    The noise is found again for the budgets, and not said.
+    """
+    budgets = getattr(config, "budgets", None)
+    found = {} if budgets is None else {"budgets": _text(budgets)}
+    if isinstance(config.noise_multiplier, tuple):
+        found["noise"] = "per-node"
+    elif budgets is not None:
+        found["noise"] = "one"
+    return found
+
+
 def again(run: Finished) -> str:
-    """What makes ``run`` again: its command, or a call where data have no name."""
+    """Command that makes ``run`` again, or a call where data have no name."""
     if run.config.settings.data == OWN:
         return _call(run)
     return " \\\n    ".join(command(run))
 
 
 # Of a training's settings, what `privaudit.train` has as arguments; and what it finds.
-_ARGUMENTS = ("graph", "rounds", "batch_size", "clip_norm", "step_size")
+_ARGUMENTS = (
+    *("graph", "rounds", "batch_size", "sampling_rate", "clip_norm", "step_size"),
+    "schedule",
+)
 _IF_CHANGED = ("classes", "overlap")
 _FOUND = ("algorithm", "data", "model", "train", "nodes")
 
@@ -100,8 +123,11 @@ def _call(run: Finished) -> str:
     assert isinstance(config, TrainingRecord)
     claim = config.claim
     given: dict[str, Any] = {}
+    by_node = _by_node(config)
+    if "noise" in by_node:
+        given["noise"] = by_node["noise"]
     if claim is not None:
-        given["epsilon"] = claim.epsilon
+        given["epsilon"] = [*config.budgets] if config.budgets else claim.epsilon
     elif config.noise_multiplier:
         given["noise_multiplier"] = config.noise_multiplier
     if config.observer is not None:

@@ -33,7 +33,7 @@ class View:
 
     @property
     def sentence(self) -> str:
-        """What it showed, in plain words."""
+        """Sentence on what it showed."""
         result = self.run.result
         lower, upper = result.lower(), result.upper()
         least, refuted = down(lower.epsilon), result.status == "refuted"
@@ -67,7 +67,7 @@ class View:
         return {"name": self.name, "sentence": self.sentence, **self.run.summary()}
 
     def card(self) -> dict[str, Any]:
-        """What the page says of it."""
+        """Values of its card on the page."""
         result = self.run.result
         lower = result.lower()
         return {
@@ -114,7 +114,7 @@ def write(path: str | os.PathLike[str], views: list[View]) -> pathlib.Path:
 
 
 def is_demo(path: pathlib.Path) -> bool:
-    """Whether the demo's three audits are there."""
+    """Return whether the demo's three audits are there."""
     return all((path / name / "config.json").exists() for name in _LABELS)
 
 

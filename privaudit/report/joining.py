@@ -16,15 +16,17 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from privaudit.accounting import account_nodes, verdict_on
+from privaudit.accounting import verdict_on
 from privaudit.accounting.account import bound_of
 from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.overlaps import may_be_worst
+from privaudit.accounting.views import ANY_NODE, Observer, account_observed
 from privaudit.files.folder import FolderError
 from privaudit.ledger import Ledger
-from privaudit.records import PartyRecord
+from privaudit.records import PartyRecord, as_nodes, dealt
 from privaudit.report.joint import Joint, PartyStatement
 from privaudit.report.load import FinishedTraining
+from privaudit.report.recorded import FinishedRecord
 from privaudit.report.verify import EvidenceError, Verification, verify
 from privaudit.task_settings import is_own
 
@@ -35,7 +37,11 @@ Path = str | os.PathLike[str]
 
 
 def join(
-    folders: Iterable[Path], *, overlap: int = 1, signers: Sequence[Path] = ()
+    folders: Iterable[Path],
+    *,
+    overlap: int = 1,
+    signers: Sequence[Path] = (),
+    observer: str | None = None,
 ) -> Joint:
     """As `privaudit.api.evidence.join`."""
     single = isinstance(folders, (str, os.PathLike))
@@ -48,9 +54,13 @@ def join(
             f"folders, and {len(signers)} given"
         )
     keys = signers or [None] * len(paths)
-    found = [_party(path, key) for path, key in zip(paths, keys, strict=True)]
+    checked = [_checked(path, key) for path, key in zip(paths, keys, strict=True)]
+    if isinstance(checked[0].found, FinishedRecord):
+        found = _recorded(checked)
+    else:
+        found = [_party(check) for check in checked]
     found.sort(key=lambda one: one[0].party)
-    _check_all(found)
+    left = _check_all(found)
     if not 1 <= overlap <= len(found):
         raise ValueError(
             f"overlap is how many of the {len(found)} parties hold one record, got "
@@ -58,25 +68,43 @@ def join(
         )
     first = found[0][1]
     delta, relation = first.upper.delta, first.upper.relation
-    account = first.config.account
-    ledger = Ledger.joined(run.ledger for _, run, _ in found)
+    account = first.account
+    # Of who was lost there may be no folder: its nodes have no releases here.
+    known = {party.party: run.ledger for party, run, _ in found}
+    for number in left.keys() - known.keys():
+        held = dealt(number, found[0][0].parties, len(found[0][0].sizes))
+        nodes = ((),) * len(held)
+        known[number] = msgspec.structs.replace(first.ledger, nodes=nodes)
+    ledger = Ledger.joined(known[number] for number in sorted(known))
     overlap = max(overlap, ledger.most_nodes)
-    bounds = account_nodes(ledger, delta, relation, account)
+    if observer is not None:
+        if overlap > 1 or left:
+            raise ValueError(
+                "what an observer learns is accounted where a record is at one party "
+                "and none was lost: leave observer or overlap out"
+            )
+        _check_whole(observer, [party for party, _, _ in found])
+    bounds = account_observed(
+        first.trained_by, ledger, observer, delta, relation, account
+    )
     nodes = may_be_worst(ledger.nodes, overlap)
     if overlap == 1:
         nodes = (max(nodes, key=lambda node: bounds[node].epsilon),)
-    part = msgspec.structs.replace(
-        ledger, nodes=tuple(ledger.nodes[node] for node in nodes)
-    )
-    certificate = Certificate.of(part, relation, overlap=overlap)
-    upper = msgspec.structs.replace(
-        bound_of(certificate, delta, account),
-        overlap=UNSET if ledger.unit == "node" else overlap,
-    )
     claim = first.config.claim
-    unprotected = [run for _, run, _ in found if not run.result.protected]
+    if observer is not None:
+        upper, claim = bounds[nodes[0]], None  # what was claimed is of all releases
+    else:
+        part = msgspec.structs.replace(
+            ledger, nodes=tuple(ledger.nodes[node] for node in nodes)
+        )
+        certificate = Certificate.of(part, relation, overlap=overlap)
+        upper = msgspec.structs.replace(
+            bound_of(certificate, delta, account),
+            overlap=UNSET if ledger.unit == "node" else overlap,
+        )
+    unprotected = [run for _, run, _ in found if not run.protected]
     return Joint(
-        algorithm=first.config.settings.algorithm,
+        algorithm=first.trained_by,
         upper=upper,
         overlap=overlap,
         worst=nodes,
@@ -92,8 +120,30 @@ def join(
         ),
         ledger=ledger,
         nodes=bounds,
-        warning=(unprotected or [first])[0].result.warning,
+        warning=(unprotected or [first])[0].warning,
+        observer=observer,
+        left=tuple(
+            f"party {number} was lost in round {k}, and the others went on without it: "
+            "what it had released by then is not in this statement"
+            for number, k in left.items()
+            if number not in {party.party for party, _, _ in found}
+        ),
     )
+
+
+def _check_whole(observer: str, parties: Sequence[PartyRecord]) -> None:
+    """``ValueError`` if a party would see more than its part of ``observer`` does."""
+    each = observer == ANY_NODE
+    inside = (
+        {*range(len(parties[0].sizes))} if each else {*Observer.parse(observer).nodes}
+    )
+    for party in parties:
+        held = {*party.nodes}
+        if held & inside and (len(held) > 1 if each else not held <= inside):
+            raise ValueError(
+                f"party {party.party} sees what all of its {as_nodes(party.nodes)} do: "
+                "name these together as the observer"
+            )
 
 
 def _path(folder: Path) -> pathlib.Path:
@@ -102,10 +152,10 @@ def _path(folder: Path) -> pathlib.Path:
     return pathlib.Path(folder)
 
 
-Found = tuple[PartyRecord, FinishedTraining, Verification]
+Found = tuple[PartyRecord, FinishedTraining | FinishedRecord, Verification]
 
 
-def _party(path: pathlib.Path, key: Path | None) -> Found:
+def _checked(path: pathlib.Path, key: Path | None) -> Verification:
     if not path.is_dir():
         raise FolderError(
             f"{path} is no folder; give those of the parties, OUT/party-N"
@@ -113,14 +163,41 @@ def _party(path: pathlib.Path, key: Path | None) -> Found:
     check = verify(path, settings=True, signer=key)
     if check.differences:
         raise EvidenceError(check.differences)
-    run = check.found
+    if not check.has_manifest:
+        raise ValueError(f"{path} has no manifest.json: nothing says what it holds")
+    return check
+
+
+def _recorded(checked: Sequence[Verification]) -> list[Found]:
+    """Parties of another tool's run, in the order given: one node each."""
+    found: list[Found] = []
+    for number, check in enumerate(checked):
+        run = check.found
+        if not isinstance(run, FinishedRecord) or run.config.run is UNSET:
+            raise ValueError(
+                f"{check.path} is not of a run of several parties by another tool, as "
+                "its other folders are: it does not say which run it is of"
+            )
+        if len(run.ledger.nodes) != 1:
+            raise ValueError(
+                f"{check.path} has a ledger of {len(run.ledger.nodes)} nodes, and a "
+                "party of another tool's run has one"
+            )
+        many = len(checked)
+        party = PartyRecord(
+            party=number, parties=many, sizes=(0,) * many, run=run.config.run
+        )
+        found.append((party, run, check))
+    return found
+
+
+def _party(check: Verification) -> Found:
+    path, run = check.path, check.found
     if not isinstance(run, FinishedTraining) or run.config.party is None:
         raise ValueError(
             f"{path} is not the folder of one party; parties are trained by "
             "privaudit train --parties, each in OUT/party-N"
         )
-    if not check.has_manifest:
-        raise ValueError(f"{path} has no manifest.json: nothing says what it holds")
     party = run.config.party
     if len(run.ledger.nodes) != len(party.nodes):
         raise ValueError(
@@ -130,8 +207,11 @@ def _party(path: pathlib.Path, key: Path | None) -> Found:
     return party, run, check
 
 
-def _check_all(found: Sequence[Found]) -> None:
-    """``ValueError`` unless these are all parties of one run."""
+def _check_all(found: Sequence[Found]) -> dict[int, int]:
+    """Return who was lost, and in which round at the latest.
+
+    Raises ``ValueError`` unless these are all parties of one run that ended it.
+    """
     (first, run, check), *others = found
     for party, other, theirs in others:
         for name, one, two in (
@@ -153,18 +233,27 @@ def _check_all(found: Sequence[Found]) -> None:
                 f"{here.path} and {there.path} are both of party {one.party}"
             )
     here = {party.party for party, _, _ in found}
-    missing = [str(n) for n in range(first.parties) if n not in here]
+    left: dict[int, int] = {}
+    for _, one, _ in found:
+        for number, k in one.left:
+            left[number] = max(k, left.get(number, 0))
+    missing = [str(n) for n in range(first.parties) if n not in here and n not in left]
     if missing:
         many = "parties" if len(missing) > 1 else "party"
         raise ValueError(
             f"the folder of {many} {', '.join(missing)} is missing: a joint statement "
             f"is of all {first.parties}"
         )
+    return left
 
 
 def _settings(
-    run: FinishedTraining, other: FinishedTraining
+    run: FinishedTraining | FinishedRecord, other: FinishedTraining | FinishedRecord
 ) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(run, FinishedRecord) or isinstance(other, FinishedRecord):
+        yield "the tool", run.trained_by, other.trained_by
+        yield "the claim", run.config.claim, other.config.claim
+        return
     for field in dataclasses.fields(run.config):
         if field.name not in _EACH_ITS_OWN:
             yield (

@@ -13,7 +13,10 @@ import msgspec
 from privaudit.files import json as _json
 from privaudit.files.folder import FolderError, write_whole
 from privaudit.ledger import Ledger
+from privaudit.records import as_nodes
 from privaudit.report.load import FinishedTraining
+from privaudit.report.recorded import FinishedRecord
+from privaudit.report.recorded import content as recorded_content
 from privaudit.report.verify import Verification
 from privaudit.results import Finding, UpperBound, symbols
 
@@ -22,7 +25,7 @@ Path = str | os.PathLike[str]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PartyStatement:
-    """What one party's folder shows.
+    """Statement of one party's folder.
 
     Parameters
     ----------
@@ -40,20 +43,19 @@ class PartyStatement:
     check: Verification
 
     @property
-    def run(self) -> FinishedTraining:
+    def run(self) -> FinishedTraining | FinishedRecord:
         """Its training, as its folder has it."""
-        assert isinstance(self.check.found, FinishedTraining)
+        assert isinstance(self.check.found, FinishedTraining | FinishedRecord)
         return self.check.found
 
     @property
     def held(self) -> str:
         """Its nodes, in words."""
-        first, last = self.nodes[0], self.nodes[-1]
-        return f"node {first}" if first == last else f"nodes {first} to {last}"
+        return as_nodes(self.nodes)
 
     @property
     def written_by(self) -> str:
-        """Who vouches for its folder, in words."""
+        """Signer of its folder, in words."""
         signer = self.check.signer
         return f"signed by {signer}" if signer else "who wrote it was not checked"
 
@@ -82,6 +84,10 @@ class Joint:
         Upper bound on the epsilon of each node alone.
     warning
         A sentence that says whether the models are protected.
+    left
+        Sentences on parties that were lost, whose releases are not in ``ledger``.
+    observer
+        For whom ``upper`` and ``nodes`` hold; None: for an observer of all releases.
     """
 
     algorithm: str
@@ -93,6 +99,8 @@ class Joint:
     ledger: Ledger
     nodes: tuple[UpperBound, ...]
     warning: str
+    left: tuple[str, ...] = ()
+    observer: str | None = None
 
     @property
     def status(self) -> str | None:
@@ -117,6 +125,8 @@ class Joint:
             "worst_nodes": list(self.worst),
             "protected": not self.warning.startswith("NOT"),
             "noise": self.warning,
+            "left": list(self.left),
+            "observer": self.observer,
             "each": [
                 {
                     "party": one.party,
@@ -137,9 +147,11 @@ class Joint:
             f"party {one.party}, {one.held}: {symbols(one.upper)} ({one.written_by})"
             for one in self.parties
         ]
+        lines += self.left
         lines.append(
             f"{self.algorithm}, {len(self.parties)} parties, "
             f"{len(self.ledger.nodes)} nodes: {self._held}; {self._where}"
+            + ("" if self.observer is None else f"; for observer {self.observer}")
         )
         lines.append(str(self.upper))
         if self.verdict is not None:
@@ -198,18 +210,28 @@ class Joint:
         again = ["privaudit", "join", *(str(one.check.path) for one in self.parties)]
         if self.overlap > 1:
             again += ["--overlap", str(self.overlap)]
+        if self.observer is not None:
+            again += ["--observer", self.observer]
         for one in self.parties:
             again += [] if one.check.signer is None else ["--signer", one.check.signer]
+        one = runs[0]
+        if isinstance(one, FinishedRecord):
+            said = recorded_content(one)
+            title, (first, *_) = said["title"], said["story"]
+        else:
+            title, (first, *_) = words.title(one.config.settings), words.story(one)
         content = page.of_figures(claim, self.upper, self.status) | {
             "kind": "joint",
-            "title": words.title(runs[0].config.settings),
+            "title": title,
             "story": [
-                words.story(runs[0])[0],
+                first,
                 f"These are {many} parties' nodes. No party's figure is believed: each "
                 "account was made again from the ledger in the party's folder.",
             ],
-            "verdict": "Nothing was claimed of this training, so that there is no "
+            "verdict": "Nothing was claimed of this observer, so that there is no "
             "verdict."
+            if self.observer is not None
+            else "Nothing was claimed of this training, so that there is no verdict."
             if verdict is None
             else verdict.reason,
             "noise": self.warning.removeprefix("NOT PROTECTED. "),
@@ -217,6 +239,7 @@ class Joint:
             "assumptions": [
                 *stands_on,
                 ("who holds what", f"{self._held}; {self._where}"),
+                *(("who was lost", one) for one in self.left),
                 *(
                     (
                         f"party {one.party}",
@@ -230,7 +253,15 @@ class Joint:
             "meaning": meaning.of_figures(claim, self.upper),
             "command": shlex.join(again),
             "versions": tuple(
-                dict.fromkeys(one for run in runs for one in command.versions(run))
+                dict.fromkeys(
+                    version
+                    for run in runs
+                    for version in (
+                        recorded_content(run)["versions"]
+                        if isinstance(run, FinishedRecord)
+                        else command.versions(run)
+                    )
+                )
             ),
             "seconds": f"{max(run.result.seconds for run in runs):,.1f} s",
             "checked": f"checked against the evidence in all folders: {', '.join(done)}"

@@ -1,4 +1,4 @@
-"""What limits an audit: its bound against runs, and its errors against the account."""
+"""Limits of an audit: its bound against runs, and its errors against the account."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _parts(gap: Gap, standing: Standing, method: str) -> str:
 
 
 def certificate_of(run: FinishedAudit | FinishedProgram) -> Certificate:
-    """What the node under attack released is worth: a program's is the worst one."""
+    """Certificate of the node under attack: of a program's nodes the worst."""
     assert run.ledger is not None
     nodes, node = run.result.nodes, CANARY_NODE
     if isinstance(run, FinishedProgram):
@@ -93,7 +93,7 @@ def accounted(run: FinishedAudit | FinishedProgram) -> Certificate | None:
 
 
 def _family(run: FinishedAudit) -> Estimator | None:
-    """That of the node's releases; None where they have none."""
+    """Family of the node's releases; None where they have none."""
     certificate = accounted(run)
     if certificate is None or certificate.has_passes:
         return None

@@ -8,6 +8,7 @@ import pathlib
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET
 
 from privaudit.auditing.experiments.outcome import AuditResult
 from privaudit.auditing.scores import Scores
@@ -29,7 +30,7 @@ from trainers.runs.outcome import Curves, TrainingResult, protection
 
 
 class TrainingConfig(TrainingRecord[dict[str, Any]]):
-    """What ``config.json`` of a training holds.
+    """Contents of the ``config.json`` of a training.
 
     ``training`` keeps all keys of the file, also those of another version of privaudit;
     whoever wrote them checked them.
@@ -42,7 +43,7 @@ class TrainingConfig(TrainingRecord[dict[str, Any]]):
 
 
 class AuditConfig(AuditRecord[dict[str, Any]]):
-    """What ``config.json`` of an audit holds; see `TrainingConfig`."""
+    """Contents of the ``config.json`` of an audit; see `TrainingConfig`."""
 
     @property
     def algorithm(self) -> str:
@@ -117,6 +118,31 @@ class FinishedTraining:
     curves: Curves
     result: TrainingResult
     kind: Literal["training"] = "training"
+
+    @property
+    def trained_by(self) -> str:
+        """The algorithm."""
+        return self.config.settings.algorithm
+
+    @property
+    def account(self) -> str:
+        """Tool that its figures were made by."""
+        return self.config.account
+
+    @property
+    def left(self) -> tuple[tuple[int, int], ...]:
+        """Parties that were lost, and in which rounds."""
+        return () if self.result.left is UNSET else self.result.left
+
+    @property
+    def protected(self) -> bool:
+        """Return whether its noise is secret."""
+        return self.result.protected
+
+    @property
+    def warning(self) -> str:
+        """Warning that stands wherever the figures are."""
+        return self.result.warning
 
     @property
     def status(self) -> Status | None:

@@ -1,4 +1,4 @@
-"""What an epsilon means for an attacker, and what an audit could have shown."""
+"""Meaning of an epsilon for an attacker, and what an audit could have shown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from privaudit.results import Claim, UpperBound, seen_by
 
 
 def paragraphs(run: Paged | FinishedProgram) -> list[str]:
-    """What the numbers mean, a paragraph each."""
+    """Explain the numbers, a paragraph each."""
     lines = of_figures(run.config.claim, run.upper)
     if isinstance(run, FinishedAudit | FinishedProgram):
         lines += _of_the_audit(run)
@@ -25,7 +25,7 @@ def paragraphs(run: Paged | FinishedProgram) -> list[str]:
 
 
 def of_figures(claim: Claim | None, upper: UpperBound | None) -> list[str]:
-    """What claim and account mean for an attacker, a paragraph each."""
+    """Explain claim and account for an attacker, a paragraph each."""
     lines: list[str] = []
     found = "" if upper is None else _attacker(upper)
     if claim is not None:

@@ -91,7 +91,7 @@ def render(
 
 
 def _harmless(value: Any) -> Any:
-    """What an expression of a template gives, without characters that act on a page."""
+    """Remove characters that act on a page from an expression of a template."""
     # Of a Markup, which is ours, nothing is changed.
     return visible(value, keep="\n\t") if type(value) is str else value
 
@@ -130,7 +130,7 @@ def fill(name: str, figures: dict[str, str], **content: Any) -> str:
 def of_figures(
     claim: Claim | None, upper: UpperBound | None, status: str | None
 ) -> dict[str, Any]:
-    """What the template says of claim, account and verdict; nothing of an audit."""
+    """Template's values for claim, account and verdict; nothing of an audit."""
     about = upper or claim  # a program without an account has a claim
     assert about is not None
     return {

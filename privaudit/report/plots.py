@@ -16,7 +16,7 @@ def epsilon_axes(
     upper: UpperBound | None,
     lowers: Sequence[tuple[str, LowerBound]],
 ) -> dict[str, str]:
-    """What each figure leaves possible, on one axis of epsilon, for each width.
+    """Draw on one axis of epsilon what each figure leaves possible, for each width.
 
     A row a figure: the claim and the upper bound allow what is left of them, a lower
     bound, by its label, what is right of it. What account and audit leave together is
@@ -93,7 +93,7 @@ def _epsilon_axis(
 
 
 def _axis_end(claim: list[float], upper: float, lower: list[float]) -> float:
-    """Where the axis ends; what lies beyond gets an arrow.
+    """End of the axis; what lies beyond gets an arrow.
 
     A far-off upper bound would press all else into a corner, so it may lie beyond.
     """
@@ -144,7 +144,7 @@ def quality(curves: Curves, *, nodes: int, name: str) -> str:
 
 
 def consensus(curves: Curves, *, name: str) -> str:
-    """How far the nodes' models are from their mean, over the rounds, where known."""
+    """Draw the distance of nodes' models from their mean, over the rounds."""
     assert curves.consensus is not None
     with drawing(440, 280) as (figure, axes):
         axes.plot(

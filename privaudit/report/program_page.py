@@ -1,4 +1,4 @@
-"""What the page of an audited program says; the template and figures are an audit's."""
+"""Page of an audited program: its words; the template and figures are an audit's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from privaudit.report.standing import WORDS
 
 
 def content(run: FinishedProgram) -> dict[str, Any]:
-    """What the page of ``run`` says that other pages say otherwise."""
+    """Values of the page of ``run`` that differ from other pages'."""
     upper, result = run.upper, run.result
     return {
         "kind": "audit",

@@ -22,7 +22,7 @@ _SAME = 1e-4  # relative: claims are rounded to six digits, on two machines
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Proved:
-    """What became of a certificate.
+    """Outcome of the kernel's check of a certificate.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class Proved:
 
 
 def proved(folder: Path, ledger: Ledger | None) -> Proved | None:
-    """What becomes of the certificate in ``folder``; None if there is none.
+    """Check the certificate in ``folder``; None if there is none.
 
     It is compared with the ``ledger`` first, and its hints are made anew: what a
     stranger wrote into them is not run.

@@ -38,13 +38,27 @@ class FinishedRecord:
         return self.result.upper()
 
     @property
+    def trained_by(self) -> str:
+        """The tool."""
+        return self.config.recorded
+
+    account = "certified"  # what its figures were made by
+    left: tuple[tuple[int, int], ...] = ()  # of parties, none
+    protected = True  # as far as its ledger goes
+
+    @property
+    def warning(self) -> str:
+        """Warning that stands wherever the figures are."""
+        return f"The noise is that of {self.config.recorded}: {self.config.how}."
+
+    @property
     def releases(self) -> int:
-        """How many noisy sums there are, of all nodes."""
+        """Number of noisy sums, of all nodes."""
         return sum(entry.count for node in self.ledger.nodes for entry in node)
 
     @property
     def says(self) -> str:
-        """What the tool itself gives, in a sentence; "" if that is not known."""
+        """Sentence with the tool's own figure; "" if that is not known."""
         if not self.result.says:
             return ""
         figures = ", ".join(
@@ -94,7 +108,7 @@ class FinishedRecord:
 
 
 def content(run: FinishedRecord) -> dict[str, Any]:
-    """What the page of ``run`` says that other pages say otherwise."""
+    """Values of the page of ``run`` that differ from other pages'."""
     tool = run.config.recorded
     story = [
         f"{tool[0].upper()}{tool[1:]} trained, and what it released is accounted "
@@ -138,7 +152,7 @@ def ledger_in(folder: RunFolder) -> Ledger:
 
 
 def is_record(fields: dict[str, Any]) -> bool:
-    """Whether a ``config.json`` with these fields is of another tool's training."""
+    """Return whether a ``config.json`` with these fields is of another tool's run."""
     return "recorded" in fields
 
 

@@ -66,7 +66,7 @@ class Item:
 
     @classmethod
     def joint(cls, joint: Joint, name: str, page: str) -> Item:
-        """What the parties of a run state together."""
+        """Item for what the parties of a run state together."""
         about = {"name": name, "kind": "joint", "page": page}
         return cls._stating(joint.verdict, joint.upper, None, **about)
 
@@ -93,7 +93,7 @@ class Item:
         )
 
     def cells(self) -> list[tuple[str, str, float | str]]:
-        """What stands in each column, under which head, and what it is sorted by."""
+        """Cells of a row: head, text, and the value to sort by."""
         worth = "" if self.standing in ("", "certified") else f" {self.standing}"
         figures = (
             ("claimed", self.claimed, claimed, ""),
@@ -248,7 +248,7 @@ class Site:
         self._add([Item(name=path.name, kind="demo", page=page), *items])
 
     def _claims(self, path: pathlib.Path) -> Iterator[Item]:
-        """Of the output of `privaudit claims --json`."""
+        """Items of the output of `privaudit claims --json`."""
         try:
             found = _json.decode(content_of(path), dict)["claims"]
             items = [
@@ -374,7 +374,7 @@ class Site:
 
 
 def _text(path: pathlib.Path) -> str:
-    """Of a file of a study; `FolderError` if it cannot be read."""
+    """Text of a file of a study; `FolderError` if it cannot be read."""
     try:
         return content_of(path).decode()
     except (OSError, UnicodeDecodeError) as error:

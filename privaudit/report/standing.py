@@ -12,7 +12,7 @@ from privaudit.results import Standing
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Words:
-    """What is said of a bound, and of the curve that it is a point of.
+    """Words for a bound, and for the curve that it is a point of.
 
     Parameters
     ----------

@@ -86,7 +86,7 @@ class FoundSweep:
 
     @property
     def complete(self) -> bool:
-        """Whether all have."""
+        """Return whether all have."""
         return len(self.finished) == len(self.rows)
 
     @property
@@ -174,7 +174,7 @@ def table(rows: list[tuple[str, ...]]) -> list[str]:
 
 
 def is_sweep(path: pathlib.Path) -> bool:
-    """Whether there is a sweep's folder."""
+    """Return whether there is a sweep's folder."""
     return (path / PLAN).exists()
 
 

@@ -19,8 +19,8 @@ import msgspec
 import numpy as np
 from msgspec import UNSET
 
-from privaudit.accounting import verdict_on
 from privaudit.accounting.recorded import worth
+from privaudit.accounting.verdict import verdict_by_node
 from privaudit.accounting.views import account_observed
 from privaudit.auditing.experiments.judgement import judge
 from privaudit.auditing.experiments.sweep_folder import SweepFolder
@@ -135,18 +135,18 @@ class Verification:
     signer: str | None = None
 
     def __bool__(self) -> bool:
-        """Whether nothing differs."""
+        """Return whether nothing differs."""
         return not self.differences
 
     @property
     def is_proved(self) -> bool:
-        """Whether the kernel has proved the certificates that were to be checked."""
+        """Return whether the kernel proved the certificates that were to be checked."""
         about = [one for one in self.unchecked if CERTIFICATE in one]
         return any(one.startswith(PROVED) for one in self.checked) and not about
 
     @property
     def is_signed(self) -> bool:
-        """Whether the folder has a signature, checked or not."""
+        """Return whether the folder has a signature, checked or not."""
         return (self.path / SIGNATURE).is_file()
 
     def __str__(self) -> str:
@@ -171,7 +171,7 @@ class Verification:
         return text
 
     def lines(self) -> list[str]:
-        """What disagrees; or what was checked, and what was not."""
+        """Lines on what disagrees; or what was checked, and what was not."""
         if self.differences:
             return self._differing()
         return [f"{self.path}: {self}", *(f"not checked: {x}" for x in self.unchecked)]
@@ -308,7 +308,7 @@ def _sweep(path: pathlib.Path, settings: bool) -> Verification:
 
 
 def _page_in(path: pathlib.Path) -> list[str]:
-    """That a page in the folder is no evidence: it is written after all else."""
+    """Say that a page in the folder is no evidence: it is written after all else."""
     if not os.path.lexists(path / PAGE):
         return []
     return [
@@ -348,7 +348,7 @@ def _run(path: pathlib.Path, settings: bool) -> Verification:
 def _digests(
     folder: RunFolder, content: bytes | None, more: Collection[str] = ()
 ) -> dict[str, Difference] | None:
-    """What is not as the manifest lists it, by file; None if there is no manifest.
+    """Differences from the manifest, by file; None if there is no manifest.
 
     It must list what there is of ``more``, and all that no such folder may hold.
     """
@@ -400,7 +400,7 @@ def _figures(
     unchecked: list[str],
     settings: bool,
 ) -> Iterator[Difference]:
-    """What differs; says what was compared in ``checked``, and what was not."""
+    """Differences of figures; ``checked`` and ``unchecked`` list what was compared."""
     loose = run.config.version != __version__
     if loose:
         unchecked.append(
@@ -492,7 +492,8 @@ def _training_again(run: FinishedTraining) -> Any:
         every = UNSET if observer is None else worst_bound(account(None))
         verdict = None
         if claim is not None:
-            verdict = verdict_on(claim, run.ledger, worst_bound(nodes))
+            budgets = run.config.own_budgets
+            verdict = verdict_by_node(claim, budgets, run.ledger, nodes)
     except ValueError as error:
         return _again(run, error)
     return msgspec.structs.replace(
@@ -549,7 +550,7 @@ def _program_again(run: FinishedProgram) -> Any:
 def _differ(
     recorded: Any, again: Any, loose: bool, where: str = ""
 ) -> Iterator[tuple[str, str, str]]:
-    """Where two trees differ, with both values."""
+    """Differences of two trees, with both values."""
     if isinstance(recorded, dict) and isinstance(again, dict):
         for key in {**recorded, **again}:
             if loose and key in _OF_A_VERSION:
@@ -611,13 +612,15 @@ def _ledger_by_settings(
             )
         if len(run.ledger.nodes) != len(held):
             return _unlike(run, "the number of nodes", len(run.ledger.nodes), len(held))
-        known = party.sizes if party else _sizes(run.ledger, training.batch_size)
-        least = max(1, math.ceil(training.batch_size))
+        # With a rate, batches of each size are; sizes are known where they are whole.
+        batch = None if training.batch_size is UNSET else training.batch_size
+        known = party.sizes if party else _sizes(run.ledger, batch)
+        least = max(1, math.ceil(batch or 1))
         sizes = tuple(least if size is None else size for size in known)
 
         def planned_for(sizes: tuple[int, ...]) -> Ledger:
             setting = training.setting(sizes)
-            return training.family.ledger(setting, run.config.noise_multiplier)
+            return training.family.planned(setting, run.config.noise_multiplier)
 
         expected = planned_for(sizes)
         if None in known and planned_for((2 * least,) * nodes) != planned_for(
@@ -646,7 +649,7 @@ def _ledger_by_settings(
     if whole and None not in known and sum(sizes) != training.train:
         # Batches of random allocation are whole, and sizes known to within half of one.
         allocated = batches_taken(training.sampling)
-        slack = nodes * (1 + training.batch_size / 2) if allocated else 0
+        slack = nodes * (1 + (batch or 1) / 2) if allocated else 0
         if abs(sum(sizes) - training.train) > slack:
             what = "the number of records that its sampling rates are of"
             return _unlike(run, what, f"{sum(sizes):,}", f"{training.train:,}")
@@ -676,13 +679,13 @@ def _ledger_by_settings(
 def _unlike(
     run: Finished, what: str, had: object, wanted: object, by: str = "config.json"
 ) -> Difference:
-    """Of the ledger, against the settings."""
+    """Difference of the ledger from the settings."""
     file = run.path / "ledger.json"
     return Difference(file, what, str(had), str(wanted), f"{by} says")
 
 
 def _has_all(own: Sequence[Entry], planned: Sequence[Entry]) -> bool:
-    """Whether ``own``, of a run that was resumed, has what was planned, or more."""
+    """Return whether ``own``, of a resumed run, has what was planned, or more."""
     had, wanted = Counter[Any](), Counter[Any]()
     for counts, entries in ((had, own), (wanted, planned)):
         for entry in entries:
@@ -690,17 +693,22 @@ def _has_all(own: Sequence[Entry], planned: Sequence[Entry]) -> bool:
     return wanted <= had
 
 
-def _sizes(ledger: Ledger, batch_size: float) -> tuple[int | None, ...]:
-    """How many records each node has, by its sampling; None where that says nothing."""
+def _sizes(ledger: Ledger, batch_size: float | None) -> tuple[int | None, ...]:
+    """Number of records of each node, by its sampling; None where that says nothing.
+
+    ``batch_size`` None: it is no number that all nodes have.
+    """
     sizes: list[int | None] = []
     for entries in ledger.nodes:
         # Further releases of a run that was resumed have none.
         known = (entry.release.sampling for entry in entries)
         sampling = next((one for one in known if not isinstance(one, NoSampling)), None)
-        if isinstance(sampling, PoissonSampling) and sampling.rate > 0:
-            sizes.append(round(batch_size / sampling.rate))
-        elif isinstance(sampling, SamplingWithoutReplacement):
+        if isinstance(sampling, SamplingWithoutReplacement):
             sizes.append(sampling.population)
+        elif batch_size is None:
+            sizes.append(None)
+        elif isinstance(sampling, PoissonSampling) and sampling.rate > 0:
+            sizes.append(round(batch_size / sampling.rate))
         elif isinstance(sampling, RandomAllocation):  # a number that gives as many
             sizes.append(max(round(batch_size / sampling.rate), math.ceil(batch_size)))
         else:

@@ -1,4 +1,4 @@
-"""Who learns how much of whom, as a picture: nodes by nodes, and on the graph."""
+"""Pictures of who learns how much of whom: nodes by nodes, and on the graph."""
 
 from __future__ import annotations
 

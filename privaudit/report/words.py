@@ -68,7 +68,7 @@ _UNITS = {
 
 
 def title(settings: TaskSettings) -> str:
-    """What was run on what, in a few words."""
+    """Title: what was run on which data, in a few words."""
     return f"{settings.algorithm.upper()} on {settings.train:,} " + (
         "images of handwritten digits"
         if settings.data == "digits"
@@ -79,7 +79,7 @@ def title(settings: TaskSettings) -> str:
 
 
 def story(run: Finished) -> list[str]:
-    """What was done, in sentences."""
+    """Describe what was done, in sentences."""
     settings = run.config.settings
     nodes = len(run.ledger.nodes)
     times = (
@@ -124,7 +124,7 @@ def story(run: Finished) -> list[str]:
 
 
 def _all_nodes(run: Finished) -> int:
-    """Of the network, also where the run is one party's."""
+    """Number of nodes of the network, also where the run is one party's."""
     party = None if isinstance(run, FinishedAudit) else run.config.party
     return len(run.ledger.nodes) if party is None else len(party.sizes)
 
@@ -262,7 +262,7 @@ def of_figures(
 
 
 def _account(upper: UpperBound, of: str) -> list[tuple[str, str]]:
-    """What the upper bound stands on."""
+    """Basis of the upper bound, as rows of a table."""
     stands = (
         "no bound: some release had no noise, or far too little"
         if upper.epsilon == math.inf
@@ -281,7 +281,7 @@ def _of_unit(text: str, unit: Unit) -> str:
 
 
 def operating_point(run: FinishedAudit | FinishedProgram) -> str:
-    """What the estimator tested, in sentences."""
+    """Describe what the estimator tested, in sentences."""
     evidence = run.result.evidence
     note = f" Note: {evidence.note}." if evidence.note else ""
     tpr, fpr = evidence.tpr, evidence.fpr
@@ -318,7 +318,7 @@ def _rate(rate: Rate) -> str:
 
 
 def _quality(result: TrainingResult, nodes: int) -> str:
-    """How good the models are, as a sentence."""
+    """Describe the models' quality in a sentence."""
     if result.accuracy is not None and result.worst_accuracy is not None:
         worst = f" ({100 * result.worst_accuracy:.1f} % at the worst node)"
         asked = result.test_data

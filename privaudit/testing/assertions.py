@@ -1,27 +1,20 @@
-"""The assertions, and how the confidence of one test is shared among its pairs.
+"""The assertions of the package.
 
-The k-th new pair of a test is tested at alpha / (k (k + 1)), which adds up to alpha, on
-a stream of (seed, k) of its own. So in one test a mechanism that is as private as it is
-said to be fails with probability at most 1 - confidence, however many pairs there are
-and however they are chosen, shrunk ones included. What hypothesis executes a second
-time is answered from memory: it is no new evidence, and no test of it can flake.
+In one test a mechanism that is as private as it is said to be fails with probability at
+most 1 - confidence, however many pairs there are and however they are chosen: see
+`privaudit.testing.searching`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import sys
 from typing import Any
 
 from privaudit.files.arguments import public
 from privaudit.results import Relation, round_down, round_up
 from privaudit.testing import probing, record
-from privaudit.testing.fingerprints import fingerprint
-from privaudit.testing.judging import Mechanism, Scoring, Verdict, judge
-from privaudit.testing.pasting import pasted
-
-_AGAIN = 4  # times the runs of the first refutation are spent on a later pair
+from privaudit.testing.pasting import called, dp, name_of, repeat
+from privaudit.testing.sampling import Mechanism, Scoring
+from privaudit.testing.searching import Asked, verdict_of
 
 
 @public
@@ -35,11 +28,12 @@ def assert_private(
     runs: int = 20_000,
     score: Scoring = None,
     seed: int = 0,
+    vectorised: bool = False,
 ) -> None:
     """Fail if runs of a mechanism refute that it is (epsilon, delta)-DP on ``pair``.
 
-    Both directions are tested, with either data set as the first. Runs stop as soon as
-    the claim is refuted.
+    Both directions are tested, with either data set as the first. Runs stop at the
+    first of a few looks that refutes the claim.
 
     Parameters
     ----------
@@ -60,11 +54,16 @@ def assert_private(
     score
         How an output becomes a number that is larger, or smaller, on one data set: a
         function, chosen before the runs. None: outputs are read as real numbers and as
-        events, and classifiers are learned on a part of the runs. "bits": the lowest
-        bits of floats are read, which alone may tell the data sets apart.
+        events, and attacks are learned on earlier runs. "bits": the lowest bits of
+        floats are read, which alone may tell the data sets apart.
     seed
         Seed of everything random. A mechanism that takes random numbers from elsewhere
         is not repeatable.
+    vectorised
+        Whether the mechanism is ``mechanism(data, size, rng)`` and makes ``size``
+        independent runs at once: an array whose first axis is the run, a dictionary or
+        tuple of such arrays (missing values are nan, None or masked), or a list of
+        outputs. A score then takes what it gives, and returns a number a run.
 
     Raises
     ------
@@ -87,14 +86,13 @@ def assert_private(
     """
     __tracebackhide__ = True
     test = record.current()
-    found, shown = _judged(
-        "assert_private",
-        test,
-        _Asked(mechanism, pair, epsilon, delta, confidence, runs, score, seed),
+    asked = Asked(
+        mechanism, pair, epsilon, delta, confidence, runs, score, seed, vectorised
     )
-    if found.refuted:
-        first, evidence = test.evidence[_claim(mechanism, epsilon, delta)]
-        text = f"{_name(mechanism)} is not {_dp(epsilon, delta)}.\n{evidence}"
+    found, shown = verdict_of("assert_private", test, asked)
+    if found is not None and found.refuted:
+        first, evidence, _ = test.evidence[asked.claim]
+        text = f"{name_of(mechanism)} is not {dp(epsilon, delta)}.\n{evidence}"
         if first is not found:
             text += f"\nA later pair is refuted at its own level as well.\n{shown}"
         raise AssertionError(text)
@@ -111,6 +109,7 @@ def assert_refuted(
     runs: int = 20_000,
     score: Scoring = None,
     seed: int = 0,
+    vectorised: bool = False,
 ) -> None:
     """Fail unless runs refute that a mechanism is (epsilon, delta)-DP on ``pair``.
 
@@ -123,11 +122,11 @@ def assert_refuted(
     >>> assert_refuted(exact_count, ([0.3], [0.3, 0.9]), epsilon=1.0)
     """
     __tracebackhide__ = True
-    found, shown = _judged(
-        "assert_refuted",
-        record.current(),
-        _Asked(mechanism, pair, epsilon, delta, confidence, runs, score, seed),
+    asked = Asked(
+        mechanism, pair, epsilon, delta, confidence, runs, score, seed, vectorised
     )
+    found, shown = verdict_of("assert_refuted", record.current(), asked)
+    assert found is not None
     if not found.refuted:
         few = f"so many runs show {round_down(found.most)} at most: try more"
         other = "try more runs, a pair that differs more, or a score"
@@ -136,7 +135,7 @@ def assert_refuted(
             "seconds": "the seconds of --privacy-budget ran out",
         }
         raise AssertionError(
-            f"{_name(mechanism)} is not refuted to be {_dp(epsilon, delta)}: "
+            f"{name_of(mechanism)} is not refuted to be {dp(epsilon, delta)}: "
             f"{ended.get(found.stopped, '')}.\n{shown}"
         )
 
@@ -193,11 +192,11 @@ def assert_accounts(
     met = within and (proved or conditional)
     named = {list: "history", str: str(source)}
     what = named.get(type(source), type(source).__name__)
-    row = record.current().row("assert_accounts", what, _dp(epsilon, delta))
+    row = record.current().row("assert_accounts", what, dp(epsilon, delta))
     row.status = "holds" if met and row.status == "holds" else "fails"
     if met:
         return
-    text = f"the account does not meet {_dp(epsilon, delta)}"
+    text = f"the account does not meet {dp(epsilon, delta)}"
     if within:
         assumed = "; ".join(certificate.ledger.assumptions)
         text += (
@@ -283,200 +282,20 @@ def assert_probes(
         seed=seed,
     )
     wrong = [check for check in checks if check.findings]
-    row = record.current().row("assert_probes", _name(release), "no findings")
+    row = record.current().row("assert_probes", name_of(release), "no findings")
     row.pairs += 1
     row.runs += 3 * runs
     row.seed = seed
     row.status = "fails" if wrong or row.status == "fails" else "holds"
     if wrong:
-        lines = [f"{_name(release)} has findings of {runs:,} runs, seed {seed}."]
+        lines = [f"{name_of(release)} has findings of {runs:,} runs, seed {seed}."]
         for check in checks:
             lines += [f"  {check.name}: {finding}" for finding in check.findings]
             if check.skipped:
                 lines.append(f"  {check.name}: not looked at, {check.skipped}")
         asked = f", sensitivity={sensitivity!r}, norm={norm}, noise={noise!r}"
         call = (
-            f"privaudit.testing.assert_probes({_called(release)}, pair{asked}, "
+            f"privaudit.testing.assert_probes({called(release)}, pair{asked}, "
             f"low_bits={low_bits}, runs={runs}, seed={seed})"
         )
-        raise AssertionError("\n".join([*lines, *_repeat(pair, call)]))
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Asked:
-    """What an assertion is given; see `assert_private`."""
-
-    mechanism: Mechanism
-    pair: tuple[Any, Any]
-    epsilon: float
-    delta: float
-    confidence: float
-    runs: int
-    score: Scoring
-    seed: int
-
-
-def _judged(
-    assertion: str, test: record.Asserted, asked: _Asked
-) -> tuple[Verdict, str]:
-    """The verdict on one pair, a known one from memory, and how it is told."""
-    mechanism, pair, score, seed = asked.mechanism, asked.pair, asked.score, asked.seed
-    epsilon, delta, confidence = asked.epsilon, asked.delta, asked.confidence
-    runs = asked.runs
-    claim, data = _claim(mechanism, epsilon, delta), fingerprint(pair)
-    searched = _searched()
-    key = fingerprint((claim, data, score, confidence, runs, seed))
-    if searched is None or key not in test.verdicts:
-        limit = runs
-        if searched is not None and claim in test.evidence:
-            limit = min(runs, max(1000, _AGAIN * test.evidence[claim][0].runs))
-        test.pairs += 1
-        found = judge(
-            mechanism,
-            pair,
-            epsilon=epsilon,
-            delta=delta,
-            confidence=confidence,
-            runs=limit,
-            score=score,
-            seed=seed,
-            k=test.pairs,
-            seconds=max(0.0, record.seconds_left(test)),
-        )
-        if fingerprint(pair) != data:
-            raise ValueError(f"{_name(mechanism)} changed its data: give it a copy")
-        test.seconds += found.seconds
-        shown = _told(mechanism, pair, found, confidence, limit, score)
-        test.verdicts[key] = found, shown
-        if found.refuted:
-            test.evidence.setdefault(claim, (found, shown))
-        row = test.row(assertion, _name(mechanism), _dp(epsilon, delta))
-        _note(row, found, confidence)
-        if searched is not None:
-            _take_no_time(searched, found.seconds)
-    found, shown = test.verdicts[key]
-    if searched is not None:
-        from hypothesis import errors, target
-
-        # Another assertion of this test may lead already.
-        with contextlib.suppress(errors.InvalidArgument):
-            target(found.bound + found.growth, label=f"leak of {_name(mechanism)}")
-    return found, shown
-
-
-def _claim(mechanism: Mechanism, epsilon: float, delta: float) -> str:
-    return fingerprint((mechanism, epsilon, delta))
-
-
-def _note(row: record.Row, found: Verdict, confidence: float) -> None:
-    row.confidence = min(confidence, row.confidence or 1.0)
-    row.pairs += 1
-    row.runs += found.runs
-    row.seconds += found.seconds
-    row.bound = max(found.bound, row.bound or 0.0)
-    row.seed = found.seed
-    row.early = row.early or found.stopped == "refuted"
-    row.most = max(found.most, row.most or 0.0)
-    row.idle = row.most <= found.epsilon
-    wrong = found.refuted == (row.assertion == "assert_private")
-    if wrong or row.status == "fails":
-        row.status = "fails"
-    elif found.stopped == "seconds":
-        row.status = "stopped"
-
-
-def _searched() -> Any:
-    """Hypothesis' data of the example that is being executed; None outside of it."""
-    if "hypothesis" not in sys.modules:
-        return None
-    from hypothesis import control
-
-    if not control.currently_in_test_context():
-        return None
-    return control.current_build_context().data
-
-
-def _take_no_time(data: Any, seconds: float) -> None:
-    """Leave ``seconds`` out of hypothesis' deadline: runs are meant to take long."""
-    times = getattr(data, "_stateful_run_times", None)
-    if times is not None:
-        times["privaudit"] = times.get("privaudit", 0.0) + seconds
-
-
-_STOPS = (
-    "runs stop as soon as the claim is refuted: the bound is just above the claim, and "
-    "the true epsilon may be much larger"
-)
-
-
-def _told(
-    mechanism: Mechanism,
-    pair: tuple[Any, Any],
-    found: Verdict,
-    confidence: float,
-    runs: int,
-    score: Scoring,
-) -> str:
-    given = _called(score) if callable(score) else repr(score)
-    scored = f", score={given}" if score is not None else ""
-    shown = f"above {_plain(found.bound)}" if found.bound else "at least 0"
-    call = (
-        f"privaudit.testing.judge({_called(mechanism)}, pair, "
-        f"epsilon={found.epsilon!r}, delta={found.delta!r}, "
-        f"confidence={confidence!r}, runs={runs}{scored}, seed={found.seed}, "
-        f"k={found.k})"
-    )
-    return "\n".join(
-        [
-            f"  bound:       epsilon is {shown} at delta {found.delta:g}, with "
-            f"confidence {_percent(found.level)} in this pair, {_percent(confidence)} "
-            "in the whole test",
-            f"  evidence:    {found.runs:,} runs of at most {runs:,}; "
-            f"most by {found.by}",
-            *([f"  note:        {_STOPS}"] if found.stopped == "refuted" else []),
-            *_repeat(pair, call),
-        ]
-    )
-
-
-def _repeat(pair: tuple[Any, Any], call: str) -> list[str]:
-    """Lines that make the pair again and judge it again."""
-    shown, lines = pasted(pair)
-    if not lines:
-        return [
-            f"  pair:        {shown}",
-            "  repeat with: the pair itself, which is too long to be pasted or has "
-            "no text (pickle.dump it in the test, say)",
-            "    import privaudit.testing",
-            f"    {call}",
-        ]
-    if lines[0].startswith("import base64"):
-        lines.insert(0, f"# {shown}")
-    return ["  repeat with:"] + [
-        f"    {line}" for line in ("import privaudit.testing", *lines, call)
-    ]
-
-
-def _plain(bound: float) -> str:
-    """A lower bound without zeros at its end: 1 and 1.2, not 1.000."""
-    text = round_down(bound)
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def _percent(confidence: float) -> str:
-    return f"{round_down(100 * confidence, 6)} %"
-
-
-def _dp(epsilon: float, delta: float) -> str:
-    return f"({epsilon:g}, {delta:g})-DP"
-
-
-def _name(function: Any) -> str:
-    inner = getattr(function, "func", function)  # of a partial
-    return getattr(inner, "__name__", type(inner).__name__)
-
-
-def _called(function: Any) -> str:
-    """Its name in a call; a lambda has none."""
-    name = _name(function)
-    return name if name.isidentifier() else "mechanism"
+        raise AssertionError("\n".join([*lines, *repeat(pair, call)]))

@@ -1,44 +1,39 @@
 """The test of one pair: is a mechanism (epsilon, delta)-DP on two data sets?
 
-Each run tosses a fair coin of its own for the data set, and bets as in
-`privaudit.auditing.bounds.betting` are settled on the coins, for several scores at a
-time. The average of their wealths, with weights that are fixed beforehand, is a
-nonnegative supermartingale under the claim like each of them, so that by Ville's
-inequality it ever reaches 1 / alpha with probability at most alpha: one may look after
-every batch and stop at once. Half of the capital is bet on the outputs themselves, a
-quarter each on what is learned on the first twentieth and the first fifth of the runs.
-Capital that is not bet is kept.
+Each run tosses a fair coin of its own for the data set. There are a few *looks*, each
+at twice as many runs as the one before (four times, where runs are vectorised). At each
+an attack is learned on all runs before it, and guesses the coins of the fresh ones; how
+many are right, of all looks so far, is held against the claim by the exact test of
+`privaudit.testing.coins`. So the last look is one at all runs but the very first, and
+most of alpha is kept for it; the rest is shared by the others. The first look that
+refutes the claim ends the runs. By the union bound a right mechanism is refuted by any
+with probability at most alpha.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import decimal
 import math
-import reprlib
 import time
-from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 from scipy import special
 
-from privaudit.auditing.bounds import Game, Wealth
-from privaudit.auditing.scores import real_numbers
 from privaudit.files.arguments import public
-from privaudit.files.user_code import by_generator
+from privaudit.testing.coins import LEVELS, Stage, Worlds, chance_together
 from privaudit.testing.fingerprints import fingerprint
-from privaudit.testing.learning import Score, column, learned
-from privaudit.testing.outputs import Floats, Reader, Readings
+from privaudit.testing.learning import Attack
+from privaudit.testing.outputs import Readings
+from privaudit.testing.sampling import Mechanism, Sampler, Scoring
 
-Mechanism = Callable[[Any, Any], object]
-Scoring = Callable[[Any], float] | Literal["bits"] | None
-
-_FIRST, _BATCH = 64, 1024
-_ALONE = 8  # coordinates; of more, those that tell most are learned
-_HIGHEST = 500  # claim; exp() of it and of the grid above is a float
-_CELLS = 20_000_000  # of the table that is kept to learn from
+_BATCH, _WIDE_BATCH = 1024, 250_000  # runs between looks at the clock
+_LEAST = 256  # runs of a first look; fewer are only learned from
+_GROWTH, _WIDE_GROWTH = 2, 4
+_LAST = 0.8  # of alpha, for the last look
+_HIGHEST = 500  # claim; no runs refute more
+_FINE = 1e-3  # how near a bound is to the largest, relatively
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +46,7 @@ class Verdict:
         Whether the claim (``epsilon``, ``delta``) is refuted.
     bound
         Lower bound on epsilon at ``delta``, at the confidence ``level``; 0 if the runs
-        showed nothing. Runs stop as soon as it reaches the claim.
+        showed nothing. Runs stop at a look that refutes the claim.
     level
         Confidence of this pair, 1 - alpha / (k (k + 1)): 1 minus the chance that a
         correct mechanism is refuted.
@@ -64,10 +59,12 @@ class Verdict:
         Why the runs ended: a refutation, the planned number of ``runs``, or
         ``seconds``.
     by
-        The score that showed most.
+        The attack of the last look.
     growth
-        Logarithm of the final wealth of the bets against the claim, divided by the
-        number of runs.
+        How surely the last look spoke against the claim, per run: minus the logarithm
+        of its p-value, divided by the number of runs.
+    attack
+        The attack itself, fixed; None if there was no look.
     """
 
     refuted: bool
@@ -83,14 +80,7 @@ class Verdict:
     growth: float
     seed: int
     k: int
-
-
-@dataclasses.dataclass(slots=True)
-class _Bet:
-    name: str
-    score: Score
-    log_share: float  # of the capital
-    wealth: Wealth
+    attack: Attack | None = dataclasses.field(default=None, repr=False, compare=False)
 
 
 @public
@@ -106,12 +96,13 @@ def judge(
     seed: int = 0,
     k: int = 1,
     seconds: float = math.inf,
+    vectorised: bool = False,
 ) -> Verdict:
     """Test (epsilon, delta)-DP of ``mechanism`` on one pair; return the verdict.
 
     Parameters
     ----------
-    mechanism, pair, epsilon, delta, confidence, runs, score, seed
+    mechanism, pair, epsilon, delta, confidence, runs, score, seed, vectorised
         As in `privaudit.testing.assert_private`.
     k
         The pair's number in its test, from 1. The pair is tested at 1 - confidence
@@ -138,163 +129,130 @@ def judge(
         raise ValueError(f"seconds must be >= 0, got {seconds}")
     started = time.monotonic()
     alpha = (1 - confidence) / (k * (k + 1))
-    called = by_generator(mechanism)
-    coins, draws = (
-        np.random.default_rng(stream)
-        for stream in np.random.SeedSequence((seed, k)).spawn(2)
-    )
-    game = Game(delta, 1 - alpha, _grid(epsilon))
-    claim = game.epsilons.index(_as_written(epsilon))
-    stages = {max(200, runs // 20): 0.25, max(800, runs // 5): 0.25}
-    bets: list[_Bet] = []
-    reader: Reader | None = None
-    kept: list[Readings] = []
-    worlds = np.zeros(0, dtype=np.bool_)
-    highest = np.full(len(game.epsilons), -math.inf)
-    total, refuted, nothing = highest, False, True
+    sampler = Sampler.of(mechanism, pair, score, vectorised, (seed, k))
+    claim = _as_written(epsilon)
+    looks = _looks(runs, _WIDE_GROWTH if vectorised else _GROWTH)
+    levels = _levels(alpha, len(looks) - 1)
+    batch = _WIDE_BATCH if vectorised else _BATCH
+    past: list[tuple[Worlds, Readings]] = []
+    attack: Attack | None = None
+    stages: list[Stage] = []
+    done, growth = 0, 0.0
     stopped: Literal["refuted", "runs", "seconds"] = "runs"
-    while len(worlds) < runs:
-        if time.monotonic() - started >= seconds:
+    for end, level in zip(looks, levels, strict=True):
+        if past:
+            attack = Attack.of(
+                Readings.joined([part for _, part in past]),
+                np.concatenate([worlds for worlds, _ in past]),
+                claim,
+                delta,
+                reader=sampler.reader,
+                given=callable(score),
+            )
+        counts, fresh = np.zeros((2, LEVELS), dtype=np.int64), end - done
+        while done < end and time.monotonic() - started < seconds:
+            worlds, readings = sampler.run(min(batch, end - done))
+            done += len(worlds)
+            if attack is not None:
+                counts += attack.guessed(readings, worlds)
+            if end < runs:
+                past.append((worlds, readings))
+        if done < end:
             stopped = "seconds"
             break
-        done = len(worlds)
-        ends = [done + min(_BATCH, max(done, _FIRST)), runs, *stages]
-        batch = min(end for end in ends if end > done) - done
-        members = coins.random(batch) < 0.5
-        outputs = [called(pair[int(member)], draws) for member in members]
-        nothing = nothing and all(output is None for output in outputs)
-        if callable(score):
-            outputs = _scored(score, outputs)
-        if reader is None:
-            # Which columns there are is known before any of them is bet on.
-            reader = Reader(outputs, bits=score == "bits")
-            bets = _first_bets(reader, game, whole=callable(score))
-        else:
-            readings = reader.read(outputs)
-            for bet in bets:
-                bet.wealth = bet.wealth.after(members, bet.score(readings))
-        worlds = np.concatenate([worlds, members])
-        if done < max(stages) and not callable(score):
-            kept.append(reader.read(outputs))
-            if len(worlds) in stages:
-                past = Readings.joined(kept)
-                most = max(1, _CELLS // max(1, past.columns.shape[1]))
-                past = Readings(past.columns[-most:], past.events[-most:])
-                share = stages[len(worlds)]
-                bets += _learned_bets(past, worlds[-most:], share, game)
-        total = _together(bets, len(game.epsilons))
-        highest = np.maximum(highest, total)
-        refuted = bool((highest[: claim + 1] >= -math.log(alpha)).all())
-        if refuted:
-            stopped = "refuted"
-            break
-    if nothing and len(worlds):
+        if attack is not None:
+            right, guesses = counts
+            stages.append(Stage(right, guesses, fresh, sampler.coins.random()))
+            found = chance_together(stages, claim, delta)
+            growth = -math.log(found) / done
+            if found <= level:
+                stopped = "refuted"
+                break
+    refuted = stopped == "refuted"
+    if done and sampler.reader.nothing:
         raise ValueError(
-            f"the mechanism gave None in all {len(worlds):,} runs: let it return what "
-            "it releases"
+            f"the mechanism gave None in all {done:,} runs: let it return what it "
+            "releases"
         )
-    standing = np.flatnonzero(highest < -math.log(alpha))
-    last = standing[0] if len(standing) else len(highest)
-    best = max(bets, key=lambda bet: _value(bet)[claim], default=None)
     return Verdict(
         refuted=refuted,
         epsilon=epsilon,
         delta=delta,
-        bound=game.epsilons[last - 1] if last else 0.0,
-        most=_most_shown(runs - _FIRST, delta, alpha),  # the first are only read
+        bound=_bound(stages, levels[len(stages)], claim, delta, refuted),
+        most=_most_shown(looks, levels, delta),
         level=1 - alpha,
-        runs=len(worlds),
+        runs=done,
         seconds=time.monotonic() - started,
         stopped=stopped,
-        by=best.name if best else "nothing",
-        growth=float(total[claim]) / len(worlds) if len(worlds) else 0.0,
+        by=f"{attack.name}, learned on {attack.runs:,} runs" if attack else "nothing",
+        growth=growth,
         seed=seed,
         k=k,
+        attack=attack,
     )
 
 
-def _most_shown(runs: int, delta: float, alpha: float) -> float:
-    """The epsilon that no test refutes at ``alpha`` by coins of so many runs, >= 0.
+def _looks(runs: int, growth: int) -> list[int]:
+    """Runs at each look, rising to ``runs``; the first are only learned from."""
+    found = [max(1, runs // growth), runs]
+    while found[0] >= _LEAST:
+        found.insert(0, found[0] // growth)
+    return found if runs > 1 else found[:1]
 
-    One (epsilon, delta)-DP mechanism tells each coin with probability p = delta + (1 -
-    delta) / (1 + exp(-epsilon)), so that all are told with p^runs: where that is alpha
-    or more, not even this may count as a refutation.
+
+def _levels(alpha: float, looks: int) -> list[float]:
+    """Levels of the looks; the first, which is only learned from, has none."""
+    early = [(1 - _LAST) * alpha / max(1, looks - 1)] * (looks - 1)
+    last = [alpha - sum(early)] if looks else []
+    return [0.0, *early, *last]
+
+
+def _bound(
+    stages: list[Stage], level: float, claim: float, delta: float, refuted: bool
+) -> float:
+    """Nearly the largest epsilon that all looks together refute at ``level``."""
+    if not stages:
+        return 0.0
+    low, high = (claim, 2 * claim + 1) if refuted else (0.0, claim)
+    while refuted and high < _HIGHEST and chance_together(stages, high, delta) <= level:
+        low, high = high, 2 * high
+    while high - low > _FINE * (0.1 + high):
+        middle = (low + high) / 2
+        fits = chance_together(stages, middle, delta) <= level
+        low, high = (middle, high) if fits else (low, middle)
+    return low
+
+
+def _most_shown(looks: list[int], levels: list[float], delta: float) -> float:
+    """The epsilon that no look refutes, whatever it sees, >= 0: by all coins guessed.
+
+    One (epsilon, delta)-DP mechanism tells each coin with a chance of delta + (1 -
+    delta) / (1 + exp(-epsilon)): where all are told likely enough, not even this is a
+    refutation.
     """
-    told = (alpha ** (1 / runs) - delta) / (1 - delta) if runs > 0 else 0.0
-    return max(0.0, float(special.logit(told))) if told > 0 else 0.0
+    fresh = np.diff(looks)
 
+    def shown(epsilon: float) -> bool:
+        told = math.log(delta + (1 - delta) * float(special.expit(epsilon)))
+        normal = -special.ndtri_exp(told * fresh)
+        together = np.cumsum(np.sqrt(fresh) * normal) / np.sqrt(np.cumsum(fresh))
+        return bool((special.log_ndtr(-together) <= np.log(levels[1:])).any())
 
-def _first_bets(reader: Reader, game: Game, *, whole: bool) -> list[_Bet]:
-    """On the coordinates themselves, where they are few."""
-    many = len(reader.names)
-    if many > _ALONE:
-        return []
-    share = math.log((1.0 if whole else 0.5) / max(1, many))
-    return [
-        _Bet("the score" if whole else name, column(index), share, game.start())
-        for index, name in enumerate(reader.names)
-    ]
-
-
-def _learned_bets(
-    past: Readings, worlds: np.ndarray, share: float, game: Game
-) -> list[_Bet]:
-    found = learned(past, worlds)
-    return [
-        _Bet(
-            f"{name}, learned on {len(past):,} runs",
-            score,
-            math.log(share / len(found)),
-            game.start(),
-        )
-        for name, score in found.items()
-    ]
-
-
-def _value(bet: _Bet) -> Floats:
-    """Logarithm of what a bet is worth now, against each epsilon."""
-    return bet.log_share + special.logsumexp(bet.wealth.log_wealth, axis=1)
-
-
-def _together(bets: list[_Bet], points: int) -> Floats:
-    """Logarithm of all wealth, what is not bet included."""
-    values = [_value(bet) for bet in bets]
-    rest = 1 - sum(math.exp(bet.log_share) for bet in bets)
-    if rest > 1e-9:
-        values.append(np.full(points, math.log(rest)))
-    return special.logsumexp(values, axis=0)
+    low, high = 0.0, float(_HIGHEST)
+    while high - low > _FINE * (0.1 + high):
+        middle = (low + high) / 2
+        low, high = (middle, high) if shown(middle) else (low, middle)
+    return high if shown(0.0) else 0.0
 
 
 def _as_written(value: float) -> float:
     """The least float that is at or above the decimal that stands for ``value``.
 
-    So a bound that is refuted at it is no less than the decimal that is printed: 1.2 is
-    a float a little below 1.2, and 1.1999 would be all that it shows.
+    So a claim that is refuted at it prints as that decimal, and no less is shown: 1.2
+    is a float a little below 1.2, and rounded down it would be 1.199.
     """
     text = decimal.Decimal(repr(float(value)))
     return value if decimal.Decimal(value) >= text else math.nextafter(value, math.inf)
-
-
-def _grid(epsilon: float) -> tuple[float, ...]:
-    """The claim, and some points below and above it for the bound."""
-    below = epsilon * np.array([0.0, 0.25, 0.5, 0.75, 0.9])
-    above = epsilon + np.array([0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0])
-    points = {float(f"{point:.4g}") for point in (*below, *above)}
-    return tuple(sorted(_as_written(point) for point in {*points, float(epsilon)}))
-
-
-def _scored(score: Callable[[Any], float], outputs: list[object]) -> list[object]:
-    given = [score(output) for output in outputs]
-    found = np.zeros(0)
-    # Neither "1", nor None, which would count as not a number.
-    if not any(isinstance(value, (str, bytes, type(None))) for value in given):
-        with contextlib.suppress(ValueError):
-            found = real_numbers(given)
-    if found.shape != (len(outputs),):
-        raise ValueError(
-            f"a score must give one number an output, got {reprlib.repr(given[0])}"
-        )
-    return found.tolist()
 
 
 def check_differ(pair: tuple[Any, Any]) -> None:

@@ -1,47 +1,105 @@
-"""Scores learned on the first runs, bet on in the later ones.
+"""Attacks learned on past runs, to be judged on later ones.
 
-Each is a function of an output that is large where the second data set is the likelier.
-What is learned is fixed before the runs that it scores, so that a poor one costs power
-and never validity.
+A score is a function of outputs that tells the data sets apart: what is learned is
+fixed before the runs that it is tested on, so that a poor one costs power and never
+validity. Scores are learned on a half of the past runs and compared on the other half.
 """
 
 from __future__ import annotations
 
-import collections
+import dataclasses
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privaudit.testing.outputs import Floats, Readings
+from privaudit.testing.coins import Ints, Plan, Worlds
+from privaudit.testing.outputs import Floats, Reader, Readings
 
-Worlds = NDArray[np.bool_]
 Score = Callable[[Readings], Floats]
 
-_COLUMNS = 4  # as many of the most telling ones are bet on alone
-_CELLS = 2_000_000  # of a table that a classifier is given
+_COLUMNS = 8  # as many of the most telling ones are guessed by alone
+_CELLS = 20_000_000  # of the table that is learned from
+_TREE_CELLS = 4_000_000
+_SEEN = 0.5  # runs that are added to how often an event was seen in each world
 
 
-def learned(readings: Readings, worlds: Worlds) -> dict[str, Score]:
-    """The scores by name. None, where only one of the worlds was seen."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class Attack:
+    """A score and the plan of guesses by it, both fixed."""
+
+    name: str
+    score: Score
+    plan: Plan
+    runs: int  # that it was learned on
+    reader: Reader  # of these
+
+    @classmethod
+    def of(
+        cls,
+        past: Readings,
+        worlds: Worlds,
+        epsilon: float,
+        delta: float,
+        *,
+        reader: Reader,
+        given: bool = False,
+    ) -> Attack:
+        """The strongest attack against a claim, by past runs.
+
+        ``given``: the only column is a score of the user's, and nothing is learned.
+        """
+        most = max(1, _CELLS // max(1, past.columns.shape[1]))
+        past, worlds = past[-most:], worlds[-most:]
+        # Halves by turns: vectorised runs come sorted by data set.
+        half = np.arange(len(worlds)) % 2 == 0
+
+        def planned(name: str, score: Score, chosen: Worlds | slice) -> Attack:
+            seen = score(past[chosen])
+            plan = Plan.of(seen, worlds[chosen], epsilon, delta)
+            return cls(name, score, plan, len(worlds), reader)
+
+        everything = slice(None)
+        whole = [
+            planned("the score" if given else reader.name(at), column(at), everything)
+            for at in _telling(past.columns, worlds)
+        ]
+        learned = (
+            []
+            if given
+            else [
+                planned(name, score, ~half)
+                for name, score in _learned(past[half], worlds[half])
+            ]
+        )
+
+        def surely(attack: Attack) -> float:  # but for one standard deviation
+            runs = np.count_nonzero(~half) if attack in learned else len(worlds)
+            return attack.plan.strength - runs**-0.5
+
+        return max([*whole, *learned], key=surely)
+
+    def guessed(self, readings: Readings, worlds: Worlds) -> tuple[Ints, Ints]:
+        """Right guesses, and all, of each weight."""
+        return self.plan.guessed(self.score(readings), worlds)
+
+
+def _learned(past: Readings, worlds: Worlds) -> Iterator[tuple[str, Score]]:
+    """The scores by name; none where only one of the worlds was seen."""
     if worlds.all() or not worlds.any():
-        return {}
-    found: dict[str, Score] = {}
-    if len(set(readings.events)) > 1:
-        found["how often an event was seen"] = _events(readings, worlds)
-    columns = readings.columns
-    if not columns.shape[1] or (columns == columns[0]).all():
-        return found
-    found["bins of each coordinate"] = _bins(columns, worlds)
+        return
+    if (past.events != past.events[0]).any():
+        yield "how often an event was seen", _events(past, worlds)
+    columns = past.columns
+    if (columns == columns[0]).all():
+        return
+    yield "bins of each coordinate", _bins(columns, worlds)
     if columns.shape[1] > 1:
-        found["a linear classifier"] = _linear(columns, worlds)
-        if columns.size <= _CELLS and importlib.util.find_spec("sklearn"):
-            found["boosted trees"] = _trees(columns, worlds)
-    if columns.shape[1] > _COLUMNS:
-        for index in _telling(columns, worlds):
-            found[f"coordinate {index}"] = column(index)
-    return found
+        yield "a linear classifier", _linear(columns, worlds)
+        if importlib.util.find_spec("sklearn"):
+            most = max(1, _TREE_CELLS // columns.shape[1])
+            yield "boosted trees", _trees(columns[-most:], worlds[-most:])
 
 
 def column(index: int) -> Score:
@@ -49,21 +107,21 @@ def column(index: int) -> Score:
     return lambda readings: readings.columns[:, index]
 
 
-def _events(readings: Readings, worlds: Worlds) -> Score:
+def _events(past: Readings, worlds: Worlds) -> Score:
     """Logarithm of how much more often an event was seen in one world."""
+    known, places = np.unique(past.events, return_inverse=True)
     seen = [
-        collections.Counter(
-            event
-            for event, member in zip(readings.events, worlds, strict=True)
-            if member == world
-        )
+        np.bincount(places[worlds == world], minlength=len(known)) + _SEEN
         for world in (False, True)
     ]
-    ratio = {
-        event: float(np.log((seen[1][event] + 0.5) / (seen[0][event] + 0.5)))
-        for event in seen[0] | seen[1]
-    }
-    return lambda readings: np.array([ratio.get(one, 0.0) for one in readings.events])
+    # One more, for events that were not seen.
+    ratio = np.append(np.log(seen[1]) - np.log(seen[0]), 0.0)
+
+    def score(readings: Readings) -> Floats:
+        place = np.minimum(np.searchsorted(known, readings.events), len(known) - 1)
+        return ratio[np.where(known[place] == readings.events, place, len(known))]
+
+    return score
 
 
 def _bins(columns: Floats, worlds: Worlds) -> Score:
@@ -80,11 +138,18 @@ def _bins(columns: Floats, worlds: Worlds) -> Score:
         ]
         ratios[:, index] = np.log(here[1]) - np.log(here[0])
     order = np.arange(columns.shape[1])
-    return lambda readings: ratios[_places(readings.columns, edges), order].sum(axis=1)
+    return lambda readings: ratios[
+        _places(_same(readings, len(order)), edges), order
+    ].sum(axis=1)
+
+
+def _same(readings: Readings, width: int) -> Floats:
+    """The columns that there were when a score was learned."""
+    return readings.columns[:, :width]
 
 
 def _places(columns: Floats, edges: Floats) -> NDArray[np.int64]:
-    """Which bin each value is in.  # (runs, columns)"""
+    """Bin of each value.  # (runs, columns)"""
     found = [
         np.searchsorted(edges[:, index], columns[:, index], "right")
         for index in range(columns.shape[1])
@@ -108,7 +173,7 @@ def _linear(columns: Floats, worlds: Worlds) -> Score:
     table = table - mean
     normal = table.T @ table + np.eye(table.shape[1])
     weights = np.linalg.solve(normal, table.T @ (worlds - worlds.mean()))
-    return lambda readings: cut(readings.columns) @ weights
+    return lambda readings: cut(_same(readings, len(weights))) @ weights
 
 
 def _trees(columns: Floats, worlds: Worlds) -> Score:
@@ -130,13 +195,16 @@ def _trees(columns: Floats, worlds: Worlds) -> Score:
 
     def score(readings: Readings) -> Floats:
         with threads.limit(limits=1):
-            return trees.decision_function(readings.columns)
+            return trees.decision_function(_same(readings, columns.shape[1]))
 
     return score
 
 
 def _telling(columns: Floats, worlds: Worlds) -> list[int]:
     """The coordinates that tell the worlds apart best, each alone, by rank."""
+    many = columns.shape[1]
+    if many <= _COLUMNS or worlds.all() or not worlds.any():
+        return list(range(min(many, _COLUMNS)))
     ranks = columns.argsort(axis=0).argsort(axis=0)
     shift = ranks[worlds].mean(axis=0) - ranks[~worlds].mean(axis=0)
     return np.argsort(-np.abs(shift), kind="stable")[:_COLUMNS].tolist()

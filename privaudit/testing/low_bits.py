@@ -21,13 +21,25 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from privaudit.testing.outputs import Floats, lowest_bit
-
 _FINE = 2.0**-14  # well below any feature of noise, well above the 24 bits of a float32
 _LOG_ODDS = np.log([1 / 64, 1 / 8, 8.0, 64.0])  # of fine values, which are bet on
 _LEAST = 4  # values of an octave that is looked at; fewer show nothing
 
+Floats = NDArray[np.float64]
 Worlds = NDArray[np.bool_]
+
+
+def lowest_bit(values: Floats) -> Floats:
+    """Exponent of the lowest bit that is set; infinity where there is none.
+
+    >>> lowest_bit(np.array([1.0, 0.75, 6.0])).tolist()
+    [0.0, -2.0, 1.0]
+    """
+    mantissa, exponent = np.frexp(values)
+    whole = np.ldexp(np.where(np.isfinite(mantissa), mantissa, 0), 53).astype(np.int64)
+    with np.errstate(divide="ignore"):
+        trailing = np.log2((whole & -whole).astype(float))
+    return np.where(whole == 0, np.inf, exponent - 53 + trailing)
 
 
 def log_e_value(here: Floats, other: Floats) -> float:

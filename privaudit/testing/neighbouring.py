@@ -12,6 +12,7 @@ from privaudit.files.arguments import public
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import NoSampling, PoissonSampling, Release, Sensitivity
 from privaudit.results import Relation
+from privaudit.testing import extremes
 from privaudit.testing.fingerprints import fingerprint
 
 if TYPE_CHECKING:
@@ -55,7 +56,10 @@ def neighbours(
     Notes
     -----
     Records that are added, or that replace others, come from a second draw of
-    ``strategy``. A list may be longer than the strategy's maximum, by one or a person's
+    ``strategy``. In half of the pairs of numbers, in lists and arrays, they are at the
+    ends of what the strategy allows, and the other records are at one end together;
+    infinities, nan and the least floats, where it allows them, are ends as well. A list
+    may be longer than the strategy's maximum, by one or a person's
     records, and is never shorter than its minimum: records are removed only where the
     second draw is shorter. Under "replace-one" a person's records are replaced by as
     many. Pairs of equal data sets are left out.
@@ -84,12 +88,20 @@ def neighbours(
     if rows_per_user is not None and rows_per_user < 1:
         raise ValueError(f"rows_per_user must be >= 1, got {rows_per_user}")
 
+    far = extremes.records_of(strategy)
+
     @st.composite
     def pairs(draw: DrawFn) -> tuple[Any, Any]:
         data = draw(strategy)
         replace = relation == "replace-one"
         if unit in ("record", "user"):
             rows, others, spare, build = _records(data, draw(strategy), draw, replace)
+            if far and draw(st.booleans()):
+                # All records at one end, and what differs at any.
+                end = draw(st.sampled_from(far))
+                rows = [end] * len(rows)
+                others = [draw(st.sampled_from(far))] * max(1, len(others))
+                data = build(rows)
             if replace:
                 changed = _replaced(rows, others, draw, rows_per_user or 1)
             else:
@@ -323,7 +335,7 @@ def _adjacency(
 
 
 def _edge_list(edges: Any, draw: Draw, unit: Unit, replace: bool) -> tuple[Any, Any]:
-    """Of undirected edges; its nodes are those that have an edge."""
+    """Neighbours of undirected edges; nodes are those that have an edge."""
     from hypothesis import assume
     from hypothesis import strategies as st
 

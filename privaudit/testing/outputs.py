@@ -2,9 +2,10 @@
 
 Numbers, arrays, sequences and dictionaries are taken apart into leaves. A leaf that is
 a number is a column of its own; any other one is a column of codes. The *event* of an
-output is all of it that is exact: whole numbers, texts, shapes and keys. Floats are
-read as real numbers: that two are equal to the last bit is no event, for then every
-Laplace mechanism in floating point would be refuted (Mironov 2012).
+output is all of it that is exact: whole numbers, texts, shapes, keys, and which numbers
+are missing. Finite floats are read as real numbers: that two are equal to the last bit
+is no event, for then every Laplace mechanism in floating point would be refuted
+(Mironov 2012).
 """
 
 from __future__ import annotations
@@ -27,21 +28,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from privaudit.testing.low_bits import Floats, lowest_bit
+
+Path = tuple[Hashable, ...]
 
 _MOST = 1e150  # stands for all above; what is not a number lies below all
 _LARGEST = 10**150
 _MISSING = -1.5e150
+_WIDEST = 4096  # columns; outputs with ever new keys would have no end of them
 _REAL = "a real number"
 _NOT_RUN = (Iterator, AsyncIterator, Awaitable)
+_ODD = np.uint64(0x9E3779B97F4A7C15)  # multiplies events of parts before they are added
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Readings:
-    """Outputs of some runs: ``columns`` (runs, columns), ``events`` (runs,)."""
+    """Outputs of some runs: ``columns`` (runs, columns), ``events`` (runs,) as codes.
+
+    Later readings may have more columns; those of parts that had not been seen before.
+    """
 
     columns: Floats
-    events: tuple[Hashable, ...]
+    events: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.events)
@@ -49,93 +57,173 @@ class Readings:
     @classmethod
     def joined(cls, parts: Sequence[Readings]) -> Readings:
         """All runs of ``parts``, in order."""
+        width = max(part.columns.shape[1] for part in parts)
         return cls(
-            np.concatenate([part.columns for part in parts]),
-            tuple(event for part in parts for event in part.events),
+            np.concatenate([_widened(part.columns, width) for part in parts]),
+            np.concatenate([part.events for part in parts]),
         )
+
+    def __getitem__(self, chosen: slice | NDArray[np.bool_]) -> Readings:
+        return Readings(self.columns[chosen], self.events[chosen])
+
+
+def _widened(columns: Floats, width: int) -> Floats:
+    more = width - columns.shape[1]
+    return np.pad(columns, ((0, 0), (0, more)), constant_values=_MISSING)
 
 
 class Reader:
-    """Reads outputs into columns that the first of them define."""
+    """Reads outputs into columns, one more for each part that is new."""
 
-    def __init__(self, outputs: Sequence[object], *, bits: bool) -> None:
+    def __init__(self, *, bits: bool) -> None:
         self._bits = bits
-        self._codes: dict[tuple[Hashable, ...], dict[Hashable, int]] = {}
-        for output in outputs:
-            for path, leaf in _leaves(_plain(output)):
-                codes = self._codes.setdefault(path, {})
-                if not isinstance(leaf, float):
-                    codes.setdefault(_exact(leaf), len(codes))
-        self.names = [f"the output{_name(path)}" for path in self._codes]
-        if bits:
-            self.names = [f"the lowest bit of {name}" for name in self.names]
+        self._codes: dict[Path, dict[Hashable, int]] = {}
+        self._events: dict[Hashable, int] = {}
+        self.nothing = True  # whether every output so far was None
+
+    def name(self, column: int) -> str:
+        """Place of a column in the output."""
+        parts = "".join(f"[{part!r}]" for part in list(self._codes)[column])
+        return f"{'the lowest bit of ' if self._bits else ''}the output{parts}"
 
     def read(self, outputs: Sequence[object]) -> Readings:
-        """Columns and events of ``outputs``."""
-        fast = self._fast(outputs)
-        if fast is not None:
-            columns, events = fast
-        else:
-            table, events = [], []
-            for output in outputs:
-                leaves = dict(_leaves(_plain(output)))
-                table.append(
-                    [
-                        self._number(codes, leaves[path])
-                        if path in leaves
-                        else math.nan
-                        for path, codes in self._codes.items()
-                    ]
-                )
-                events.append(
-                    tuple((path, _exact(leaf)) for path, leaf in leaves.items())
-                )
-            columns = np.array(table, float).reshape(len(outputs), len(self._codes))
+        """Columns and events of ``outputs``, one a run."""
+        self.nothing = self.nothing and all(one is None for one in outputs)
+        table = _one_array(outputs)
+        if table is not None:
+            number = isinstance(outputs[0], float)
+            paths = [()] if number else [(at,) for at in range(table.shape[1])]
+            read = self.read_arrays(dict(zip(paths, table.T, strict=True)))
+            event = self._event(tuple((path, _REAL) for path in paths))
+            return dataclasses.replace(read, events=np.full(len(outputs), event))
+        runs = [dict(_leaves(_plain(output))) for output in outputs]
+        for leaves in runs:
+            for path in leaves:
+                if path not in self._codes and len(self._codes) < _WIDEST:
+                    self._codes[path] = {}
+        table = [
+            [
+                self._number(codes, leaves[path]) if path in leaves else math.nan
+                for path, codes in self._codes.items()
+            ]
+            for leaves in runs
+        ]
+        events = [
+            self._event(tuple((path, _exact(leaf)) for path, leaf in leaves.items()))
+            for leaves in runs
+        ]
+        shape = len(outputs), len(self._codes)
+        return self._readings(np.array(table, float).reshape(shape), np.array(events))
+
+    def read_arrays(self, parts: Mapping[Path, NDArray[Any]]) -> Readings:
+        """Columns and events of outputs whose parts are arrays, (runs,) each."""
+        self.nothing = False
+        runs = len(next(iter(parts.values())))
+        events = np.zeros(runs, dtype=np.uint64)
+        found: dict[Path, Floats] = {}
+        for path, part in parts.items():
+            codes = self._codes.setdefault(path, {})
+            numeric = part.dtype.kind in "fiub"
+            if numeric:
+                found[path] = part.astype(float)
+            if part.dtype.kind == "f":
+                exact = np.isnan(part) + 2 * (part == np.inf) + 3 * (part == -np.inf)
+            elif numeric:
+                exact = part.astype(np.int64)
+            else:
+                kinds, places = np.unique(part, return_inverse=True)
+                coded = [codes.setdefault(kind, len(codes)) for kind in kinds.tolist()]
+                exact = np.array(coded)[places.ravel()]
+                found[path] = exact.astype(float)
+            # Sums of products modulo 2^64: events of which two are alike cost power.
+            events = events * _ODD + exact.astype(np.int64).view(np.uint64) * _ODD
+            events ^= events >> np.uint64(29)
+        none = np.full(runs, math.nan)
+        columns = np.stack([found.get(path, none) for path in self._codes], axis=1)
+        return self._readings(columns, events.view(np.int64))
+
+    def _readings(self, columns: Floats, events: NDArray[np.int64]) -> Readings:
         if self._bits:
             columns = lowest_bit(columns)
         columns = np.nan_to_num(np.clip(columns, -_MOST, _MOST), nan=_MISSING)
-        return Readings(columns, tuple(events))
+        return Readings(columns, events)
 
-    def _fast(
-        self, outputs: Sequence[object]
-    ) -> tuple[Floats, Sequence[Hashable]] | None:
-        """The same, where all outputs are finite floats, or arrays of one shape."""
-        first = outputs[0]
-        if isinstance(first, float) and all(isinstance(one, float) for one in outputs):
-            columns = np.array(outputs, float)[:, None]
-        elif isinstance(first, np.ndarray) and all(
-            isinstance(one, np.ndarray)
-            and one.dtype.kind == "f"
-            and one.shape == first.shape
-            for one in outputs
-        ):
-            columns = np.array(outputs, float).reshape(len(outputs), -1)
-        else:
-            return None
-        if columns.shape[1] != len(self._codes) or not np.isfinite(columns).all():
-            return None
-        return columns, [_REAL] * len(outputs)
+    def _event(self, exact: Hashable) -> int:
+        return self._events.setdefault(exact, len(self._events))
 
     @staticmethod
-    def _number(codes: Mapping[Hashable, int], leaf: Any) -> float:
+    def _number(codes: dict[Hashable, int], leaf: Any) -> float:
         if isinstance(leaf, int):
             return float(max(-_LARGEST, min(leaf, _LARGEST)))
         if isinstance(leaf, numbers.Real):
             return float(leaf)
-        return float(codes.get(_exact(leaf), -1))
+        return float(codes.setdefault(_exact(leaf), len(codes)))
 
 
-def lowest_bit(values: Floats) -> Floats:
-    """Exponent of the lowest bit that is set; infinity where there is none.
+def _one_array(outputs: Sequence[object]) -> Floats | None:
+    """Outputs that are all finite floats, or arrays of floats of one shape, as rows."""
+    first = outputs[0]
+    if not (
+        (isinstance(first, float) and all(isinstance(one, float) for one in outputs))
+        or (
+            isinstance(first, np.ndarray)
+            and first.size
+            and all(
+                isinstance(one, np.ndarray)
+                and one.dtype.kind == "f"
+                and one.shape == first.shape
+                for one in outputs
+            )
+        )
+    ):
+        return None
+    table = np.array(outputs, float).reshape(len(outputs), -1)
+    return table if np.isfinite(table).all() else None
 
-    >>> lowest_bit(np.array([1.0, 0.75, 6.0])).tolist()
-    [0.0, -2.0, 1.0]
+
+def parts_of(given: Any, runs: int) -> dict[Path, NDArray[Any]] | None:
+    """Parts of ``runs`` outputs, (runs,) each; None if they are a list of outputs.
+
+    Raises ``ValueError`` unless there are as many as ``runs``.
     """
-    mantissa, exponent = np.frexp(values)
-    whole = np.ldexp(np.where(np.isfinite(mantissa), mantissa, 0), 53).astype(np.int64)
-    with np.errstate(divide="ignore"):
-        trailing = np.log2((whole & -whole).astype(float))
-    return np.where(whole == 0, np.inf, exponent - 53 + trailing)
+    parts = dict(_parts(given, (), runs))
+    if any(part.dtype.kind not in "fiubUS" for part in parts.values()):
+        return None
+    return parts or None
+
+
+def _parts(given: Any, path: Path, runs: int) -> Iterator[tuple[Path, NDArray[Any]]]:
+    if hasattr(given, "columns") and hasattr(given, "to_dict"):  # a frame of pandas
+        given = {name: given[name].to_numpy() for name in given.columns}
+    names = getattr(getattr(given, "dtype", None), "names", None)
+    if names:  # an array of records
+        given = {name: given[name] for name in names}
+    if isinstance(given, (Mapping, tuple)):
+        named = given.items() if isinstance(given, Mapping) else enumerate(given)
+        for name, part in named:
+            yield from _parts(part, (*path, name), runs)
+        return
+    if isinstance(given, np.ma.MaskedArray) and given.dtype.kind in "fiub":
+        given = np.ma.filled(given.astype(float), math.nan)
+    table = _plain(given)
+    if isinstance(table, list):
+        table = np.fromiter(table, dtype=object, count=len(table))
+    if not isinstance(table, np.ndarray) or not table.ndim or len(table) != runs:
+        shape = getattr(table, "shape", type(given).__name__)
+        raise ValueError(
+            f"a vectorised mechanism must give {runs:,} outputs, as an array whose "
+            "first axis is the run, a dictionary or tuple of such arrays, or a list; "
+            f"got {shape}"
+        )
+    if table.dtype.kind == "c":
+        yield from _parts((table.real, table.imag), path, runs)
+        return
+    flat = table.reshape(runs, -1)
+    if table.ndim == 1:
+        yield path, table
+        return
+    for place in range(flat.shape[1]):
+        yield (*path, place), flat[:, place]
 
 
 def _plain(output: object) -> object:
@@ -160,7 +248,7 @@ def _plain(output: object) -> object:
     return output
 
 
-def _leaves(output: object, path: tuple[Hashable, ...] = ()) -> Iterator[tuple]:
+def _leaves(output: object, path: Path = ()) -> Iterator[tuple]:
     """(path, leaf) of all leaves; lengths and keys are leaves themselves if empty."""
     if isinstance(output, np.ndarray):
         if output.dtype.kind == "O":
@@ -205,7 +293,3 @@ def _exact(leaf: object) -> Hashable:
         "a mechanism gives a number, an array, a sequence or dictionary of these, or "
         f"something that can be hashed and compared; {what}: give a score"
     )
-
-
-def _name(path: Sequence[Hashable]) -> str:
-    return "".join(f"[{part!r}]" for part in path)

@@ -16,7 +16,7 @@ _GRAPHS = ("Graph", "DiGraph", "MultiGraph", "MultiDiGraph")
 
 
 def pasted(pair: tuple[Any, Any]) -> tuple[str, list[str]]:
-    """What is shown of a pair, and lines to paste that make it; no line if none can.
+    """Text of a pair, and lines to paste that make it; no line if none can.
 
     Plain values, arrays, tensors, frames, graphs and data classes are written out; what
     cannot be, and is small, is pickled.
@@ -111,7 +111,7 @@ def _of_numpy(value: Any, of: Callable[[Any], str]) -> str:
 
 
 def _of_fields(value: Any, of: Callable[[Any], str], modules: set[str]) -> str:
-    """Of a data class or a struct of msgspec, which are made by their fields."""
+    """Expression for a data class or a struct of msgspec, by its fields."""
     kind = type(value)
     if dataclasses.is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value) if field.init]
@@ -125,3 +125,38 @@ def _of_fields(value: Any, of: Callable[[Any], str], modules: set[str]) -> str:
     modules.add(kind.__module__)
     inner = ", ".join(f"{name}={of(getattr(value, name))}" for name in names)
     return f"{kind.__module__}.{kind.__qualname__}({inner})"
+
+
+def repeat(pair: tuple[Any, Any], call: str) -> list[str]:
+    """Lines that make the pair again, and make a call of the package with it."""
+    shown, lines = pasted(pair)
+    if not lines:
+        return [
+            f"  pair:        {shown}",
+            "  repeat with: the pair itself, which is too long to be pasted or has "
+            "no text (pickle.dump it in the test, say)",
+            "    import privaudit.testing",
+            f"    {call}",
+        ]
+    if lines[0].startswith("import base64"):
+        lines.insert(0, f"# {shown}")
+    return ["  repeat with:"] + [
+        f"    {line}" for line in ("import privaudit.testing", *lines, call)
+    ]
+
+
+def dp(epsilon: float, delta: float) -> str:
+    """A claim in words."""
+    return f"({epsilon:g}, {delta:g})-DP"
+
+
+def name_of(function: Any) -> str:
+    """Name of a function, also of a partial one."""
+    inner = getattr(function, "func", function)
+    return getattr(inner, "__name__", type(inner).__name__)
+
+
+def called(function: Any) -> str:
+    """Its name in a call; a lambda has none."""
+    name = name_of(function)
+    return name if name.isidentifier() else "mechanism"

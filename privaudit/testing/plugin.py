@@ -88,7 +88,7 @@ class Collector:
         self.said: dict[str, str] = {}  # by failing tests
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Of one test."""
+        """Collect the assertions of one test."""
         self.rows += map(record.row_from, getattr(report, "privaudit", ()))
         self.said |= getattr(report, "privaudit_said", {})
 

@@ -20,8 +20,9 @@ from privaudit.auditing.probes import Check
 from privaudit.auditing.scores import real_numbers
 from privaudit.files.user_code import by_generator
 from privaudit.testing import low_bits
-from privaudit.testing.judging import Mechanism, check_differ
-from privaudit.testing.outputs import Floats, lowest_bit
+from privaudit.testing.judging import check_differ
+from privaudit.testing.low_bits import Floats, lowest_bit
+from privaudit.testing.sampling import Mechanism
 
 _DEVIATIONS = 5
 _CHANCE = 1e-9
@@ -133,7 +134,7 @@ def _meet(here: Floats, grid: Floats) -> float:
 
 
 def _too_many_equal(rows: Floats, meet: float) -> bool:
-    """Whether more pairs are equal than five times the chance that they meet."""
+    """Return whether more pairs are equal than five times the chance that they meet."""
     _, counts = np.unique(rows, axis=0, return_counts=True)
     pairs = float((counts * (counts - 1.0)).sum() / 2)
     expected = 5 * meet * len(rows) ** 2 / 2
@@ -231,7 +232,7 @@ def _low_bits(here: Floats, other: Floats, more: _More) -> Check:
 def _released(
     release: Mechanism, data: Any, seed: int, stream: int, runs: int
 ) -> Floats:
-    """What is released under each of ``runs`` generators.  # (runs, coordinates)"""
+    """Releases under each of ``runs`` generators.  # (runs, coordinates)"""
     data = copy.deepcopy(data)
     rows: list[Floats] = []
     release = by_generator(release)

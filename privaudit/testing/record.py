@@ -1,4 +1,4 @@
-"""What was asserted in each test of this process. Imports nothing heavy.
+"""Record of the assertions in each test of this process. Imports nothing heavy.
 
 A test is that which pytest is running (each case of a parametrised one by itself), by
 the variable ``PYTEST_CURRENT_TEST`` that pytest sets. Without pytest it is the function
@@ -64,14 +64,21 @@ class Asserted:
     verdicts
         By the fingerprint of pair, mechanism and claim.
     evidence
-        The first refuted pair's verdict, and how it is told.
+        By claim: the first refuted pair's verdict, how it is told, and the seconds up
+        to it.
+    suspects, shrinking
+        Whether pairs that came after that are suspected, and the seconds that took.
     """
 
     name: str
     pairs: int = 0
     seconds: float = 0.0
     verdicts: dict[str, Any] = dataclasses.field(default_factory=dict)
-    evidence: dict[str, tuple[Any, str]] = dataclasses.field(default_factory=dict)
+    evidence: dict[str, tuple[Any, str, float]] = dataclasses.field(
+        default_factory=dict
+    )
+    suspects: dict[str, bool] = dataclasses.field(default_factory=dict)
+    shrinking: float = 0.0
     rows: dict[tuple[str, str, str], Row] = dataclasses.field(default_factory=dict)
 
     def row(self, assertion: str, what: str, claim: str) -> Row:
@@ -93,7 +100,7 @@ def set_budget(seconds: float) -> None:
 
 
 def seconds_left(test: Asserted) -> float:
-    """Of the budget of one test."""
+    """Seconds left of the budget of one test."""
     return _budget - test.seconds
 
 
@@ -109,7 +116,7 @@ def forget(name: str) -> None:
 
 
 def rows_of(name: str) -> list[str]:
-    """What was asserted in a test, each row as JSON."""
+    """Assertions of a test, each row as JSON."""
     test = _TESTS.get(name)
     rows = test.rows.values() if test else ()
     return [json.dumps(dataclasses.asdict(row)) for row in rows]

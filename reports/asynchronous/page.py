@@ -133,7 +133,7 @@ def said(known: Results) -> dict[str, str]:
 
 
 def values(known: Results) -> dict[str, Any]:
-    """Of the template."""
+    """Values of the template."""
     return {
         "said": said(known),
         "goal": f"{100 * GOAL:g}",

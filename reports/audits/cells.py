@@ -174,7 +174,7 @@ def everything() -> Iterator[Cell]:
 
 
 def cells(quick: bool) -> Iterator[Cell]:
-    """Who hears all, who hears some, and who sees one loss."""
+    """Cells: an observer of all messages, of some, and of one loss."""
     if not quick:
         return everything()
     return small(everything(), runs=200, training={"rounds": 4}, kept=False)

@@ -14,7 +14,7 @@ PAPER = published("bayrooti")["table_5"]
 
 
 def audits(known: Results, kind: str) -> Iterable[tuple]:
-    """What was shown of each, and why it is not all."""
+    """Bound shown by each audit, and why it is not all."""
     for name, row in known.starting(f"{kind} ").items():
         gap = row["family_gap"] or {}
         parts = ("account", "statistics", "attack")
@@ -32,7 +32,7 @@ def audits(known: Results, kind: str) -> Iterable[tuple]:
 
 
 def black_box(known: Results) -> Iterable[tuple]:
-    """What one loss shows, beside the paper's."""
+    """Bounds from one loss, beside the paper's."""
     for row in known.starting("black-box ").values():
         shown = (round_down(row[k], 3) for k in ("best", "clopper_pearson"))
         paper, family = f"{PAPER[row['algorithm']]:.3f}", round_down(row["family"], 3)
@@ -41,7 +41,7 @@ def black_box(known: Results) -> Iterable[tuple]:
 
 
 def values(known: Results) -> dict[str, Any]:
-    """Of the template."""
+    """Values of the template."""
     heard = known.starting("neighbour ").values()
     unseen = [row["family_gap"]["statistics"] for row in heard if row["epsilon"] == 1]
     every = known.values()

@@ -1,4 +1,4 @@
-"""What the lower bounds give where epsilon is known, and how soon they refute."""
+"""Lower bounds where epsilon is known, and the runs they need to refute."""
 
 from __future__ import annotations
 

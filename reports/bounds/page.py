@@ -54,7 +54,7 @@ def checks(known: Results) -> Iterable[tuple]:
 
 
 def values(known: Results) -> dict[str, Any]:
-    """Of the template."""
+    """Values of the template."""
     columns = [f"{float(delta):.0e}, {runs:,}" for delta, runs in COLUMNS]
     return {
         "power": power(known),

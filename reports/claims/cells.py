@@ -1,4 +1,4 @@
-"""What five papers promise: accounts of it, and attacks on what they print.
+"""Promises of five papers: accounts of them, and attacks on what they print.
 
 Attacks keep their runs under runs/, which is not kept in the repository: a stopped one
 goes on where it was.
@@ -26,12 +26,12 @@ WORKERS = 2  # of one attack; they change no figure
 
 
 def claim_named(key: str) -> PaperClaim:
-    """Of all five papers."""
+    """Claim by its key, of all five papers."""
     return {claim.key: claim for claim in all_claims()}[key]
 
 
 def certified(claim: str, **_: Any) -> dict[str, Any]:
-    """What is proved of the printed and of the corrected form."""
+    """Bounds proved of the printed and of the corrected form."""
     found = judged(claim_named(claim)).summary()
     return {name: found[name] for name in found if name.startswith("certified_")}
 
@@ -39,7 +39,7 @@ def certified(claim: str, **_: Any) -> dict[str, Any]:
 def attacked(
     claim: str, attack: dict[str, Any], command: str, kept: bool
 ) -> dict[str, Any]:
-    """What an attack on the running algorithm shows; ``command`` repeats it.
+    """Bound by an attack on the running algorithm; ``command`` repeats it.
 
     Rates are those of a threshold that a fifth of the runs chose, on the others.
     """

@@ -48,13 +48,13 @@ def axis(finding: PaperFinding, audit: dict[str, Any] | None) -> dict[str, Any] 
 
 
 def by_rates(audit: dict[str, Any], delta: float) -> str:
-    """What the limits of the two rates alone show: ln((TPR - delta) / FPR)."""
+    """Bound by the limits of the two rates alone: ln((TPR - delta) / FPR)."""
     value = math.log((audit["tpr"][1] - delta) / audit["fpr"][2])
     return round_down(max(value, 0.0), 3)
 
 
 def most(audit: dict[str, Any], delta: float) -> str:
-    """What as many runs could show at most."""
+    """Largest bound that as many runs could show."""
     runs = audit["member_runs"], audit["non_member_runs"]
     return round_down(most_shown(RankWalk(), *runs, delta, audit["confidence"]), 3)
 
@@ -125,7 +125,7 @@ def sections(found: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 
 
 def values(known: Results) -> dict[str, Any]:
-    """Of the templates."""
+    """Values of the templates."""
     found = rows(known)
     attacked = [row for row in found if row["audit"]]
     lines = [row["line"] for row in found if row["claim"].quantity == "epsilon"]

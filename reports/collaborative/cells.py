@@ -160,7 +160,7 @@ def choices(
     block: int,
     seed: int,
 ) -> dict[str, Any]:
-    """What an attacker learns who sees which updates were global, and no models.
+    """Leakage of the public choice of global updates alone, without any model.
 
     A mislabelled digit is in the place of one record or not. Half of the runs choose
     the score, the single choice whose frequency differs most between the worlds; the

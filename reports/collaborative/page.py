@@ -92,7 +92,7 @@ def sections(known: Results) -> Iterable[tuple[str, list]]:
 
 
 def kept(known: Results) -> Iterable[tuple]:
-    """What each coin has of the networks' gain."""
+    """Share of the networks' gain that each coin keeps."""
     for data in DATA:
         for case in CASES:
             for noise in NOISES:
@@ -176,7 +176,7 @@ def points(known: Results, data: str, policy: str) -> dict[float, dict[str, Any]
 
 
 def values(known: Results) -> dict[str, Any]:
-    """Of the template."""
+    """Values of the template."""
     epsilons = sorted({e for data in DATA for e in points(known, data, "coin")})
     sweep = []
     for data in DATA:

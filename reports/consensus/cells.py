@@ -61,7 +61,7 @@ MOST = 24
 
 
 def starts(method: str, epsilon: float | None) -> list[dict[str, Any]]:
-    """Where a search begins: at the published settings, and at our own.
+    """Starts of a search: the published settings, and our own.
 
     ``fall`` is the last step size over the first.
     """

@@ -29,7 +29,7 @@ COMPARED = ("DSGT", "DiNNO", "DSGD")
 
 
 def name_of(*key: object) -> str:
-    """Of a cell: method, epsilon, graph and split."""
+    """Name of a cell: method, epsilon, graph and split."""
     return " ".join(map(str, key))
 
 
@@ -152,7 +152,7 @@ def replaced(known: Results) -> str:
 
 
 def _settings(search: dict[str, Any]) -> str:
-    """What a search chose, in short; marked where it is as published."""
+    """Settings that a search chose, in short; published ones are marked."""
     found = search["chosen"]
     first = found["step_size"]
     words = [f"{first:.2g} to {first * found['fall']:.2g}", f"C {found['clip_norm']:g}"]
@@ -162,7 +162,7 @@ def _settings(search: dict[str, Any]) -> str:
 
 
 def chosen(known: Results, graph: str) -> Iterable[tuple]:
-    """What the searches on a graph chose; a class a node."""
+    """Settings that the searches on a graph chose; a class a node."""
     for method in METHODS:
         if name_of("search", method, None, graph) in known:
             yield (
@@ -177,7 +177,7 @@ def chosen(known: Results, graph: str) -> Iterable[tuple]:
 
 
 def searched(known: Results) -> dict[str, Any]:
-    """How much was tried, and what of it ended as it should not."""
+    """Number of searches and points, and of runs that did not end as they should."""
     searches = known.starting("search ").values()
     tries = [len(search["tried"]) for search in searches]
     return {
@@ -191,7 +191,7 @@ def searched(known: Results) -> dict[str, Any]:
 
 
 def values(known: Results) -> dict[str, Any]:
-    """Of the template."""
+    """Values of the template."""
     most = max(
         cell["add-or-remove-one"] / float(name.split()[1])
         for name, cell in known.items()

@@ -137,7 +137,7 @@ def tuning(
 def chosen(
     grid: list[dict[str, float]], tuned: list[str], found: dict[str, Any]
 ) -> dict[str, float]:
-    """Of the grid, what is best at epsilon 1."""
+    """Point of the grid that is best at epsilon 1."""
     scores = [found[name][0] for name in tuned]
     return grid[scores.index(max(scores))]
 
@@ -145,7 +145,7 @@ def chosen(
 def planned_noise(
     how: str, epsilon: float, options: dict[str, float], found: dict[str, Any]
 ) -> dict[str, float]:
-    """Of the options that were chosen; a cell, unless their budgets grow fast."""
+    """Noise for the chosen options; a cell, unless their budgets grow fast."""
     cell = noise_cell(how, epsilon, options.get("rho_mu", 1.0))
     return found.get(cell.name) or noise(**cell.settings)
 
@@ -215,7 +215,7 @@ def slow(epsilon: float) -> tuple[float, ...]:
 
 
 def growths(method: str) -> dict[float, None]:
-    """Of the budget, in the method's grid."""
+    """Growth factors of the budget in the method's grid."""
     return dict.fromkeys(point.get("rho_mu", 1.0) for point in GRID[method])
 
 

@@ -1,4 +1,4 @@
-"""What is compared, and how its cells are named."""
+"""Names of the methods compared, and of their cells."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def scores(known: Results, how: str) -> Iterable[tuple]:
 
 
 def chosen(known: Results) -> Iterable[str]:
-    """What the grid chose, and the noise that goes with it."""
+    """Options that the grid chose, and the noise that goes with them."""
     for how in CALIBRATIONS:
         texts = []
         for method in METHODS:
@@ -166,7 +166,7 @@ def networks(known: Results) -> Iterable[tuple]:
 
 
 def values(known: Results) -> dict[str, Any]:
-    """Of the template."""
+    """Values of the template."""
     dims = sum(each.numel() for each in halved_cnn((1, 28, 28), 10).parameters())
     norms = {
         "SGP, not private": known["norms sgp epsilon=0"],

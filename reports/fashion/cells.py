@@ -110,7 +110,7 @@ def _with_opacus(
     mode = min(rates, key=lambda mode: rates[mode])
     steps = max(1, int(budget / rates[mode]))
     training = problem.training
-    rate = training.batch_size / problem.sizes[0]
+    rate = training.expected_batch() / problem.sizes[0]
     multiplier = pa.noise_multiplier(
         epsilon=epsilon, delta=DELTA, sampling_rate=rate, steps=steps
     )
@@ -143,7 +143,7 @@ def _opacus(
     optimizer: Any = torch.optim.SGD(module.parameters(), lr=training.step_size)
     loader: Any = torch.utils.data.DataLoader(
         torch.utils.data.TensorDataset(data.inputs, data.targets),
-        batch_size=int(training.batch_size),
+        batch_size=int(training.expected_batch()),
     )
     engine = opacus.PrivacyEngine(accountant="prv")
     loss: Any = torch.nn.CrossEntropyLoss()

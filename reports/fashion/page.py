@@ -20,7 +20,7 @@ ROWS = {
 
 
 def of(known: Results, row: str, budget: str) -> dict[str, Any] | None:
-    """What a cell found; None if it is none, or was not computed."""
+    """Result of a cell; None if it is none, or was not computed."""
     return known.get(f"{row} epsilon={budget}")
 
 
@@ -38,7 +38,7 @@ def accuracies(known: Results) -> Iterable[tuple]:
 
 
 def costs(known: Results) -> Iterable[tuple]:
-    """What each took, and how much noise there was."""
+    """Cost of each cell, and its noise."""
     for row, words in ROWS.items():
         for budget in BUDGETS:
             cell = of(known, row, budget)
@@ -58,7 +58,7 @@ def costs(known: Results) -> Iterable[tuple]:
 
 
 def values(known: Results) -> dict[str, Any]:
-    """Of the template."""
+    """Values of the template."""
     modes = {cell["mode"] for cell in known.values() if "mode" in cell}
     times = [cell["cpu"] for cell in known.values()]
     apart = [

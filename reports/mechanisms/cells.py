@@ -74,7 +74,7 @@ BY_NAME = {case.name: case for case in (*CASES, *STEPS)}
 
 
 def has(package: str) -> bool:
-    """Whether there is such a package."""
+    """Return whether there is such a package."""
     return importlib.util.find_spec(package) is not None
 
 
@@ -103,7 +103,7 @@ def ours(case: str, runs: int) -> dict[str, Any]:
 
 
 def as_number(case: Case) -> Callable[[Any], float]:
-    """What tools that read one number are given of an output, as StatDP's authors do.
+    """Number of an output for tools that read one, as StatDP's authors choose it.
 
     Of answers yes or no, how many are no (of one that stops) or as expected (else); of
     an array, the coordinate that moves most.
@@ -244,7 +244,7 @@ def _histogram_tester() -> Any:
 
 
 def suites(first: int, suites: int, runs: int, confidence: float) -> dict[str, Any]:
-    """How many tests of right mechanisms fail, and how many suites with a test of each.
+    """Number of tests of right mechanisms that fail, and of suites with one of each.
 
     All of alpha is spent on one pair: `assert_private` spends half of it on the first.
     """

@@ -46,7 +46,7 @@ def _found(known: Mapping[str, Any], right: Mapping[str, bool]) -> dict[str, int
 
 
 def values(known: Results) -> dict[str, Any]:
-    """Of the template."""
+    """Values of the template."""
     ours = {n: row for n, row in known.starting("ours: ").items() if "right" in row}
     right = {name: row["right"] for name, row in ours.items()}
     return {

@@ -104,7 +104,7 @@ def published(
 
 
 def audit(method: str) -> Cell:
-    """Of Figure 3 and Table 5: the loss of one image, with and without it."""
+    """Cell of Figure 3 and Table 5: the loss of one image, with and without it."""
     values = {**audits.APPENDIX_D, "algorithm": method}
     values |= {"step_size": AUDITED_STEPS[method]}
     if method == "sgd":

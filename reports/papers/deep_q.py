@@ -112,7 +112,7 @@ def _pairs(own: Results, other: str, noise: str) -> Iterator[tuple[str, Any, Any
 
 
 def _above(own: Results, other: str, noise: str) -> Iterator[Case]:
-    """Whether deep-Q is above another policy in each figure and epsilon."""
+    """Return whether deep-Q is above another policy in each figure and epsilon."""
     for name, one, less in _pairs(own, other, noise):
         yield Case(name, *above(one["accuracy"], less["accuracy"]))
 
@@ -181,7 +181,7 @@ def _near(own: Results) -> Iterator[Case]:
 
 
 def _theirs(own: Results, data: str, case: str) -> float | None:
-    """What the paper's noise for epsilon 1 is certified for, at a figure's size."""
+    """Epsilon certified for the paper's noise for epsilon 1, at a figure's size."""
     name = cell(data, case, "fully collaborative", "paper", 1.0).name
     return own.get(name, {}).get("account")
 
@@ -215,7 +215,7 @@ def _epsilons(own: Results) -> list[Case]:
 
 
 def _drawn_by_several(own: Results) -> list[Case]:
-    """Of Table II, where each node draws its records by itself from the same ones."""
+    """Cases of Table II, where each node draws its own records from the same pool."""
     cases = {}
     for nodes in collaborative.NODES[1:]:
         name = table("Table II", nodes, "convex", "fully collaborative").name

@@ -1,4 +1,4 @@
-"""What the papers' files of facts have: printed numbers, settings, artefacts, items."""
+"""Facts of the papers from their files: printed numbers, settings, artefacts, items."""
 
 from __future__ import annotations
 

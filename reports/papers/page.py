@@ -234,7 +234,7 @@ def _logarithmic(axes: Any) -> None:
 
 
 def _pair(axes: Any, place: float, said: float | None, known: float | None) -> None:
-    """What a paper says, and from there to what is known."""
+    """Draw a line from what a paper says to what is known."""
     if said is not None and known is not None:
         axes.plot([said, known], [place] * 2, color="0.7", linewidth=0.8, zorder=1)
     if said is not None:

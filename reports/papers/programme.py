@@ -198,7 +198,7 @@ class Judged(NamedTuple):
     hours: float | None = None
 
     def count(self, holds: bool | None) -> int:
-        """How many cases are so."""
+        """Number of cases that hold."""
         return sum(case.holds is holds for case in self.cases)
 
     @property
@@ -246,7 +246,7 @@ def settle(
 
 
 def lacking(paper: str, key: str, own: Results) -> tuple[tuple[str, ...], float | None]:
-    """Of what the file says is missing, what still is, and its core-hours.
+    """Reasons of the file that still hold, and their core-hours.
 
     Points of a grid are counted in what is stored, so that a search that was made up
     for is no longer missing.
@@ -339,7 +339,7 @@ def within(pairs: dict[str, tuple[float, float]]) -> list[Case]:
 def above(
     one: Sequence[float], other: Sequence[float], *, paired: bool = False
 ) -> tuple[bool | None, str, int]:
-    """Whether the mean is higher, points ± their standard error, and seeds.
+    """Return whether the mean is higher, points ± their standard error, and seeds.
 
     None: nobody can tell, as there are fewer than three seeds, or the difference is
     less than the standard error times Student's quantile of 97.5 per cent (Welch's
@@ -367,7 +367,7 @@ def above(
 def loses(
     one: Sequence[float], other: Sequence[float], most: float
 ) -> tuple[bool | None, str, int]:
-    """Whether ``other`` is at most ``most`` points below ``one``, and by how many.
+    """Return whether ``other`` is at most ``most`` points below ``one``, and the loss.
 
     As `above` has it: None where the loss is not beyond error on either side of
     ``most``.
@@ -377,7 +377,7 @@ def loses(
 
 
 def both(*cases: bool | None) -> bool | None:
-    """Whether all hold; None where nobody can tell."""
+    """Return whether all hold; None where nobody can tell."""
     if False in cases:
         return False
     return None if None in cases else True

@@ -1,4 +1,4 @@
-"""How cells are computed: one seed of one training, and pilots of a few rounds."""
+"""Computation of cells: one seed of one training, and pilots of a few rounds."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def searched(
     delta: float,
     how: str,
 ) -> dict[str, Any]:
-    """Of options to try, the most accurate on a held-out fifth of the training data."""
+    """Most accurate of the options to try, on a held-out fifth of the training data."""
     tried = []
     for point in grid:
         one = training_from({**training, **point}, where=__name__)
@@ -211,7 +211,7 @@ def pilot(training: dict[str, Any], shape: list[int], classes: int) -> dict[str,
     values = {**training, "data": "digits", "train": 1}
     chosen = training_from(values, where=__name__)
     nodes = 1 if chosen.family.central else chosen.nodes
-    records = 2 * math.ceil(chosen.batch_size)
+    records = 2 * math.ceil(chosen.expected_batch())
     inputs = torch.rand(records, *shape, generator=torch.Generator().manual_seed(0))
     share = Dataset(inputs, torch.arange(records) % classes)
     module = make_model(chosen.model, tuple(shape), classes)

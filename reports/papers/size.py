@@ -1,4 +1,4 @@
-"""How large an experiment is, as printed and as computed: by how much it is reduced."""
+"""Size of an experiment, as printed and as computed: by how much it is reduced."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ONE_AT_A_TIME = ("adp2sgd", "adpsgd")  # a round is a step of one node
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Size:
-    """Of an experiment.
+    """Size of an experiment.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class Size:
 
     @property
     def gradients(self) -> float:
-        """Of all cells and seeds together."""
+        """Number of gradients, of all cells and seeds together."""
         return self.rounds * self.nodes * self.batch * self.runs * self.cells
 
     def reduced(self, ours: Size) -> float:
@@ -87,7 +87,7 @@ def _count(number: float, word: str) -> str:
 
 @functools.cache
 def parameters(model: str, data: str, classes: int | None = None) -> int:
-    """Of a model by name on a data set by name."""
+    """Number of parameters of a model by name on a data set by name."""
     data = "fashion-mnist" if data.startswith("idx:") else data
     return _counted(model, SHAPES[data], classes or CLASSES.get(data, 10))
 
@@ -99,7 +99,7 @@ def _counted(model: str, shape: tuple[int, ...], classes: int) -> int:
 
 
 def of_records(records: list[dict[str, Any]]) -> Size:
-    """What was computed, from the settings that the results are kept with.
+    """Size of what was computed, from the settings kept with the results.
 
     Of trainings that differ in size, the smallest, on the most nodes; cells that differ
     in their seed alone are runs of one.

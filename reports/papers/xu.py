@@ -119,7 +119,7 @@ def _faster(own: Results) -> Iterator[Case]:
 
 
 def _collapses(own: Results) -> Iterator[Case]:
-    """Of the losses of each seed; a case where SYNC's is above 10 beyond error."""
+    """Cases where the loss of SYNC is above 10 beyond error, by seed."""
     known = results_of("asynchronous").starting("large ")
     for step in (1, 2, 4, 8):
         sync, other = (
@@ -144,7 +144,7 @@ def _collapses(own: Results) -> Iterator[Case]:
 
 
 def _theorem(own: Results, noise: str) -> Iterator[Case]:
-    """Of noise on the sum of a batch or on its mean, at 300 epochs.
+    """Cases of noise on the sum of a batch or on its mean, at 300 epochs.
 
     Where no mu meets its conditions the theorem promises nothing, whatever its formula
     says.

@@ -92,7 +92,7 @@ def table_2(method: str, graph: str, b: float | None, stages: str = "constant") 
 
 
 def average(figure: int, graph: str, nodes: int, shared: str) -> Cell:
-    """Of Figures 3 and 4: noise by the published estimate, C' = 0.95."""
+    """Cell of Figures 3 and 4: noise by the published estimate, C' = 0.95."""
     return cell(
         f"figure {figure} {graph} {nodes} {shared}",
         "constant",
@@ -230,7 +230,7 @@ def traces(own: Results) -> Iterator[tuple]:
 
 
 def folders() -> Iterator[tuple]:
-    """What the stored traces have, by folder."""
+    """Facts of the stored traces, by folder."""
     every = table("zhou-traces")
     for name, lines in itertools.groupby(every, lambda x: x["trace"].rsplit("/", 1)[0]):
         group = list(lines)
@@ -324,7 +324,7 @@ SCALES = (10, 20, 30, 40, 50)
 
 
 def _mean_sensitivities(own: Results, places: Iterable[tuple]) -> list[Any]:
-    """Of Figures 3 and 4 by graph, nodes and what is shared; None if it was not run."""
+    """Means of Figures 3 and 4 by graph, nodes and shared part; None if not run."""
     return [
         own.get(average(3 if nodes == 10 else 4, graph, nodes, shared).name, {}).get(
             "ras"

@@ -55,7 +55,7 @@ def _search(method: str) -> Cell:
 
 
 def _options(how: str, method: str, epsilon: float) -> dict[str, Any]:
-    """What a search chose: that of reports/dynamic, but where there is one here."""
+    """Options that a search chose: that of reports/dynamic, or one here."""
     if (how, epsilon) == ("certified", SEARCHED_AT):
         own = Study("papers").results().get(_search(method).name)
         if own is not None:
@@ -135,7 +135,7 @@ def _dynamic_wins(own: Results, how: str) -> Iterator[Case]:
 
 
 def searches(own: Results) -> Iterator[tuple]:
-    """What each search chose, of how many points, and what is the least or most."""
+    """Options that each search chose, of how many points, and whether at an end."""
     for method, how, epsilon in (
         ("const-d2p", "certified", SEARCHED_AT),
         ("dyn-d2p", "certified", SEARCHED_AT),
@@ -162,7 +162,7 @@ def searches(own: Results) -> Iterator[tuple]:
 
 
 def _certified(method: str, epsilon: float) -> tuple[float, str]:
-    """What the paper's noise is certified for, at its own J and K where stored."""
+    """Epsilon certified for the paper's noise, at its own J and K where stored."""
     known = results_of("dynamic")
     whole = known.get(f"noise paper epsilon={epsilon:g} J=3000 K=10000")
     if method in ("const-d2p", "dyn-c-d2p") and whole:  # budgets are constant
@@ -196,7 +196,7 @@ def _epsilons(own: Results) -> list[Case]:
 
 
 def _rising(own: Results, what: str) -> Iterator[Case]:
-    """Whether each network is above the one before it, Dyn-D2P at epsilon 1."""
+    """Return whether each network is above the one before it, Dyn-D2P at epsilon 1."""
     known = results_of("dynamic")
     networks = GRAPHS if what == "graph" else NODES
     for a, b in itertools.pairwise(networks):
@@ -208,7 +208,7 @@ def _rising(own: Results, what: str) -> Iterator[Case]:
 
 
 def _norms(own: Results) -> Iterator[Case]:
-    """Of our runs on the paper's data (from round 1 000 on), then of the small ones."""
+    """Cases of our runs on the paper's data (from round 1 000), then small ones."""
     runs = {"zhu none sgp ": "SGP, no noise"} | {
         f"zhu certified {method} ": f"{NAMES[method]}, noise" for method in METHODS
     }

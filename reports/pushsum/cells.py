@@ -132,7 +132,7 @@ def untrained(training: dict) -> dict[str, Any]:
 
 
 def attacked(claim: float, audited: int) -> dict[str, Any]:
-    """What a node's final model gives away, in so many runs."""
+    """Bound on what a node's final model gives away, in so many runs."""
     settings = ProgramSettings(
         epsilon=claim,
         delta=1e-2,
@@ -149,7 +149,7 @@ def attacked(claim: float, audited: int) -> dict[str, Any]:
 
 
 def epsilons(training: dict, b: float, gamma_n: float) -> dict[str, Any]:
-    """What Theorem 1's noise costs in all rounds: by node, and by record."""
+    """Cost of Theorem 1's noise in all rounds: by node, and by record."""
     found: dict[str, Any] = {"round": b / gamma_n}
     for unit in ("node", "record"):
         problem = Problem.of(training_from({**training, "unit": unit}, where=__name__))
@@ -256,7 +256,7 @@ def table(cell: str, method: str, graph: str, b: float | None, how: str) -> Cell
 
 
 def budgets() -> Iterator[Cell]:
-    """What a real budget leaves, by method and clip norm."""
+    """Cells of accuracy at a real budget, by method and clip norm."""
     for epsilon in (1.0, 10.0, 100.0):
         for method, clips, options in (
             ("PartPSP-1", (1e-4, 1e-2), {"algorithm": "partpsp", "shared": "layers:1"}),

@@ -56,7 +56,7 @@ def figure_2(known: Results) -> list[tuple]:
 
 
 def constants(known: Results) -> Iterable[tuple]:
-    """What C' would be enough."""
+    """Values of C' that would be enough."""
     for decay in (0.53, 0.55, 0.62, 0.7):
         names = [f"constant {g} {k} {decay}" for g in GRAPHS for k in (4, 5, 20)]
         yield (decay, *(number(known[name]["constant"]) for name in names))
@@ -121,7 +121,7 @@ def epsilons(known: Results) -> Iterable[tuple]:
 
 
 def best(known: Results, method: str, epsilon: float) -> str:
-    """What is left at a real budget, with the better clip norm."""
+    """Accuracy at a real budget, with the better clip norm."""
     found = known.starting(f"certified {method} {epsilon:g} ").values()
     return f"{max(statistics.mean(cell['accuracy']) for cell in found):.1f}"
 
@@ -164,7 +164,7 @@ def said(known: Results) -> dict[str, Any]:
 
 
 def values(known: Results) -> dict[str, Any]:
-    """Of the template."""
+    """Values of the template."""
     methods = ("nothing", "a bias of 10", "PartPSP-1", "PartPSP-2", "SGPDP")
     figures = {**known.starting("figure 3"), **known.starting("figure 4")}
     return {

@@ -1,4 +1,4 @@
-"""What PartPSP's final model gives away, local parameters and all, for finding 6.
+"""Leakage of PartPSP's final model, local parameters and all, for finding 6.
 
     privaudit audit-program reports.pushsum.published:scores --epsilon 2 --delta 1e-2 \
         --relation replace-one --runs 300 --estimator clopper-pearson
@@ -35,7 +35,7 @@ SETTINGS: dict[str, Any] = {
 
 @functools.cache
 def attacker() -> Adversary:
-    """Who reads the loss of a blank image under the final model of its node."""
+    """Adversary that reads the loss of a blank image under its node's final model."""
     problem = Problem.of(training_of("partpsp", SETTINGS, "published"))
     return ADVERSARIES["final-loss"](
         Scene(

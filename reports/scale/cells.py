@@ -1,4 +1,4 @@
-"""What larger networks and audits would take, from measured costs and counted work.
+"""Costs of larger networks and audits, from measured costs and counted work.
 
 Runs tests/benchmarks/bench_growth.py and bench_setup.py, half an hour on one core;
 counts what a GPU would have to do, which needs none.

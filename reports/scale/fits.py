@@ -21,7 +21,7 @@ class Cost:
     high: float
 
     def times(self, factor: float) -> Cost:
-        """That many of it."""
+        """Cost multiplied by a factor."""
         return Cost(self.value * factor, self.low * factor, self.high * factor)
 
     def plus(self, other: Cost) -> Cost:
@@ -46,7 +46,7 @@ class Fit:
     terms: Callable[[Row], dict[str, float]]
 
     def predicted(self, row: Row) -> float:
-        """What the fit says of a row."""
+        """Cost of a row by the fit."""
         return sum(
             self.costs[name].value * amount for name, amount in self.terms(row).items()
         )

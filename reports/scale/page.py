@@ -86,7 +86,7 @@ def span(cost: Cost, digits: int = 3) -> str:
 
 
 def single(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """What single things cost."""
+    """Cost of single things."""
     rest, memory, runs = found["rest"].costs, found["memory"].costs, found["runs"].costs
     table = (
         ("noise, a coordinate and node", found["noise"], "ns"),
@@ -273,7 +273,7 @@ def processes(known: Results) -> dict[str, Any]:
 
 
 def values(known: Results) -> dict[str, Any]:
-    """Of the template."""
+    """Values of the template."""
     found = costs(known)
     return {
         "speed": speed(known),

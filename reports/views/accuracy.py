@@ -53,14 +53,14 @@ VECTORS = {"dp-dsgt": 2, "dp-dsgd": 1}  # of floats, that a node sends a neighbo
 
 
 def exchanges(nodes: int) -> int:
-    """Of a step of dp-butterfly, and how many a node hears on an exponential graph."""
+    """Exchanges in a step of dp-butterfly, and messages heard on an exponential one."""
     return nodes.bit_length() - 1
 
 
 def starts(
     method: str, nodes: int, epsilon: float, steps: int
 ) -> Iterator[dict[str, Any]]:
-    """Where a search begins: for gossip on several graphs, one as published.
+    """Starts of a search: for gossip on several graphs, one as published.
 
     That is for epsilon 100, 10, 1 and .5: we take that of the next one above, on the
     graph that it is for, or within the bytes on the better connected one.
@@ -123,7 +123,7 @@ def problem_of(
 
 @dataclasses.dataclass
 class _Bytes:
-    """What a node sends, in the mean."""
+    """Bytes that a node sends, in the mean."""
 
     problem: Problem
     total: float = 0.0

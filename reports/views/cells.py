@@ -1,4 +1,4 @@
-"""What nodes learn of each other, by averaging and by training, and what it costs."""
+"""Views of nodes on each other, by averaging and by training, and their price."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FIGURES = ("nobody_reacts", "certified", "everything_seen")
 def learnt(
     algorithm: str, graph: str, rounds: int, options: dict[str, Any]
 ) -> dict[str, dict[str, float]]:
-    """Of each figure the mean over all pairs of nodes, the least and the most."""
+    """Mean, least and largest of each figure over all pairs of nodes."""
     import privaudit as pa
 
     weights = "uniform" if graph in (*DIRECTED, *SUMS) else "metropolis"
@@ -86,7 +86,7 @@ def cells(quick: bool) -> Iterator[Cell]:
 
 
 def reacting(step: float, observer: int, rounds: int, runs: int) -> dict[str, float]:
-    """What of the first figure survives in an ordinary training, as attacked.
+    """Part of the first figure that survives in an ordinary training, as attacked.
 
     DP-DSGD on a ring, softmax on digits, whole shares as batches; the record is
     mislabelled. The attack is linear discriminant analysis of all that the observer

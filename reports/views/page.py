@@ -35,7 +35,7 @@ def rows(known: Results, what: str) -> Iterable[tuple]:
 
 
 def values(results: Results) -> dict:
-    """Of the template."""
+    """Values of the template."""
     return {
         "averaging": rows(results, "averaging"),
         "training": rows(results, "training"),
@@ -161,7 +161,7 @@ def _more(one: dict, other: dict) -> str:
 
 
 def gained(known: Results, epsilon: float) -> str:
-    """What figures by observer save, in points of accuracy."""
+    """Gain of figures by observer, in points of accuracy."""
     parts = []
     for nodes in accuracy.NODES:
         one = _of(known, "butterfly", nodes, epsilon)
@@ -173,7 +173,7 @@ def gained(known: Results, epsilon: float) -> str:
 
 
 def beside(known: Results, epsilon: float) -> str:
-    """What dp-butterfly has over the better gossip within its bytes, in points."""
+    """Gain of dp-butterfly over the better gossip within its bytes, in points."""
     parts = []
     for nodes in accuracy.NODES:
         ours = _of(known, "butterfly, bytes", nodes, epsilon)
@@ -186,7 +186,7 @@ def beside(known: Results, epsilon: float) -> str:
 
 
 def tries(known: Results) -> str:
-    """How many settings each search tried."""
+    """Number of settings each search tried."""
     return pages.span(
         (len(cell["tried"]) for cell in known.starting("accuracy ").values()), 0
     )
@@ -246,7 +246,7 @@ def draw_accuracy(path: pathlib.Path, known: Results) -> None:
 
 
 def draw_images(path: pathlib.Path, known: Results) -> None:
-    """What each node holds, and what node 0 makes of what it hears."""
+    """Draw what each node holds, and what node 0 makes of what it hears."""
     found = known.starting("images ")
     rows = len(found) + 1
     with pages.chart(

@@ -21,7 +21,7 @@ from trainers.algorithms import ALGORITHMS
 
 
 def caught(bug: str, runs: int, audit: str | None, repeats: int) -> dict[str, Any]:
-    """What probe and audit say of a bug; ``runs`` and ``audit`` are as it has them."""
+    """Findings of probe and audit on a bug; ``runs`` and ``audit`` as it has them."""
     planted = BUGS[bug]
     began = time.monotonic()
     with mock.patch.dict(ALGORITHMS, {planted.algorithm: planted.family}):
@@ -64,7 +64,7 @@ def caught(bug: str, runs: int, audit: str | None, repeats: int) -> dict[str, An
 
 
 def alarms(bug: str, audit: str, repeats: int) -> dict[str, Any]:
-    """How often the audit of a bug refutes right code."""
+    """Frequency at which the audit of a bug refutes right code."""
     planted = BUGS[bug]
     assert planted.attack is not None
     refuted = 0
@@ -76,7 +76,7 @@ def alarms(bug: str, audit: str, repeats: int) -> dict[str, Any]:
 
 
 def key_of(bug: Bug) -> str | None:
-    """Of what the bug's audit is of right code; equal for equal audits."""
+    """Key of the bug's audit of right code; equal for equal audits."""
     return None if bug.attack is None else f"{bug.algorithm} {bug.attack!r}"
 
 

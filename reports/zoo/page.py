@@ -9,7 +9,7 @@ from reports.study import Results
 
 
 def rows(known: Results) -> Iterable[tuple]:
-    """What caught each bug."""
+    """Checks that caught each bug."""
     right = known.starting("right ")
     for name, row in known.starting("bug ").items():
         probe = f"{row['check']}, {row['probe_runs']}, {row['probe_seconds']:.0f}"
@@ -31,7 +31,7 @@ def rows(known: Results) -> Iterable[tuple]:
 
 
 def values(known: Results) -> dict[str, Any]:
-    """Of the template."""
+    """Values of the template."""
     right = known.starting("right ").values()
     return {
         "rows": rows(known),

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from scipy import signal, stats
 
 import privaudit as pa
-from privaudit.accounting.filters import BudgetExceeded, _Counted
+from privaudit.accounting.filters import BudgetExceeded, _composed, _Counted
 from privaudit.accounting.pld.adaptive import Units
 from privaudit.accounting.pld.cells import Step
 from privaudit.accounting.pld.steps import compose_steps
+from privaudit.mechanisms import EpsilonDelta
 from privaudit.release import NoSampling, PoissonSampling, Release, Sensitivity
 from tests.tiers import examples
 
@@ -78,6 +79,18 @@ def best_adversary(budget, releases, spacing, most, way):
 
 
 class TestSound:
+    def test_what_is_lost_for_certain_is_paid(self):
+        """A release with a delta of its own uses up what all units may lose."""
+        units = Units(Step("gaussian", "poisson", 1.0, 0.01), 1.0, 1e-5)
+        for delta in (1e-11, 1e-10):
+            own = Release.of(EpsilonDelta(1e-4, delta))
+            price = units.price(_composed(own, "add-or-remove-one"))
+            assert price is not None
+            whole = 14 * units.count / price  # so many of them are paid: 14 parts each
+            assert whole * delta <= 0.1 * units.delta
+        own = Release.of(EpsilonDelta(1e-4, 1e-8))
+        assert units.price(_composed(own, "add-or-remove-one")) is None
+
     @pytest.mark.parametrize(
         ("epsilon", "delta", "kinds", "way"),
         [

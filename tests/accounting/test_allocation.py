@@ -1,5 +1,6 @@
 """Contract of random allocation: privaudit.accounting.allocation and pld.allocation."""
 
+import functools
 import itertools
 import math
 
@@ -128,44 +129,77 @@ class TestSound:
                 found = measure.mass @ gain + measure.infinite
                 assert found >= truth * (1 - 3e-5)  # the quadrature's error
 
-    @pytest.mark.parametrize("way", ["remove", "add"])
-    @pytest.mark.parametrize("tilted", [0.0, 4.0])
-    @pytest.mark.parametrize("long", [False, True])
-    def test_what_rounding_takes_is_counted(self, monkeypatch, way, tilted, long):
-        """Sums are rounded to few digits: all that is small beside the rest is lost."""
-        unit, whole = 2.0**-30, allocation.fft
+    @given(
+        st.lists(st.tuples(st.floats(0, 9), st.floats(0.01, 1)), min_size=1),
+        st.lists(st.floats(0.1, 8), min_size=1, max_size=5, unique=True),
+        st.sampled_from([-1, 0, 1]),
+    )
+    def test_a_law_on_cells_bounds_what_is_in_them(self, atoms, ends, off):
+        """At every strike, whatever rounding does to means; by enumeration."""
+        value, mass = np.array(atoms).T
+        edges = np.array([0.0, *sorted(ends)])
+        at = np.searchsorted(edges, value, "right") - 1
+        masses, means = (
+            np.bincount(at, each, edges.size) for each in (mass, mass * value)
+        )
+        unit = 1e-3
+        remove, add, below = (
+            allocation._law(masses, means * (1 + off * unit), edges, side, unit)
+            for side in ("remove", "add", "below")
+        )
+        for strike in np.linspace(0, 9, 19):
+            call = mass @ np.maximum(value - strike, 0)
+            put = mass @ np.maximum(strike - value, 0)
+            more = remove.mass @ np.maximum(remove.value - strike, 0) + remove.lacking
+            assert more >= call - 1e-12
+            assert add.mass @ np.maximum(strike - add.value, 0) >= put - 1e-12
+            error = 1 + below.accuracy + below.moved
+            less = np.maximum(below.value / error - strike, 0)
+            assert below.mass @ less <= call + 1e-12
+            less = np.maximum(strike - below.value * error, 0)
+            assert below.mass @ less <= put + 1e-12
 
-        class Short:
-            next_fast_len, rfft = staticmethod(whole.next_fast_len), whole.rfft
+    def test_errors_add_up_over_the_ratios(self):
+        for batches in (2, 37, 1000):
+            law = epoch_law(Epoch((1.0,), (batches,), batches), "remove", 1e-9)
+            one = epoch_law(Epoch((1.0,), (1,), 1), "remove", 1e-9)
+            assert law.accuracy >= batches * one.accuracy
+            assert law.lacking >= one.lacking  # of the mean, beyond each ratio's end
 
-            @staticmethod
-            def irfft(spectrum, points):
-                exact = whole.irfft(spectrum, points)
-                # As long, in all, as the error of a transform may be.
-                most = 24 * unit * (math.log2(points) + 2) * np.linalg.norm(exact)
-                order = np.argsort(abs(exact))
-                lost = np.cumsum(exact[order] ** 2) <= (0.999 * most) ** 2
-                return np.where(lost[np.argsort(order)], 0.0, exact)
-
-        def tilt(spreads, kinds, weight, low, wrong, beyond):
-            each = [
-                one.mass @ np.exp(tilted / weight.size * one.index) for one in spreads
-            ]
-            return tilted / weight.size, kinds.mixed(np.array(each))
-
-        monkeypatch.setattr(allocation, "LONG_UNIT" if long else "UNIT", unit)
-        monkeypatch.setattr(allocation, "fft", Short)
-        monkeypatch.setattr(allocation, "_tilt", tilt)
-        epoch = Epoch((1.0,), (2,), 2)
-        law = allocation._law.__wrapped__(epoch, way, 1e-12, long=long)
-        for epsilon in np.linspace(-2.0, 5.0, 15):
-            truth = dict(
-                zip(("remove", "add"), exact([1.0, 1.0], epsilon), strict=True)
+    @pytest.mark.parametrize("kinds", [(0.4, 0.5, 0.9, 1.4), (0.2, 0.3, 1.3, 1.31)])
+    @pytest.mark.parametrize("groups", [1, 2, 3])
+    def test_groups_of_kinds_bound_them(self, monkeypatch, kinds, groups):
+        monkeypatch.setattr(allocation, "_MOST_KINDS", groups)
+        monkeypatch.setattr(
+            allocation, "_sum", functools.lru_cache(allocation._sum.__wrapped__)
+        )
+        epoch = Epoch(kinds, (1,) * 4, 4)
+        laws = [epoch_law(epoch, side, 1e-9) for side in ("remove", "add", "below")]
+        assert sum(n for *_, n in allocation._kinds(epoch, "add")) == 4
+        for epsilon in (-1.0, 0.0, 0.3, 1.0, 2.0):
+            g, truth = math.exp(epsilon), exact(kinds, epsilon)
+            remove, add, below = (
+                (
+                    law.mass @ np.maximum(law.value - g, 0) + law.lacking,
+                    law.mass @ np.maximum(1 - g * law.value, 0),
+                )
+                for law in laws
             )
-            g = math.exp(epsilon)
-            gain = law.ratio - g if way == "remove" else 1 - g * law.ratio
-            found = law.mass @ np.maximum(gain, 0) + getattr(law, way)
-            assert found >= truth[way] * (1 - 1e-6)
+            assert remove[0] >= truth[0] * (1 - 1e-5)
+            assert add[1] >= truth[1] * (1 - 1e-5)
+            assert all(np.array(below) <= np.array(truth) * (1 + 1e-5) + 1e-12)
+
+    @given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=6))
+    def test_one_chance_for_all_is_stochastically_larger(self, shares):
+        """As a group's mixture has it: by enumeration of all outcomes."""
+        one = -math.expm1(
+            sum(map(math.log1p, [-min(s, 1 - 1e-15) for s in shares])) / len(shares)
+        )
+        some, same = np.ones(1), np.ones(1)
+        for share in shares:
+            some = np.convolve(some, [1 - share, share])
+            same = np.convolve(same, [1 - one, one])
+        assert (np.cumsum(some) >= np.cumsum(same) - 1e-12).all()
 
     @pytest.mark.parametrize("together", [1, 3, 1000])
     @pytest.mark.parametrize("far", [0.0, 1.0])
@@ -215,7 +249,11 @@ class TestSound:
     @pytest.mark.parametrize("taken", [1, 2])
     def test_the_error_of_all_chances_is_said_of_the_pair(self, taken):
         epoch = Epoch((0.3, 1.5), (20, 30), 50)
-        *_, relative = allocation_below._laws(epoch, taken)
+        if taken == 1:
+            law = epoch_law(epoch, "below", 1e-18)
+            relative = law.accuracy + law.moved
+        else:
+            *_, relative = allocation_below._laws(epoch, taken)
         for pair in allocation_below._pairs(epoch, taken).values():
             assert relative <= pair.accuracy <= 2 * relative + 1e-10
 
@@ -383,12 +421,23 @@ class TestTight:
     def test_a_published_bracket(self):
         # pld-accounting 0.3 (PyPI): [.1364, .1422]; Poisson sampling: .1489
         assert 0.1364 <= one_of(1000, 1.0).epsilon(1e-5).upper <= 0.1389
+        # PLD_accounting 2.0: [10.200, 10.227]
+        found = one_of(20, 0.4).epsilon(1e-5)
+        assert 10.2 <= found.lower <= found.upper <= 10.227
+
+    @pytest.mark.sampled(3)
+    @pytest.mark.parametrize("noise", [0.2, 0.5, 1.0, 5.0])
+    @pytest.mark.parametrize(("batches", "epochs"), [(7, 1), (100, 3), (100_000, 1)])
+    @pytest.mark.parametrize("delta", [1e-5, 1e-12])
+    def test_within_one_per_cent(self, noise, batches, epochs, delta):
+        found = one_of(batches, noise, epochs).epsilon(delta)
+        assert found.upper <= max(1.01 * found.lower, found.lower + 1e-4)
 
     def test_one_batch_is_no_sampling(self):
         found = one_of(1, 1.0).epsilon(1e-5)
         assert found.upper == pytest.approx(float(gdp.epsilon(1.0, 1e-5)), rel=1e-9)
         law = epoch_law(Epoch((1.0,), (1,), 1), "remove", 1e-9)
-        grid = np.maximum(law.ratio - math.e, 0) @ law.mass + law.remove
+        grid = np.maximum(law.value - math.e, 0) @ law.mass + law.lacking
         assert grid == pytest.approx(float(gdp.delta(1.0, 1.0)), rel=1e-3)
 
     def test_all_batches_are_no_sampling(self):
@@ -441,9 +490,7 @@ class TestTight:
         [(100, 0.7, 10), (1000, 1.0, 1), (10_000, 1.0, 3)],
     )
     def test_small_deltas(self, batches, noise, epochs):
-        """Where rounding of doubles would be all of delta."""
-        if LONG_UNIT == UNIT:
-            pytest.skip("long doubles are doubles, or slow, here")
+        """Where rounding of transforms would be all of delta."""
         found = one_of(batches, noise, epochs).epsilon(1e-8)
         assert 0.99 * found.upper <= found.lower
 

@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import types
 
 import mpmath
 import msgspec
@@ -29,6 +30,7 @@ from privaudit.accounting.pld.cells import Step
 from privaudit.accounting.pld.dots import measure_above
 from privaudit.accounting.pld.fixed_size import (
     Box,
+    Chosen,
     bound,
     boxes_of,
     largest,
@@ -617,6 +619,12 @@ class TestBoxes:
 
 class TestChosen:
     """Data that are chosen step by step, in view of what was released."""
+
+    def test_the_base_the_rest_and_what_is_lost_add_up(self):
+        base = types.SimpleNamespace(drift=0.01, delta_above=lambda epsilon: 0.1)
+        chosen = Chosen(base, tilt=2.0, log_rest=-3.0, lost=0.05)
+        least = 0.1 + math.exp(-3.0 + 0.01 - 2.0 * (1.0 - 0.01)) + 0.05
+        assert least <= chosen.delta_above(1.0) <= least * (1 + 1e-12)
 
     @pytest.mark.parametrize("shift", [0.4, 1.5])
     def test_three_records_in_a_ball_are_below_one_of_the_pairs(self, shift):

@@ -13,6 +13,7 @@ import privaudit as pa
 from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.pld.mechanisms import loss_of
 from privaudit.accounting.pld.mechanisms.atoms import Atoms
+from privaudit.accounting.pld.mechanisms.gaussian import Gaussian
 from privaudit.accounting.pld.mechanisms.profile import dots_of, measure_of
 from privaudit.ledger import Entry, Ledger
 from privaudit.mechanisms import (
@@ -618,6 +619,38 @@ def test_sampled_losses_move_toward_0():
     up, down = loss.range("remove")
     assert math.isclose(up, math.log1p(0.1 * math.expm1(1.0)), rel_tol=1e-9)
     assert math.isclose(-down, math.log1p(0.1 * math.expm1(-1.0)), rel_tol=1e-9)
+
+
+@pytest.mark.parametrize("way", ["remove", "add"])
+@pytest.mark.parametrize("rate", [0.1, 1.0])
+@pytest.mark.parametrize(
+    "details",
+    [
+        DiscreteGaussian(1.3),
+        DiscreteLaplace(1.0),
+        EpsilonDelta(1.0, 0.01),
+        ExponentialMechanism(2.0),
+        RandomizedResponse(0.4, 3),
+    ],
+)
+def test_total_variation_and_range_cover_the_law(details, rate, way):
+    """Of a measure that is dominated, the part of P above Q, and its largest loss."""
+    loss = loss_of(details, ADD, rate)
+    check_covers(loss, way)
+
+
+def test_also_of_a_sampled_gaussian():
+    for way in ("remove", "add"):
+        check_covers(Gaussian(1.5, 0.2), way)
+
+
+def check_covers(loss, way):
+    spacing = 0.002
+    below = loss.below(way, spacing, 8.0)
+    losses = (below.start + np.arange(below.mass.size)) * spacing + below.offset
+    above = below.mass @ np.clip(-np.expm1(-np.maximum(losses, 0.0)), 0.0, None)
+    assert 1e-3 < above + below.infinite <= loss.distance()
+    assert losses[below.mass > 0].max() <= loss.range(way)[0] + spacing
 
 
 @pytest.mark.parametrize("rate", [1e-3, 0.3, 0.97])

@@ -19,6 +19,7 @@ from privaudit.accounting.pld import (
     compose_entries,
     compose_steps,
     fourier,
+    grouping,
 )
 from privaudit.accounting.pld.cells import Step
 from privaudit.accounting.pld.closed_form import gaussian_delta, gaussian_epsilon
@@ -150,31 +151,42 @@ class TestCells:
                 value = hockey_stick(below, spacing, epsilon)
                 assert value <= exact * (1 + 1e-9) + 1e-15
 
-    def test_grouped_measures_enclose_each_step(self):
-        shift = np.linspace(0.5, 2.0, 60)
-        rate = np.linspace(0.02, 0.01, 60)
+    @pytest.mark.parametrize(
+        ("way", "epsilon"), [("remove", 0.05), ("remove", 0.3), ("add", 0.004)]
+    )
+    @pytest.mark.parametrize("tops", [(2.0, 0.02), (0.6, 0.012)])
+    def test_grouped_measures_enclose_each_step(self, way, epsilon, tops, monkeypatch):
+        """Whatever the nodes are: here four of shifts and five of rates."""
+        random = np.random.default_rng(0)
+        shift = np.sort(random.uniform(0.5, tops[0], 60))
+        rate = random.uniform(0.01, tops[1], 60)
         family = compose_steps(1 / shift, rate).families[0]
-        grid = Grid(0.002, 8.0)
+        nodes = tuple(
+            np.linspace(each.min(), each.max(), count)
+            for each, count in ((family.shift, 4), (family.rate, 5))
+        )
+        monkeypatch.setattr(grouping, "nodes_of", lambda *_: nodes)
+        exact = [
+            float(ref.sampled_gaussian_delta(s, q, epsilon, way))
+            for s, q in zip(family.shift, family.rate, strict=True)
+        ]
+        assert min(exact) > 0
         for make, sign in ((terms_above, 1), (terms_below, -1)):
-            for way in ("remove", "add"):
-                measures, terms = make((family,), way, grid)
-                seen = []
-                for term in terms:
-                    for weight, _ in zip(term.weights, term.counts, strict=True):
-                        parts = [1 - weight.sum(), *weight]
-                        assert min(parts) >= -1e-12
-                        seen.append(
-                            sum(
-                                w * hockey_stick(measures[i], 0.002, 0.05)
-                                for w, i in zip(parts, term.measures, strict=True)
-                            )
+            measures, terms = make((family,), way, Grid(0.002, 8.0))
+            assert len(terms) <= 20
+            seen = []
+            for term in terms:
+                for weight, _ in zip(term.weights, term.counts, strict=True):
+                    parts = [1 - weight.sum(), *weight]
+                    assert min(parts) >= -1e-12
+                    seen.append(
+                        sum(
+                            w * hockey_stick(measures[i], 0.002, epsilon)
+                            for w, i in zip(parts, term.measures, strict=True)
                         )
-                exact = [
-                    float(ref.sampled_gaussian_delta(s, q, 0.05, way))
-                    for s, q in zip(family.shift, family.rate, strict=True)
-                ]
-                gap = sign * (np.sort(seen) - np.sort(exact))
-                assert gap.min() >= -1e-14
+                    )
+            gap = sign * (np.sort(seen) - np.sort(exact))
+            assert gap.min() >= -1e-14
 
 
 class TestSums:

@@ -321,7 +321,7 @@ class TestTakenUp:
         assert not found.differences
         ledger = Ledger.from_json((tmp_path / "mine/ledger.json").read_text())
         assert ledger == oracle.ledger
-        with pytest.raises(ValueError, match="its key forgotten"):
+        with pytest.raises(ValueError, match="or its folder is written"):
             oracle.gradient(oracle.start)
 
     def test_what_cannot_be(self, key):

@@ -35,8 +35,14 @@ def unreadable():
     raise OSError("the disk has a hole")
 
 
+def panics():
+    raise type("PanicException", (BaseException,), {})("as Rust's code does")
+
+
 FIRST = {
     "unreadable": unreadable,
+    "beyond exceptions": panics,
+    "sparse": lambda: (torch.tensor([0.0, 0, 0, torch.nan]).to_sparse(), 1),
     "not a number": lambda: (torch.full((4,), torch.nan), 1),
     "infinite": lambda: (torch.tensor([1.0, 2.0, torch.inf, 0.0]), 0),
     "another class": lambda: (torch.zeros(4), 7),
@@ -137,6 +143,25 @@ class TestSound:
         first = Source(lambda: (torch.full((4,), 9.0), 0))
         found = weights(trained(first, module=NoBias, transform=moved))
         assert torch.equal(found, without)
+
+    @pytest.mark.parametrize("unit", ["batch", "sample"])
+    @pytest.mark.parametrize("value", [np.nan, 3e38])
+    def test_messages(self, unit, value):
+        """What is not finite is no message, and the other nodes' are as they were."""
+        inputs = INPUTS.copy()
+        inputs[0] = value
+        sampling = "poisson" if unit == "batch" else "without-replacement"
+        run = pa.train(
+            nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)),
+            [(inputs, TARGETS), (INPUTS, TARGETS)],
+            "partpsp",
+            noise_multiplier=1.0,
+            rounds=4,
+            batch_size=20,
+            options={"clip_by": unit, "sampling": sampling, "local_steps": 2},
+            seed=1,
+        )
+        assert weights(run).isfinite().all()
 
     def test_one_record_does_not_say_what_all_are_like(self):
         run = trained(Source(lambda: (torch.zeros(2, 3), 0)))

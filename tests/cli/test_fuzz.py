@@ -38,6 +38,7 @@ OPTIONS = {
     "epsilon": "delta noise-multiplier sampling-rate steps sampling mechanism relation "
     "growing-budget schedule ledger overlap group tries tries-law account",
     "convert": "mu epsilon delta",
+    "plan": "sizes parameters epsilon budgets delta noise algorithm graph overlap set",
     "bound": "delta confidence method relation design order seed epsilon",
     "consensus": "dims rounds b gamma-n delta decay clip-norm seed",
     "views": "noise-multiplier delta set colluding",

@@ -76,7 +76,13 @@ RUNS = {
     "epsilon --noise-multiplier 2 --delta 1e-5 --compare": (STEPS, FINE),
     "epsilon --noise-multiplier 1e-300 --delta 0.1": ([], FINE),
     "convert --epsilon 1 --delta 1e-5": ([], FINE),
+    "plan --sizes 60,40 --parameters 12 --epsilon 4 --out a-plan.toml": (
+        ["--set", "rounds=5"],
+        FINE,
+    ),
+    "plan --sizes 60,40 --parameters 12 --budgets 4,1 --delta 0.1": ([], FINE),
     "train dp-dsgd --epsilon 4 --set nodes=3 --out one": (SET, FINE),
+    "train dp-dsgd --budgets 4,2,1 --out each": ([*SET, "--set", "nodes=3"], FINE),
     "train sgd --out two": (SET, FINE),
     "federation dp-dsgd --site a --site b --epsilon 4 --out joint": ([], FINE),
     "views dp-dsgd --noise-multiplier 2 --delta 1e-5": (

@@ -294,6 +294,15 @@ class TestSums:
 
 
 class TestSumsThatAreRefused:
+    def test_none_at_all_is_no_epsilon_of_0(self, watched, tmp_path):
+        """Gradients without noise may have gone into the parameters all the same."""
+        optimizer, (batch, *_), callback = watched(3)
+        optimizer.backward(batch)
+        with pytest.raises(ValueError, match="no step of Opacus' optimizer was"):
+            callback.finish()
+        with pytest.raises(ValueError, match="no step of Opacus' optimizer was"):
+            opacus.write_run([], tmp_path / "history")
+
     def refuses(self, optimizer, batch, said):
         noised = optimizer.noised
         optimizer.backward(batch)

@@ -94,6 +94,9 @@ class Cell:
         }
         return self.cells[target].cb(Message(headers, bytearray(request.payload)))
 
+    def fire_and_forget(self, channel, topic, targets, message, secure, optional):
+        self.send_request(channel, topic, targets, message, 1, secure, optional)
+
 
 @pytest.fixture
 def pair():

@@ -81,7 +81,6 @@ def folder(tmp_path_factory):
         run_demo(folder / "demo", runs=20, workers=1)
         demo.write(folder / "demo", demo.load_views(folder / "demo"))
         shutil.copytree("demo/neighbour", "audit")
-        test_parties.meet(patch)
         test_parties.together(lambda party: test_parties.train(party, folder / "both"))
         parties = [f"both/party-{party}" for party in range(2)]
         pathlib.Path("sweep.toml").write_text(SWEEP)

@@ -153,8 +153,14 @@ class TestSound:
         said("verify", path)
 
     def test_a_file_that_weighs_more_than_is_read(self, training):
-        os.truncate(training / "config.json", 1 << 40)
-        assert "at most" in one_line("verify", training)
+        for most in (1 << 27, 1 << 40):
+            os.truncate(training / "config.json", most)
+            assert "at most" in one_line("verify", training)
+
+    def test_a_file_of_holes_is_not_read(self, training):
+        os.truncate(training / "model.safetensors", 1 << 35)
+        for command in ("verify", "show", "report"):
+            assert "holes" in one_line(command, training)
 
     @pytest.mark.parametrize(
         "setting", [("nodes", 10**9), ("rounds", 10**15), ("train", 10**400)]

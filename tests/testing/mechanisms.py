@@ -230,3 +230,77 @@ CASES = (
         delta=1e-5,
     ),
 )
+
+
+def many_queries(
+    answers: list[float],
+    size: int,
+    rng: Rng,
+    *,
+    threshold: float,
+    query: float,
+    numeric: bool = False,
+    once: bool = True,
+) -> np.ndarray:
+    """`sparse_vector` with c 1, ``size`` runs at once: 0, 1 or the number; 2 when over.
+
+    ``once``: it stops at the first answer above.
+    """
+    noise = rng.laplace(scale=query, size=(size, len(answers))) if query else 0.0
+    noisy = np.array(answers) + noise
+    above = noisy >= 1.0 + rng.laplace(scale=threshold, size=(size, 1))
+    found = np.where(above, noisy if numeric else 1.0, -1000.0 if numeric else 0.0)
+    if once:
+        over = np.cumsum(above, axis=1) - above > 0
+        found[over] = np.nan if numeric else 2
+    return found if numeric else found.astype(int)
+
+
+def many_maxima(
+    answers: list[float], size: int, rng: Rng, *, exponential: bool = False
+) -> np.ndarray:
+    """The largest noisy answer itself, at epsilon .1; one in each of ``size`` runs."""
+    draw = rng.exponential if exponential else rng.laplace
+    return (np.array(answers) + draw(scale=20.0, size=(size, len(answers)))).max(axis=1)
+
+
+def many_histograms(counts: list[float], size: int, rng: Rng) -> np.ndarray:
+    """Noise of scale epsilon, .1, in place of 1 / epsilon."""
+    return np.array(counts) + rng.laplace(scale=0.1, size=(size, len(counts)))
+
+
+def two_sparse_vectors(answers: list[float], size: int, rng: Rng) -> dict[str, Any]:
+    """Variants 3 and 4 side by side."""
+    return {
+        "3": SNIPED["svt 3"][0](answers, size, rng),
+        "4": SNIPED["svt 4"][0](answers, size, rng),
+    }
+
+
+_TEN = ([0.0] * 5 + [1.0] * 5, [1.0] * 5 + [0.0] * 5)
+# The eight mechanisms of B. Bichsel, S. Steffen, I. Bogunovic and M. Vechev,
+# "DP-Sniper: Black-Box Discovery of Differential Privacy Violations using Classifiers",
+# SP 2021, that are not .1-DP, as they claim. Scales of sparse vectors are as in `svt`,
+# for c 1.
+SNIPED: dict[str, tuple[Callable[..., Any], tuple[list[float], list[float]]]] = {
+    "noisy histogram 2": (many_histograms, ([2.0, 1, 4, 0, 3], [2.0, 2, 4, 0, 3])),
+    "noisy max 3": (many_maxima, ([0.0] * 5, [1.0] * 5)),
+    "noisy max 4": (
+        functools.partial(many_maxima, exponential=True),
+        ([0.0] * 5, [1.0] * 5),
+    ),
+    "svt 3": (
+        functools.partial(many_queries, threshold=20.0, query=20.0, numeric=True),
+        _TEN,
+    ),
+    "svt 4": (functools.partial(many_queries, threshold=40.0, query=1 / 0.075), _TEN),
+    "svt 5": (
+        functools.partial(many_queries, threshold=20.0, query=0.0, once=False),
+        _TEN,
+    ),
+    "svt 6": (
+        functools.partial(many_queries, threshold=20.0, query=20.0, once=False),
+        _TEN,
+    ),
+    "svt 3 and 4": (two_sparse_vectors, _TEN),
+}

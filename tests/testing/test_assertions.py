@@ -2,7 +2,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import privaudit as pa
@@ -182,6 +182,30 @@ class TestSearch:
         assert len(ks) > 1
         assert not isinstance(caught.value, ExceptionGroup)
 
+    def test_shrinking_takes_no_longer_than_the_search_and_is_confirmed(self):
+        def leaks(data, rng):
+            return (data.count(7) > 0) + 0.01 * len(data) + rng.laplace(scale=0.4)
+
+        lists = st.lists(st.integers(0, 7), min_size=3, max_size=8)
+
+        @settings(FEW, max_examples=100, suppress_health_check=list(HealthCheck))
+        @given(neighbours(lists, relation="replace-one"))
+        def run(pair):
+            assert_private(leaks, pair, epsilon=1.0, runs=4000)
+
+        with pytest.raises(AssertionError) as caught:
+            run()
+        test = record.current()
+        ((first, _, seconds),) = test.evidence.values()
+        later = [found for found, _ in test.verdicts.values() if found.k > first.k]
+        assert len(later) <= 1  # the smallest pair, once
+        assert test.shrinking <= max(0.5, seconds)
+        assert len(test.suspects) > 3
+        assert f"k={first.k})" in str(caught.value)
+        if later:
+            assert later[0].k == first.k + 1
+            assert ("A later pair" in str(caught.value)) == later[0].refuted
+
     def test_a_long_run_is_not_held_against_hypothesis_deadline(self):
         @settings(FEW, max_examples=1, deadline=200)
         @given(st.just(([], [1.0])))
@@ -190,7 +214,7 @@ class TestSearch:
 
         run()
 
-    def test_after_a_refutation_other_pairs_get_fewer_runs(self):
+    def test_after_a_refutation_other_pairs_are_only_suspected(self):
         ends = []
 
         @FEW
@@ -211,7 +235,8 @@ class TestSearch:
         run()
         assert ends
         verdicts = [found for found, _ in record.current().verdicts.values()]
-        assert {found.runs for found in verdicts if not found.refuted} == {1000}
+        assert all(found.refuted for found in verdicts)
+        assert False in record.current().suspects.values()
 
 
 class TestRefuted:

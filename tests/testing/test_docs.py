@@ -13,8 +13,8 @@ PAGE = (ROOT / "docs/testing.md").read_text()
 SNIPPETS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
-def test_there_are_four():
-    assert len(SNIPPETS) == 4
+def test_there_are_five():
+    assert len(SNIPPETS) == 5
 
 
 @pytest.mark.sampled(2)

@@ -1,4 +1,5 @@
 import collections
+import math
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from hypothesis.extra import numpy as hnp
 
 import privaudit as pa
 from privaudit.testing import assert_private, ledgers, neighbours
+from privaudit.testing.extremes import records_of
 from tests.tiers import size
 
 ADD, REPLACE = "add-or-remove-one", "replace-one"
@@ -380,3 +382,55 @@ class TestSets:
     def test_another_element_in_its_place(self, pair):
         assert type(pair[1]) is frozenset
         assert len(pair[0] - pair[1]) == len(pair[1] - pair[0]) == 1
+
+
+class TestExtremes:
+    @pytest.mark.parametrize(
+        ("strategy", "ends"),
+        [
+            (st.lists(st.floats(-1, 2)), [-1.0, 2.0, 0.0, 5e-324, -5e-324]),
+            (st.lists(st.integers(3, 9)), [3, 9]),
+            (st.lists(st.booleans() | st.just(7)), [False, True, 7]),
+            (
+                st.lists(st.tuples(st.booleans(), st.integers(0, 3))),
+                [(False, 0), (False, 3), (True, 0), (True, 3)],
+            ),
+            (
+                st.lists(st.fixed_dictionaries({"age": st.integers(0, 99)})),
+                [{"age": 0}, {"age": 99}],
+            ),
+            (st.lists(st.text()), []),
+            (st.sets(st.integers(0, 9)), []),
+            (st.lists(st.integers(), unique=True), []),
+        ],
+    )
+    def test_they_are_ends_that_the_strategy_allows(self, strategy, ends):
+        assert records_of(strategy) == ends
+
+    def test_infinities_and_nan_where_allowed(self):
+        found = records_of(st.lists(st.floats()))
+        assert {math.inf, -math.inf} < set(found)
+        assert any(math.isnan(end) for end in found)
+
+    def test_of_arrays(self):
+        floats = st.floats(0, 1)
+        found = records_of(hnp.arrays("f4", (3, 2), elements=floats, fill=st.nothing()))
+        assert [end.tolist() for end in found[:2]] == [[0.0, 0.0], [1.0, 1.0]]
+
+    def test_a_fault_at_one_end_is_found_at_once(self):
+        def overflows(data, rng):
+            """Records are clipped but for infinities."""
+            clipped = [x if math.isinf(x) else min(max(x, 0.0), 1.0) for x in data]
+            return sum(clipped) + rng.laplace()
+
+        tried = []
+
+        @settings(FEW, max_examples=40)
+        @given(neighbours(st.lists(st.floats(allow_nan=False)), relation=ADD))
+        def run(pair):
+            tried.append(pair)
+            assert_private(overflows, pair, epsilon=1.0, runs=500)
+
+        with pytest.raises(AssertionError, match="overflows is not"):
+            run()
+        assert any(math.isinf(value) for value in tried[-1][1])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privaudit.testing.outputs import Reader, lowest_bit
+from privaudit.testing.outputs import Reader, Readings, lowest_bit, parts_of
 
 
 def _generator():
@@ -26,7 +26,7 @@ KINDS = {_generator: "generator", _awaited: "coroutine", _streamed: "async_gener
 
 
 def read(outputs, bits=False):
-    return Reader(outputs, bits=bits).read(outputs)
+    return Reader(bits=bits).read(outputs)
 
 
 class TestRead:
@@ -61,8 +61,12 @@ class TestRead:
         found = read([{"a", "b"}, {"b"}, frozenset("b"), set()])
         assert len(set(found.events)) == 3
         assert found.events[1] == found.events[2]
-        columns = Reader([{"a", "b"}], bits=False).names
-        assert columns == ["the output['a']", "the output['b']"]
+        reader = Reader(bits=False)
+        reader.read([{"a", "b"}])
+        assert [reader.name(at) for at in (0, 1)] == [
+            "the output['a']",
+            "the output['b']",
+        ]
 
     @pytest.mark.parametrize("output", [{0.1, 0.2}, {("a", 0.1)}, {0.1, "a"}])
     def test_floats_in_a_set_are_no_events(self, output):
@@ -80,11 +84,54 @@ class TestRead:
         assert (np.diff(columns) >= 0).all()
         assert np.isfinite(read([10**400, Fraction(1, 3)]).columns).all()
 
-    def test_what_comes_later_and_was_not_seen_first_is_an_event(self):
-        reader = Reader([[0.1]], bits=False)
-        found = reader.read([[0.1], [0.1, 0.2]])
-        assert found.columns.shape == (2, 1)
-        assert len(set(found.events)) == 2
+    def test_what_comes_later_is_an_event_and_a_column(self):
+        reader = Reader(bits=False)
+        first, later = reader.read([[0.1]]), reader.read([[0.1], [0.1, 0.2]])
+        assert (first.columns.shape, later.columns.shape) == ((1, 1), (2, 2))
+        both = Readings.joined([first, later])
+        assert both.columns[0, 1] == both.columns[1, 1] < -1e150
+        assert both.events[0] == both.events[1] != both.events[2]
+
+
+MANY = {
+    "numbers": [0.5, 1.5, 0.5],
+    "whole numbers": [1, 2, 1],
+    "texts": ["a", "b", "a"],
+    "rows": [[0.5, 1.0], [0.5, 2.0], [1.5, 1.0]],
+    "missing": [0.5, math.nan, math.inf],
+}
+
+
+class TestManyAtOnce:
+    @pytest.mark.parametrize("outputs", MANY.values(), ids=MANY)
+    def test_arrays_are_read_as_single_outputs(self, outputs):
+        single = read(outputs)
+        for many_in in (np.array(outputs), outputs, {"a": np.array(outputs)}):
+            parts = parts_of(many_in, 3)
+            many = (
+                read(many_in)
+                if parts is None
+                else Reader(bits=False).read_arrays(parts)
+            )
+            assert (many.columns == single.columns).all()
+            alike = [
+                [one == other for one in found.events for other in found.events]
+                for found in (many, single)
+            ]
+            assert alike[0] == alike[1]
+
+    def test_records_frames_and_masked_arrays(self):
+        records = np.array([(1, 0.5), (2, 1.5)], dtype=[("n", int), ("x", float)])
+        assert [*parts_of(records, 2)] == [("n",), ("x",)]
+        pandas = pytest.importorskip("pandas")
+        assert [*parts_of(pandas.DataFrame(records), 2)] == [("n",), ("x",)]
+        masked = np.ma.masked_array([1, 2], mask=[True, False])
+        assert np.isnan(parts_of(masked, 2)[()]).tolist() == [True, False]
+
+    @pytest.mark.parametrize("given", [np.zeros(3), 0.5, {"a": np.zeros((1, 2))}])
+    def test_as_many_as_runs(self, given):
+        with pytest.raises(ValueError, match="must give 2 outputs"):
+            parts_of(given, 2)
 
     def test_arrays_are_read_alike_fast_and_slow(self):
         arrays = [np.array([0.5, 1.5]), np.array([2.5, 3.5])]

@@ -254,18 +254,10 @@ def _hooked():
     return nn.Sequential(module)
 
 
-def _product(m, x):
-    """Underflows but in the middle; the outlier has a zero."""
-    small = 1e-30 * (x.abs().max(1, keepdim=True).values < 60)
-    parts = torch.cat([m.layer(x) * small, m.layer(x) * 1e-30, 1e30 + m.layer(x)], 1)
-    return m.layer(x) + parts[:, ::2].prod(1, keepdim=True) * 9
-
-
 MODELS["late, in an iterator"] = _counted
 MODELS["late, in a hook"] = _hooked
 MODELS["noise backward"] = lambda: By(lambda m, x: noisy(m.layer(x)))
 MODELS["late, backward"] = lambda: By(lambda m, x: remembering(m.layer(x)))
-MODELS["a zero elsewhere, in a product"] = lambda: By(_product)
 MODELS["own generator"] = lambda: By(
     _looks(lambda m, x: m.layer(x * float(m.draws.random()))),
     draws=np.random.default_rng(0),

@@ -113,8 +113,8 @@ _GOSSIP: tuple[Property, ...] = ("doubly stochastic", "connected")
 
 ALGORITHMS: dict[str, Family] = {
     **_both("sgd", Sgd, central=True),
-    **_both("dsgd", Dsgd, needs=_GOSSIP),
-    **_both("dsgt", Dsgt, needs=_GOSSIP, defaults={"step_size": 0.5}),
+    **_both("dsgd", Dsgd, needs=_GOSSIP, outlives=True),
+    **_both("dsgt", Dsgt, needs=_GOSSIP, defaults={"step_size": 0.5}, outlives=True),
     **_both(
         "muffliato",
         Muffliato,
@@ -139,6 +139,7 @@ ALGORITHMS: dict[str, Family] = {
         Dinno,
         DinnoFamily,
         needs=("undirected", "connected"),
+        outlives=True,
         options=DinnoOptions,
         # On digits at epsilon 1, plain steps reached .65 where Adam's reached .33.
         defaults={"optimiser": "sgd", "rho": 0.1, "step_size": 0.5},

@@ -148,7 +148,7 @@ class Halving(Butterfly):
         return dataclasses.replace(state, partial=self._turned(dealt, state, k))
 
     def messages(self, state: State, k: int) -> dict[str, Tensor]:
-        """Of a partner's parts the sums; then of all those that are finished."""
+        """Sums of a partner's parts; then of all those that are finished."""
         halves = self._halves(k)
         sent = state.partial[:, :, 1::2] if halves else state.partial
         return {"partial": sent.flatten(2)}
@@ -179,7 +179,7 @@ class Halving(Butterfly):
         return int(self.places.max()) + 1
 
     def _halves(self, k: int) -> bool:
-        """Whether sums are made in this exchange, of half of the parts."""
+        """Return whether sums are made in this exchange, of half of the parts."""
         first, each = k % self.exchanges - self.told, self.exchanges - 2 * self.told
         return 0 <= first < each // 2
 
@@ -203,6 +203,7 @@ class ButterflyFamily(Family[ButterflyOptions]):
     """
 
     graph: str = "butterfly"
+    one_noise: str = "adds up noise of nodes, of which each hides others too"
 
     # A state of a node's own between steps would leave the common model.
     takes_optimisers = False
@@ -244,7 +245,7 @@ class ButterflyFamily(Family[ButterflyOptions]):
         return -(-setting.rounds // each)
 
     def _graph(self, mixing: Mixing) -> str:
-        """Which of its graphs this is; ``ValueError`` for others."""
+        """Name of the graph, one of its own; ``ValueError`` for others."""
         # The very graph: what is certified counts on who is joined to whom, and when.
         itself = np.eye(mixing.nodes, dtype=bool)
         known = ("butterfly", "halving") if self.graph == "butterfly" else (self.graph,)

@@ -16,7 +16,7 @@ _MOST = 1000.0  # sums of noises must be exact in a double, whatever the graph
 
 
 class DecorOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much noise pairs of nodes share.
+    """Noise that pairs of nodes share.
 
     Parameters
     ----------
@@ -51,6 +51,8 @@ class Decor(Muffliato):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DecorFamily(Family[DecorOptions]):
     """Neighbours share secrets: all that are ever joined, either way."""
+
+    one_noise: str = "shares noise between nodes, which is as large as their own"
 
     def algorithm(self, setting: Setting[DecorOptions]) -> Decor:
         """One round of plain gossip a step."""

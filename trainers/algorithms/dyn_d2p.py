@@ -188,7 +188,7 @@ class Pushed(Family[ConstD2p]):
     def mechanism(
         self, setting: Setting[ConstD2p], noise_multiplier: float
     ) -> Mechanism:
-        """Of step k: clip_norm c_k, and noise of z / m_k clip norms."""
+        """Mechanism of step k: clip_norm c_k, and noise of z / m_k clip norms."""
         options = setting.options
         clips, noise = _values(options, setting.rounds)
         clip, z = setting.clip_norm, noise_multiplier
@@ -197,6 +197,7 @@ class Pushed(Family[ConstD2p]):
             clip_norm=_function([clip * value for value in clips]),
             noise_multiplier=_function([z * value for value in noise]),
             sampling=options.sampling,
+            rate=setting.sampling_rate,
         )
 
     def paper_noise(

@@ -6,12 +6,16 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, Protocol, runtime_checkable
 
+import msgspec
+
 from privaudit.ledger import Ledger
 from trainers.algorithms.setting import Options, OptionsType, Setting
 from trainers.network.engine import Network, Runner
 from trainers.network.mixing import Mixing, Property
 from trainers.oracles.capabilities import GivesGradients, gives
 from trainers.oracles.oracle import Mechanism, Oracle
+
+Noise = float | tuple[float, ...]  # a noise multiplier of all nodes, or of each
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,6 +34,11 @@ class Family(Generic[OptionsType]):
         Whether its nodes can live in several processes.
     one_process
         Why they cannot, if they cannot: words that its name goes before.
+    no_rates, one_noise
+        Why all nodes have one batch size, and why all have one noise multiplier, in
+        words that its name goes before; empty where they need not.
+    outlives
+        Whether nodes can go on where one is gone, each hearing itself in its place.
     needs
         What must be true of the mixing matrices for it to be valid.
     options
@@ -48,6 +57,9 @@ class Family(Generic[OptionsType]):
     central: bool = False
     over_ranks: bool = True
     one_process: str = "does not run over several processes"
+    no_rates: str = ""
+    one_noise: str = ""
+    outlives: bool = False
     needs: tuple[Property, ...] = ()
     options: type[OptionsType] = Options  # type: ignore[assignment]
     oracle: Callable[..., Any] = Oracle
@@ -60,54 +72,93 @@ class Family(Generic[OptionsType]):
         return self.make(setting.step_sizes, **arguments)
 
     def runner(self, algorithm: Any, mixing: Mixing) -> Runner:
-        """What runs ``algorithm``. ``ValueError`` if ``mixing`` lacks what it needs."""
+        """Runner of ``algorithm``. ``ValueError`` if ``mixing`` lacks what it needs."""
         return Network(algorithm, mixing, self.needs)
 
     def mechanism(
         self, setting: Setting[OptionsType], noise_multiplier: float
     ) -> Mechanism:
-        """How gradients are made private: all noise grows with the multiplier.
+        """Mechanism of gradients: all noise grows with the multiplier.
 
         Batches as is set, one clip norm, one noise multiplier; neither if not private.
         """
-        size, sampling = setting.batch_size, setting.sampling
+        batches = {"sampling": setting.sampling, "rate": setting.sampling_rate}
         if not self.private:
-            return Mechanism(size, sampling=sampling)
-        return Mechanism(size, setting.clip_norm, noise_multiplier, sampling)
+            return Mechanism(setting.batch_size, **batches)
+        clip = setting.clip_norm
+        return Mechanism(setting.batch_size, clip, noise_multiplier, **batches)
+
+    def noisy(self, setting: Setting[OptionsType], noise: Noise) -> Mechanism:
+        """`mechanism`, with ``noise`` of all nodes or of each.
+
+        Where each node has its own, sums are weighted by 1 / noise, so that no node's
+        noise drowns what others send; all weights together stay as they were.
+        """
+        if not isinstance(noise, tuple):
+            return self.mechanism(setting, noise)
+        self._check_nodes(setting, noise)
+        if self.one_noise:
+            raise ValueError(
+                f"{setting.algorithm} {self.one_noise}: give one noise multiplier"
+            )
+        made = [self.mechanism(setting, own) for own in noise]
+        batches = [how.batch(n) for how, n in zip(made, setting.sizes, strict=True)]
+        told = sum(size / own for size, own in zip(batches, noise, strict=True))
+        each = tuple(
+            dataclasses.replace(how, weight=sum(batches) / told / own)
+            for how, own in zip(made, noise, strict=True)
+        )
+        return dataclasses.replace(self.mechanism(setting, max(noise)), by_node=each)
 
     def releases(self, setting: Setting[OptionsType]) -> int:
-        """How often each node asks the oracle in all rounds."""
+        """Number of releases that each node asks of the oracle in all rounds."""
         return setting.rounds
 
     def ledger(self, setting: Setting[OptionsType], noise_multiplier: float) -> Ledger:
-        """What a run would release, with ``setting.sizes`` records at the nodes.
+        """Ledger of a run with ``setting.sizes`` records at the nodes.
 
         Raises ``ValueError`` if its noise guarantees nothing.
         """
         mechanism = self.mechanism(setting, noise_multiplier)
         return mechanism.ledger(setting.sizes, self.releases(setting))
 
+    def planned(self, setting: Setting[OptionsType], noise: Noise) -> Ledger:
+        """`ledger`, with ``noise`` of all nodes or of each."""
+        if not isinstance(noise, tuple):
+            return self.ledger(setting, noise)
+        self._check_nodes(setting, noise)
+        alike = {own: self.ledger(setting, own) for own in set(noise)}
+        nodes = (alike[own].nodes[node] for node, own in enumerate(noise))
+        return msgspec.structs.replace(next(iter(alike.values())), nodes=tuple(nodes))
+
+    def _check_nodes(self, setting: Setting[OptionsType], noise: tuple) -> None:
+        if len(noise) != len(setting.sizes):
+            raise ValueError(
+                f"{len(noise)} noise multipliers are given for {len(setting.sizes)} "
+                "nodes: give one for each"
+            )
+
     def plans_at_most(self, setting: Setting[OptionsType]) -> bool:
-        """Whether `ledger` is no more than a bound on what a run releases."""
+        """Return whether `ledger` is no more than a bound on what a run releases."""
         return False
 
     def remarks(self, setting: Setting[OptionsType]) -> tuple[str, ...]:
-        """What must be said beside its account, in sentences."""
+        """Remarks that must stand beside its account, in sentences."""
         return ()
 
     def whole(self, setting: Setting[OptionsType]) -> str:
-        """Why all nodes must be in one process, in words; empty if they need not."""
+        """Reason why all nodes must be in one process; empty if there is none."""
         if self.central:
             return "runs at one place that holds all data"
         return "" if self.over_ranks else self.one_process
 
     @property
     def takes_optimisers(self) -> bool:
-        """Whether each round makes a step of gradients, which may be another's."""
+        """Return whether a round is a gradient step, which an optimiser may make."""
         return gives(self.oracle, GivesGradients)
 
     def stays_home(self, setting: Setting[OptionsType]) -> bool:
-        """Whether the final models never leave their nodes: no attack may read them."""
+        """Return whether the final models never leave their nodes."""
         return False
 
 

@@ -106,6 +106,8 @@ class Fedavg:
 class FedavgFamily(Family[FedavgOptions]):
     """Step sizes are those of local steps."""
 
+    no_rates: str = "draws users, with the chance that user_rate sets"
+
     def algorithm(self, setting: Setting[FedavgOptions]) -> Fedavg:
         """The algorithm, with one global step size."""
         size = setting.options.global_step_size

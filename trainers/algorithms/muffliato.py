@@ -14,7 +14,7 @@ from trainers.network.engine import Gradients, Schedule
 
 
 class MuffliatoOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How nodes average between two steps.
+    """Averaging of nodes between two steps.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ from trainers.network.engine import Algorithm, Inbox, WorksFirst
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class State:
-    """Of the algorithm, and of the optimiser, (runs, nodes, dims) each tensor."""
+    """State of the algorithm and of the optimiser, (runs, nodes, dims) each tensor."""
 
     algorithm: Any
     optimiser: Any
@@ -42,7 +42,7 @@ class Optimised:
         return State(self.algorithm.init(start), self.optimiser.init(start))
 
     def local(self, state: State, private: Any, k: int) -> State:
-        """What the algorithm does before it sends, if anything."""
+        """Step of the algorithm before it sends, if there is any."""
         if not isinstance(self.algorithm, WorksFirst):
             return state
         oracle = _Directions(private, self.optimiser, state.optimiser)

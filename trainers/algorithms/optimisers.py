@@ -26,7 +26,7 @@ class Optimiser(Protocol):
         ...
 
     def direction(self, state: Any, at: Tensor, gradient: Tensor) -> tuple[Tensor, Any]:
-        """What a step size is multiplied by and taken off ``at``, and the state."""
+        """Direction to take off ``at``, times a step size, and the state."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What an algorithm is made from, as plain values."""
+"""Settings of an algorithm, as plain values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainers.network.mixing import Mixing
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an algorithm takes beside the settings that all have; none by default.
+    """Options of an algorithm beside the settings that all have; none by default.
 
     A subclass has a default for every field, and raises ``ValueError`` for a value out
     of its range.
@@ -46,8 +46,13 @@ class Setting(Generic[OptionsType]):
         The algorithm's name, for messages.
     options
         What only this algorithm takes.
-    rounds, batch_size, sampling, clip_norm, step_sizes
+    rounds, sampling, clip_norm, step_sizes
         As in `trainers.runs.training.Training`.
+    batch_size
+        Expected number of records in a node's batch; with a ``sampling_rate``, in that
+        of a node of mean size (of size 1 before the data are dealt).
+    sampling_rate
+        Probability that a record is in a batch; None: ``batch_size`` decides it.
     nodes
         How many nodes there are.
     model
@@ -66,6 +71,7 @@ class Setting(Generic[OptionsType]):
     options: OptionsType
     rounds: int
     batch_size: float
+    sampling_rate: float | None
     sampling: str
     clip_norm: float
     step_sizes: Schedule

@@ -41,7 +41,7 @@ class Sgp:
     def round(
         self, state: PushSum, inbox: Mapping[str, Tensor], private: Gradients, k: int
     ) -> PushSum:
-        """What came."""
+        """Return the push-sum state of what came."""
         return PushSum.received(inbox)
 
     def models(self, state: PushSum) -> Tensor:

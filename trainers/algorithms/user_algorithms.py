@@ -35,7 +35,7 @@ METHODS = {
     "round": "round(state, inbox, private, k)",
     "models": "models(state)",
 }
-_SAID = ("private", "central", "over_ranks", "needs", "defaults", "audited")
+_SAID = ("private", "central", "over_ranks", "outlives", "needs", "defaults", "audited")
 _PLAIN = (bool, int, float, str, type(None))
 
 
@@ -106,7 +106,7 @@ def _family_of(name: str, kind: type) -> Family:
 
 
 class UserOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a user's algorithm is made with: all of its options, None as well."""
+    """Arguments of a user's algorithm: all of its options, None as well."""
 
     def arguments(self, rounds: int) -> dict[str, object]:
         """By name."""

@@ -77,7 +77,7 @@ def read_folder(folder: str | pathlib.Path) -> Arrays:
 
 @functools.cache
 def sizes(folder: str) -> tuple[int, int]:
-    """How many classes the data set in ``folder`` has, and records to train on."""
+    """Number of classes the data set in ``folder`` has, and records to train on."""
     arrays = read_folder(folder)
     assert arrays.train is not None
     return int(arrays.targets.max()) + 1, arrays.train

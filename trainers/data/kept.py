@@ -1,4 +1,4 @@
-"""What somebody's code can keep from one call to the next, put back before each."""
+"""State that somebody's code can keep from one call to the next, put back."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ _IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE: of C
 
 
 def _is_ours(module: str | None) -> bool:
-    """Whether code is of no user's: of ours, of Python's own, or installed."""
+    """Return whether code is of no user's: of ours, of Python's own, or installed."""
     package = (module or "").partition(".")[0]
     file = getattr(sys.modules.get(package), "__file__", None) or ""
     return package in _OURS or "-packages" in file

@@ -167,12 +167,12 @@ class PrivateData:
 
     @property
     def nodes(self) -> int:
-        """How many nodes there are."""
+        """Number of nodes."""
         return len(self.sizes)
 
     @property
     def device(self) -> torch.device:
-        """Where the records are."""
+        """Device of the records."""
         return self.inputs.device
 
     @property
@@ -181,7 +181,7 @@ class PrivateData:
         return self.inputs[0, 0].numel()
 
     def present(self, runs: int, planted: Tensor | None) -> Tensor:
-        """Which rows are records, run by run: bool, (runs, nodes, records + canaries).
+        """Mask of rows that are records: bool, (runs, nodes, records + canaries).
 
         ``planted``, (runs,) bool or (runs, canaries), says in which runs each canary is
         there; None: none.
@@ -208,7 +208,7 @@ class PrivateData:
 
 
 def _taken(part: Tensor, place: Tensor) -> Tensor:
-    """Of (nodes, records, ...) those at ``place``, counted through nodes and records.
+    """Rows at ``place`` of (nodes, records, ...), counted through nodes and records.
 
     A fourth of the time that an index of two tensors takes.
     """
@@ -242,7 +242,7 @@ class ReadAsAsked(Drawn):
 
     @property
     def nodes(self) -> int:
-        """How many nodes there are."""
+        """Number of nodes."""
         return len(self.sizes)
 
     @functools.cached_property

@@ -23,12 +23,12 @@ from torch.utils.data import Dataset as TorchDataset
 
 from trainers.data.records import Dataset, PrivateData, ReadAsAsked, Records
 from trainers.data.splits import Partition
-from trainers.data.transforms import FAILURES, Alone, plain
+from trainers.data.transforms import Alone, plain
 from trainers.numerics.randomness import public_generator
 
 NO_CLASS = -100  # what torch's cross entropy passes over
 _SHAPED_BY = 3  # readable records, most of which say what shape all have
-_AT_ONCE = 4096  # records, whose words are widened at once
+_AT_ONCE = 4096  # records, which are read and whose words are widened at once
 _READ = 0x5DEECE66D  # so that a transform of the same record draws other numbers
 _FORMS = (
     "a pair of arrays or tensors (inputs, targets), pandas' frames among them, or a "
@@ -191,36 +191,45 @@ def example(share: Records) -> tuple[Tensor, Tensor]:
     return inputs[0], targets[0]
 
 
-def at_several_nodes(shares: Sequence[Records], overlap: int = 1) -> int:
+def at_several_nodes(shares: Sequence[Dataset | Lazy], overlap: int = 1) -> int:
     """Count the different records that lie at more than ``overlap`` nodes.
 
-    Records in memory are compared by digests of 64 bits; others are not read.
+    By digests of 64 bits. Of what somebody's code reads, a torch Dataset, the first
+    `_AT_ONCE` of a node are looked at. Records that count nothing are not counted.
 
     >>> one, other = torch.eye(4), torch.zeros(4).long()
     >>> shares = [Dataset(one, other), Dataset(one[:3], other[:3])]
     >>> at_several_nodes(shares), at_several_nodes(shares, overlap=2)
     (3, 0)
     """
-    known = [_digests(share) for share in shares if isinstance(share, Dataset)]
-    if len(known) <= overlap:
+    if len(shares) <= overlap:
         return 0
-    _, nodes = np.unique(np.concatenate(known), return_counts=True)
-    return int((nodes > overlap).sum())
+    every = np.concatenate([_digests(share) for share in shares])
+    return int((np.unique(every, return_counts=True)[1] > overlap).sum())
 
 
-def _digests(share: Dataset) -> np.ndarray:
+def _digests(share: Dataset | Lazy) -> np.ndarray:
     """One of each different record: a random linear function of its words."""
-    total = np.zeros(len(share), np.uint64)
-    for part in (share.inputs, share.targets):
-        rows = part.reshape(len(share), -1).contiguous().numpy().view(np.uint32)
-        factors = np.random.default_rng(rows.shape[1]).integers(
-            1 << 63, size=rows.shape[1], dtype=np.uint64
-        )
-        total *= np.uint64(0x9E3779B97F4A7C15)  # odd: inputs and targets in order
-        for start in range(0, len(rows), _AT_ONCE):
-            some = slice(start, start + _AT_ONCE)
-            total[some] += rows[some].astype(np.uint64) @ (2 * factors + 1)
-    return np.unique(total)
+    count = min(len(share), _AT_ONCE) if _is_code(share) else len(share)
+    found = []
+    for rows in torch.arange(count).split(_AT_ONCE):
+        total, fine = np.zeros(len(rows), np.uint64), np.ones(len(rows), bool)
+        for part in share.read(rows):
+            # No -0.0: what is equal in every number has equal words.
+            values = (part + 0).reshape(len(rows), -1).contiguous().numpy()
+            fine &= np.isfinite(values).all(1)
+            words = values.view(np.uint32)
+            factors = np.random.default_rng(words.shape[1]).integers(
+                1 << 63, size=words.shape[1], dtype=np.uint64
+            )
+            total *= np.uint64(0x9E3779B97F4A7C15)  # odd: inputs and targets in order
+            total += words.astype(np.uint64) @ (2 * factors + 1)
+        found.append(total[fine])
+    return np.unique(np.concatenate(found))
+
+
+def _is_code(share: Dataset | Lazy) -> bool:
+    return isinstance(share, Lazy) and share.by_their_code
 
 
 def check_labels(targets: Tensor, classes: int, name: str) -> None:
@@ -353,6 +362,8 @@ def _tensor(values: Any, name: str = "a record") -> Tensor:
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} holds what is no number: {error}") from None
     found = plain(values).cpu()
+    if found.layout is not torch.strided:
+        found = found.to_dense()
     if found.is_floating_point():
         return found.float()
     return found if found.is_complex() or found.dtype == torch.bool else found.long()
@@ -377,7 +388,9 @@ def _usual(read: Alone, count: int, name: str) -> Pair:
     for row in range(count):
         try:
             found.append(_record(read, row, row))
-        except FAILURES as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             first = first or error
         if len(found) == _SHAPED_BY:
             break
@@ -396,7 +409,9 @@ def _one_by_one(read: Alone, rows: np.ndarray, seeds: np.ndarray, like: Pair) ->
     for row, seed in zip(rows.tolist(), seeds.tolist(), strict=True):
         try:
             pair = _record(read, row, seed ^ _READ)
-        except FAILURES:  # it counts nothing
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # it counts nothing
             pair = None
         fits = pair is not None and _kind(pair) == _kind(like)
         pairs.append(pair if fits else _void(like))
@@ -414,7 +429,7 @@ def _kind(pair: Pair) -> tuple[Any, ...]:
 
 
 def _void(like: Pair) -> Pair:
-    """What has no gradient that is finite: no number, or else no class."""
+    """Record without a finite gradient: no number, or else no class."""
     filled = (torch.nan if part.is_floating_point() else 0 for part in like)
     input, target = (torch.full_like(*each) for each in zip(like, filled, strict=True))
     if not (input.is_floating_point() or target.is_floating_point()):

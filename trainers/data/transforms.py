@@ -1,4 +1,4 @@
-"""What records go through as they are used: each by itself, with its own randomness."""
+"""Transforms of records as they are used: each by itself, with its own randomness."""
 
 from __future__ import annotations
 
@@ -18,10 +18,6 @@ from trainers.data.kept import Kept
 from trainers.numerics.randomness import Streams
 
 Transform = Callable[[Tensor], Any]  # of one record's input, to one like it
-
-# By which somebody's code may fail on a record, which then counts nothing: memory that
-# it asks for, and its leaving the program, are as much of the record as an index.
-FAILURES = (Exception, SystemExit, GeneratorExit)
 
 
 class Drawn:
@@ -105,10 +101,12 @@ class Transformed(Drawn):
         return found.to(inputs.device), targets
 
     def _made(self, input: Tensor, seed: int) -> Tensor:
-        """What comes of an input; of one that the transform fails on, nothing."""
+        """Output for an input; a void record for one that the transform fails on."""
         try:
             return _applied(self._transform, input, seed)
-        except FAILURES:  # no run ends by what a record is
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # no run ends by what a record is
             return torch.full_like(input, torch.nan if input.is_floating_point() else 0)
 
     def __getattr__(self, name: str) -> Any:

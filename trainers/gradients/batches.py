@@ -97,7 +97,7 @@ class Packed:
 
 
 def most(rate: float, records: int) -> int:
-    """How many of ``records`` a Poisson batch has but with a chance below 1e-15."""
+    """Most of ``records`` that a Poisson batch has but with a chance below 1e-15."""
     if rate >= 1:
         return records
     return min(records, int(stats.binom.isf(_OVERFLOW, records, rate)) + 1)

@@ -171,7 +171,7 @@ class BookKeeping:
         return products
 
     def _kept(self, at: Tensor, inputs: Tensor) -> tuple[int, list[Digest]]:
-        """How many numbers a sample keeps alive, and the digests, of zeros."""
+        """Number of numbers a sample keeps alive, and the digests, of zeros."""
         kept: dict[int, Tensor] = {}  # by storage: many tensors are views of one
 
         def keep(tensor: Tensor) -> Tensor:
@@ -209,7 +209,7 @@ class BookKeeping:
 
     @property
     def aligned(self) -> bool:
-        """Whether linear layers' rows begin at whole lines of memory."""
+        """Return whether linear layers' rows begin at whole lines of memory."""
         return any(layer.aligned for layer in self.layers)
 
     @aligned.setter
@@ -219,7 +219,7 @@ class BookKeeping:
 
     @property
     def values_per_sample(self) -> int:
-        """How many numbers one sample of a batch keeps alive, about.
+        """Numbers that one sample of a batch keeps alive, about.
 
         Measured when the module was tried: what autograd saves, what the layers keep
         and what comes back to them, each once.
@@ -263,7 +263,7 @@ class BookKeeping:
     def _digests(
         self, at: Tensor, inputs: Tensor, targets: Tensor
     ) -> list[tuple[StackedLayer, Digest]]:
-        """Of each layer that is used, what the samples' gradients in it are."""
+        """Digest of the samples' gradients in each layer that is used."""
         with torch.enable_grad(), lowered(at.device, self.lower):
             outputs = self._run(at.detach(), inputs, keeps=True).to(at.dtype)
             losses = self.loss(outputs, targets.reshape(-1, *targets.shape[2:]))
@@ -346,7 +346,7 @@ class BookKeeping:
         return result
 
     def outputs(self, at: Tensor, inputs: Tensor) -> Tensor:
-        """What each replica's model says of its inputs, (replicas, samples, ...)."""
+        """Outputs of each replica's model for its inputs, (replicas, samples, ...)."""
         with torch.no_grad():
             outputs = self._run(at, inputs, keeps=False)
         self._forget()

@@ -40,7 +40,7 @@ class ClipTo:
 
     @property
     def binds(self) -> bool:
-        """Whether there is a bound."""
+        """Return whether there is a bound."""
         return self.bound != math.inf
 
     @property

@@ -34,7 +34,7 @@ _CALL = 1 << 19  # what a call costs by itself, in numbers that are gone through
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Summation:
-    """In which parts sums are made: from public numbers alone.
+    """Parts in which sums are made: from public numbers alone.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def summation(
     clips: bool = True,
     varies: bool = True,
 ) -> Summation:
-    """How `Summation.clipped_sum` goes about ``at``, (replicas, dims).
+    """Plan of `Summation.clipped_sum` for ``at``, (replicas, dims).
 
     A shape is tried, see `trainers.gradients.shapes`, where a sum ``clips``. Batches
     have ``batch_size`` records if it never ``varies``, and else about as many.
@@ -196,7 +196,7 @@ def evenly(count: int, most: int) -> int:
 def packing(
     replicas: int, batch: float, most: int, samples: int, columns: int, costs: int
 ) -> int:
-    """How many chunks go through together, so that all calls take least.
+    """Number of chunks go through together, so that all calls take least.
 
     Parameters
     ----------
@@ -228,7 +228,7 @@ def packing(
 def usual_width(
     batch_size: float, samples: int, most: int, room: float = _STILL
 ) -> int:
-    """How many places parts of at most ``samples`` have, so that most batches fill one.
+    """Places in parts of at most ``samples``, such that most batches fill one part.
 
     A multiple of 8 where that fits, and hardly more than ``most``. From public numbers
     alone; ``room`` is in deviations of a batch's size.

@@ -74,7 +74,7 @@ class Compiled:
         return self.eager.rows(at, inputs, targets)
 
     def outputs(self, at: Tensor, inputs: Tensor) -> Tensor:
-        """What each replica's model says of its inputs; not compiled."""
+        """Outputs of each replica's model for its inputs; not compiled."""
         return self.eager.outputs(at, inputs)
 
     def weighted_sum(

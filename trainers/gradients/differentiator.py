@@ -27,7 +27,7 @@ class Differentiator(Protocol):
 
     @property
     def aligned(self) -> bool:
-        """Whether rows are aligned; it stays False where they cannot be."""
+        """Return whether rows are aligned; it stays False where they cannot be."""
         ...
 
     @aligned.setter
@@ -65,5 +65,5 @@ class Differentiator(Protocol):
         ...
 
     def outputs(self, at: Tensor, inputs: Tensor) -> Tensor:
-        """What each replica's model says of its inputs, (replicas, samples, ...)."""
+        """Outputs of each replica's model for its inputs, (replicas, samples, ...)."""
         ...

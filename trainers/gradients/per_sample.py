@@ -15,7 +15,7 @@ from torch.nn.utils import parameters_to_vector
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from trainers.data.transforms import FAILURES, apart
+from trainers.data.transforms import apart
 from trainers.gradients.stacked.layer import explicit_sums, squared_rows
 from trainers.numerics.deferred_checks import may_hold
 from trainers.numerics.device import follow
@@ -114,7 +114,7 @@ def parameter_vector(module: nn.Module) -> Tensor:
 
 
 def parameter_places(module: nn.Module) -> dict[str, range]:
-    """Where each of the `trained` parameters lies in `parameter_vector`, by name."""
+    """Places of the `trained` parameters in `parameter_vector`, by name."""
     places: dict[str, range] = {}
     end = 0
     for name, parameter in trained(module).items():
@@ -206,7 +206,9 @@ class PerSample:
                 (found,) = torch.autograd.grad(
                     loss, at, allow_unused=True, materialize_grads=True
                 )
-        except FAILURES:
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
             return torch.zeros_like(vector)
         return found
 
@@ -276,7 +278,7 @@ class PerSample:
         return total
 
     def outputs(self, at: Tensor, inputs: Tensor) -> Tensor:
-        """What each replica's model says of its inputs, (replicas, samples, ...)."""
+        """Outputs of each replica's model for its inputs, (replicas, samples, ...)."""
 
         def one(vector: Tensor, samples: Tensor) -> Tensor:
             return torch.func.functional_call(

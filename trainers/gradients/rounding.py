@@ -19,7 +19,7 @@ _LEAST_SHARE, _MOST = 2.0**-20, 2.0**-4
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rounding:
-    """What is paid for the rounding of norms and sums.
+    """Price of the rounding of norms and sums.
 
     Parameters
     ----------

@@ -63,7 +63,7 @@ _known: weakref.WeakKeyDictionary[nn.Module, dict[Any, Shape | None]] = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shape:
-    """How many records of each replica a call sees, and what else is in it.
+    """Number of records of each replica in a call, and what else is in it.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ class _Elementwise(TorchDispatchMode):
 def _elementwise(
     differentiator: Differentiator, at: Tensor, example: tuple[Tensor, Tensor]
 ) -> set[int]:
-    """How many numbers a place of all replicas has, where they must fill vectors.
+    """Number of numbers a place of all replicas has, where they must fill vectors.
 
     On a CPU; elsewhere, whatever a layer makes of a place.
     """
@@ -254,7 +254,7 @@ def candidates(
 
 
 def whole_vectors(count: int, threads: int) -> bool:
-    """Whether each of ``threads`` goes through whole vectors of ``count`` numbers."""
+    """Return whether ``threads`` go through whole vectors of ``count`` numbers each."""
     part = -(-count // min(threads, -(-count // _GRAIN)))
     return count % _VECTORS == 0 and (part >= count or part % _VECTORS == 0)
 
@@ -266,7 +266,7 @@ def holds(
     shape: Shape,
     seed: int = 0,
 ) -> bool:
-    """Whether random records' bits depend neither on their places nor on the others.
+    """Return whether random records' bits depend on neither places nor other records.
 
     Nor, if the shape ``moves``, on the row that their replica comes in. ``example`` is
     an input, of which shape and type are taken, and a target.

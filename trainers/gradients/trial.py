@@ -20,7 +20,7 @@ TRIAL_DIMS = 1 << 26
 
 
 class Place(Protocol):
-    """Where a parameter lies in the vector."""
+    """Place of a parameter in the vector."""
 
     @property
     def offset(self) -> int:
@@ -34,7 +34,7 @@ class Place(Protocol):
 
 
 class Stacked(Protocol):
-    """What is tried: `trainers.gradients.bookkeeping.BookKeeping`."""
+    """Engine under trial: `trainers.gradients.bookkeeping.BookKeeping`."""
 
     loss: Loss
     template: nn.Module
@@ -42,7 +42,7 @@ class Stacked(Protocol):
 
     @property
     def places(self) -> Sequence[Place]:
-        """Of all parameters."""
+        """Places of all parameters."""
         ...
 
     def measure(self, at: Tensor, inputs: Tensor) -> int:
@@ -61,7 +61,7 @@ class Stacked(Protocol):
         ...
 
     def outputs(self, at: Tensor, inputs: Tensor) -> Tensor:
-        """What each replica's model says of its inputs."""
+        """Outputs of each replica's model for its inputs."""
         ...
 
 

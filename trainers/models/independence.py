@@ -90,12 +90,12 @@ def independence(
 
 
 def is_known(module: nn.Module) -> bool:
-    """Whether all of a module's layers are of those that are listed here."""
+    """Return whether all of a module's layers are of those that are listed here."""
     return all(map(_takes_rows_alone, module.modules()))
 
 
 def _takes_rows_alone(layer: nn.Module) -> bool:
-    """Whether ``layer`` itself, not what is in it, is one whose code is known."""
+    """Return whether ``layer`` itself, not what is in it, has code that is known."""
     if not _is_plain(layer):
         return False
     kind, has = type(layer), vars(layer)
@@ -110,7 +110,7 @@ def _takes_rows_alone(layer: nn.Module) -> bool:
 
 
 def is_known_loss(loss: Callable[..., Any]) -> bool:
-    """Whether a loss is one of torch's, or cross entropy of ours."""
+    """Return whether a loss is one of torch's, or cross entropy of ours."""
     if isinstance(loss, nn.Module):
         return type(loss) in _LOSSES and _is_plain(loss)
     return any(loss is one for one in (*_LOSS_FUNCTIONS, cross_entropy))
@@ -125,7 +125,7 @@ _HOOKS = (
 
 
 def _is_plain(layer: nn.Module) -> bool:
-    """Whether it runs its class's code: no hooks, and no functions of its own."""
+    """Return whether it runs its class's code: no hooks, no functions of its own."""
     tensors = [*layer.parameters(False), *layer.buffers(False)]
     return not (
         any(getattr(layer, name) for name in _HOOKS)

@@ -7,6 +7,8 @@ that of its sender, so that those who relay it read none of it and forge none.
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -63,6 +65,14 @@ class ByFlare(Queued):
         self._met: set[int] = set()  # to whom a message got through
         self._looked = dict.fromkeys(self.others, time.monotonic())
         cell.register_request_cb(channel=_CHANNEL, topic=_TOPIC, cb=self._came)
+        threading.Thread(target=self._says, daemon=True).start()
+
+    def _says(self) -> None:
+        """Tell all whom this site waits for, also while FLARE carries a message."""
+        while not self._is_closed:
+            time.sleep(self.patience / 16)
+            with contextlib.suppress(PartyLostError):
+                self._say_who()
 
     def _came(self, request: Message) -> Any:
         """Take what came; FLARE has checked who signed it, where it is sealed."""
@@ -75,27 +85,33 @@ class ByFlare(Queued):
         if self._is_closed:
             return make_reply(ReturnCode.SERVICE_UNAVAILABLE)
         head, _, content = bytes(payload).partition(b"\n")
-        kind, _, what = head.decode(errors="replace").partition(" ")
-        taken = kind == "alive" or self.arrived(other, kind, what, content)
+        number, kind, what = (*head.decode(errors="replace").split(" ", 2), "", "")[:3]
+        taken = kind == "alive" or self.arrived(
+            other, kind, what, content, int(number) if number.isdecimal() else 0
+        )
         return make_reply(ReturnCode.OK, body=_TAKEN if taken else _FULL)
 
-    def _carry(self, other: int, kind: str, what: str, content: bytes) -> bool:
+    def _carry(
+        self, other: int, kind: str, what: str, content: bytes, number: int = 0
+    ) -> bool:
+        how = {"secure": self._sealed, "optional": True}
+        where, there = {"channel": _CHANNEL, "topic": _TOPIC}, self._places[other]
+        message = Message(payload=f"{number} {kind} {what}\n".encode() + content)
+        if kind == "waits":  # needs no answer
+            self._cell.fire_and_forget(**where, targets=there, message=message, **how)
+            return True
+        wait = self.patience if kind == "message" else min(10.0, self.patience)
         reply = self._cell.send_request(
-            channel=_CHANNEL,
-            topic=_TOPIC,
-            target=self._places[other],
-            request=Message(payload=f"{kind} {what}\n".encode() + content),
-            timeout=self.patience if kind == "message" else min(10.0, self.patience),
-            secure=self._sealed,
-            optional=True,
+            **where, target=there, request=message, timeout=wait, **how
         )
         code = (reply.headers or {}).get(MessageHeaderKey.RETURN_CODE)
         if code == ReturnCode.OK:
             self._met.add(other)
             return bytes(reply.payload or b"") == _TAKEN
-        if code in _GONE and other in self._met and kind != "end":
+        # It is gone, if it was there; where all can go on without, it may come back.
+        if code in _GONE and other in self._met and kind != "end" and not self._goes_on:
             raise self._fail(other, ENDED)
-        time.sleep(0.1)  # it has not come yet
+        time.sleep(0.1)
         return False
 
     def _is_silent(self, other: int) -> None:

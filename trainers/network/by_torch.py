@@ -103,7 +103,7 @@ class ByTorch(Exchange):
         self.check()
 
     def _lost(self, other: int, error: Exception) -> PartyLostError:
-        """What ended the connection to ``other``: it, unless another one is named."""
+        """Error that names who ended the connection to ``other``."""
         began, hangs = time.monotonic(), "timed out" in str(error).lower()
         wait = _GRACE
         try:
@@ -125,7 +125,7 @@ class ByTorch(Exchange):
         return self._fail(other, HANGS if hangs else ENDED, detail)
 
     def _silent(self, awaited: int) -> int:
-        """Who gives no sign of life; ``awaited`` if all do."""
+        """Rank that gives no sign of life; ``awaited`` if all do."""
         before = [self._store.get(f"{other} alive") for other in self.others]
         time.sleep(2 * _BEAT)
         for other, sign in zip(self.others, before, strict=True):

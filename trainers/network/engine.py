@@ -25,7 +25,7 @@ def per_round(schedule: HasValues, rounds: int) -> Schedule:
 
 
 class Gradients(Protocol):
-    """What an algorithm is given of the private data: `oracle.Oracle`."""
+    """Access of an algorithm to the private data: `oracle.Oracle`."""
 
     def gradient(self, at: Tensor) -> Tensor:
         """A (noisy) gradient at ``at``, (runs, nodes, dims)."""
@@ -34,7 +34,7 @@ class Gradients(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Inbox(Mapping[str, Tensor]):
-    """What came to each node in one round: by name, averages weighted by W.
+    """Messages to each node in one round: by name, averages weighted by W.
 
     Nothing else of what was sent is to be had. Everything is (runs, nodes, dims), row i
     what node i can compute from the messages of those that it hears and its own.
@@ -60,7 +60,7 @@ class Inbox(Mapping[str, Tensor]):
 
     @property
     def degree(self) -> Tensor:
-        """How many a node hears, itself among them, (nodes, 1), to multiply with."""
+        """Number of nodes heard by each, itself among them, (nodes, 1), as a factor."""
         like = next(iter(self._sent.values()))
         degree = self._mixing.degree(self._k)
         return placed(degree, like.device, like.dtype)[:, None]
@@ -189,7 +189,7 @@ class Network:
         return begun(self.algorithm, start, range(self.nodes))
 
     def deliver(self, sent: Mapping[str, Tensor], k: int) -> Inbox:
-        """What comes to the nodes here of what they all send in round ``k``."""
+        """Messages to the nodes here of what they all send in round ``k``."""
         return Inbox(sent, self.mixing, k)
 
     def run(

@@ -9,6 +9,7 @@ tensors, and nothing is used before its label and its length are those that are 
 from __future__ import annotations
 
 import abc
+import contextlib
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
@@ -40,6 +41,10 @@ class PartyLostError(RankLostError):
     """Another party is gone, hangs or sent something wrong; the message names it."""
 
 
+class HasLeft(PartyLostError):
+    """Another party is gone, and the rest go on without it."""
+
+
 def label(tensor: Tensor, k: int, name: str) -> str:
     """Name, round, dtype and shape of a message; ``ValueError`` if it cannot be one.
 
@@ -57,7 +62,7 @@ def label(tensor: Tensor, k: int, name: str) -> str:
 
 
 def plain(text: str, most: int = 200) -> str:
-    """What another party said, fit to be shown."""
+    """Text of another party, fit to be shown."""
     shown = "".join(c if c.isprintable() else "?" for c in text)
     return shown if len(shown) <= most else f"{shown[:most]}..."
 
@@ -71,7 +76,16 @@ class Exchange(abc.ABC):
         Which party this is, of how many.
     patience
         Seconds that another party is waited for.
+
+    Attributes
+    ----------
+    drops_lost
+        Whether the others go on without who is lost, see `may_go_on`.
+    left
+        Parties that the rest went on without, and the rounds that they were missed in.
     """
+
+    can_go_on = False  # whether the loss of a party leaves the others connected
 
     def __init__(self, rank: int, size: int, patience: float = PATIENCE) -> None:
         if not 0 <= rank < size:
@@ -79,7 +93,9 @@ class Exchange(abc.ABC):
         if not 0 < patience < float("inf"):
             raise ValueError(f"patience is a number of seconds > 0, got {patience}")
         self.rank, self.size, self.patience = rank, size, patience
-        self.others = [other for other in range(size) if other != rank]
+        self.left: dict[int, int] = {}
+        self.drops_lost = self._goes_on = False
+        self._round = 0
         self.failure: PartyLostError | None = None
         self._most: int | None = None  # bytes of messages to queue, once it is known
         self._due: dict[int, dict[str, tuple[str, Tensor]]] = {}  # of `any_due`
@@ -87,6 +103,24 @@ class Exchange(abc.ABC):
         self._over = self._is_closed = False
         self._agrees = True
         self._failing = threading.Lock()
+
+    @property
+    def others(self) -> list[int]:
+        """All other parties but those that have left."""
+        every = range(self.size)
+        return [one for one in every if one != self.rank and one not in self.left]
+
+    def may_go_on(self) -> None:
+        """Once training begins, who is lost has left, while more than half are there.
+
+        Raises ``ValueError`` for an engine that cannot.
+        """
+        if not self.can_go_on:
+            raise ValueError(
+                "torch.distributed ends all connections when one is lost: leave "
+                "--drop-lost out, or train by FLARE"
+            )
+        self.drops_lost = True
 
     # ---- what an engine carries
 
@@ -108,7 +142,7 @@ class Exchange(abc.ABC):
 
     @abc.abstractmethod
     def _hear(self, other: int, topic: str) -> bytes:
-        """What ``other`` said of ``topic``, once it did; raises `PartyLostError`."""
+        """Wait for what ``other`` says of ``topic``; raises `PartyLostError`."""
 
     @abc.abstractmethod
     def _tell(self, accused: int, why: int) -> None:
@@ -121,16 +155,23 @@ class Exchange(abc.ABC):
     # ---- what training calls
 
     def send(self, other: int, tensor: Tensor, k: int, name: str) -> None:
-        """Send a message of round ``k``, on the CPU."""
+        """Send a message of round ``k``, on the CPU; nothing to who has left."""
         rows = tensor.detach().contiguous()
-        self._send(other, label(rows, k, name), rows)
+        self._round = k
+        with contextlib.suppress(HasLeft):
+            self._send(other, label(rows, k, name), rows)
 
-    def receive(self, other: int, like: Tensor, k: int, name: str) -> Tensor:
+    def receive(self, other: int, like: Tensor, k: int, name: str) -> Tensor | None:
         """The message of round ``k``, of the dtype and shape of ``like``, finite.
 
-        Raises `PartyLostError` if something else comes, or nothing ever will.
+        None if ``other`` has left. Raises `PartyLostError` if something else comes, or
+        nothing ever will.
         """
-        return self._checked(other, {label(like, k, name): like})[1]
+        self._round = k
+        try:
+            return self._checked(other, {label(like, k, name): like})[1]
+        except HasLeft:
+            return None
 
     def due(self, messages: Mapping[int, Sequence[tuple[str, Tensor]]]) -> None:
         """Say what `any_due` may give, by rank: names, and tensors alike.
@@ -171,7 +212,7 @@ class Exchange(abc.ABC):
         self._most = most
 
     def told(self, topic: str, value: Any, kind: type[T]) -> list[T]:
-        """What all say of ``topic``, by rank: public words, as JSON of ``kind``."""
+        """Words of all on ``topic``, by rank: public, as JSON of ``kind``."""
         own = _json.encode(value, indent=0)
         self._say(topic, own)
         found = []
@@ -186,6 +227,7 @@ class Exchange(abc.ABC):
     def begins(self, k: int) -> None:
         """All have kept their state after ``k`` rounds, as they said."""
         self._common = k
+        self._goes_on = self.drops_lost
 
     def kept(self, k: int) -> None:
         """Tell all that this party has kept its state after ``k`` rounds."""
@@ -194,7 +236,8 @@ class Exchange(abc.ABC):
     def all_kept(self, k: int) -> None:
         """Wait until all have kept their state after ``k`` rounds."""
         for other in self.others if k > self._common else ():
-            self._hear(other, f"kept {k}")
+            with contextlib.suppress(HasLeft):
+                self._hear(other, f"kept {k}")
 
     def refuse(self, other: int, what: str) -> NoReturn:
         """End all, as ``other`` sent ``what``, or failed itself: `PartyLostError`."""
@@ -223,7 +266,12 @@ class Exchange(abc.ABC):
     def _fail(
         self, accused: int, why: int, detail: str = "", by: int | None = None
     ) -> PartyLostError:
-        """Note the first failure and tell all; what is to be raised."""
+        """Note the first failure and tell all; what is to be raised.
+
+        If all go on, the accused has left; nobody is believed who says it of another.
+        """
+        if self._goes_on and accused != self.rank:
+            return self._lose(accused, why)
         with self._failing:
             if self.failure is not None:
                 return self.failure
@@ -242,7 +290,33 @@ class Exchange(abc.ABC):
         """Note what another party says is the cause; ``ValueError`` if it is none."""
         if not 0 <= accused < self.size or why not in _WHY:
             raise ValueError("an end without a cause")
-        return self._fail(accused, why, by=by)
+        if not self._goes_on:
+            return self._fail(accused, why, by=by)
+        if accused in (by, self.rank):  # who has lost this party sends it nothing more
+            return self._lose(by)
+        return PartyLostError(f"party {by} says so of party {accused}")
+
+    def _lose(self, other: int, why: int = 0) -> PartyLostError:
+        """Go on without ``other``, unless no more than half would be there.
+
+        It is told so, with ``why``, and then loses this party too.
+        """
+        lost = HasLeft(f"party {other} has left")
+        if self._over or other in self.left:
+            return lost
+        if why:  # by another thread, since it may not answer
+            told = threading.Thread(target=self._tell, args=(other, why), daemon=True)
+            told.start()
+        with self._failing:
+            self.left.setdefault(other, self._round)
+            gone = ", ".join(map(str, sorted(self.left)))
+            if 2 * len(self.left) >= self.size:
+                self.failure = self.failure or PartyLostError(
+                    f"parties {gone} of {self.size} are lost, and the others are no "
+                    f"more than half; {GO_ON} at every party"
+                )
+                return self.failure
+        return lost
 
     # ---- beginning and end
 

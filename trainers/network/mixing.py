@@ -94,7 +94,7 @@ class Mixing:
 
     @property
     def nodes(self) -> int:
-        """How many nodes there are."""
+        """Number of nodes."""
         return self.matrices.shape[1]
 
     def at(self, k: int) -> np.ndarray:
@@ -102,7 +102,7 @@ class Mixing:
         return self.matrices[k % self.period]
 
     def __call__(self, sent: Tensor, k: int) -> Tensor:
-        """What each node makes of its neighbours' messages in round ``k``.
+        """Average of each node's neighbours' messages in round ``k``.
 
         Additions in the order of the neighbours' numbers, so that the bits are those of
         a node that adds up its inbox alone (a matrix product's depend on its shape).
@@ -131,7 +131,7 @@ class Mixing:
         return self._heard[k % self.period]
 
     def degree(self, k: int) -> tuple[int, ...]:
-        """How many each node hears in round ``k``, itself included, (nodes,)."""
+        """Number of nodes heard by each in round ``k``, itself included, (nodes,)."""
         return tuple(len(terms) for terms in self._heard[k % self.period])
 
     @functools.cached_property

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -22,11 +23,14 @@ from trainers.numerics.device import placed
 class RankInbox(Inbox):
     """An `Inbox` of the nodes of one rank.
 
-    ``_sent`` has, by name, what they hear: (runs, those that are heard, dims).
+    ``_sent`` has, by name, what they hear: (runs, those that are heard, dims). In the
+    place of one that is not there a node hears itself: its weight becomes a node's own,
+    so that weights that were symmetric are symmetric among those that are there.
     """
 
     _own: range
     _places: Mapping[int, int]  # of nodes among those that are heard
+    _gone: Set[int] = frozenset()
 
     def __getitem__(self, name: str) -> Tensor:
         """sum_j w_ij times what j sent."""
@@ -38,7 +42,7 @@ class RankInbox(Inbox):
 
     @property
     def degree(self) -> Tensor:
-        """How many a node hears, itself among them, (nodes here, 1)."""
+        """Number of nodes that a node hears, itself among them, (nodes here, 1)."""
         like = next(iter(self._sent.values()))
         degree = self._mixing.degree(self._k)
         here = tuple(degree[node] for node in self._own)
@@ -46,7 +50,10 @@ class RankInbox(Inbox):
 
     def _here(self, terms: Sequence[Terms]) -> list[Terms]:
         return [
-            [(self._places[other], weight) for other, weight in terms[node]]
+            [
+                (self._places[node if other in self._gone else other], weight)
+                for other, weight in terms[node]
+            ]
             for node in self._own
         ]
 
@@ -71,7 +78,7 @@ class RankNetwork(Network):
 
     @property
     def nodes(self) -> int:
-        """How many nodes run here."""
+        """Number of nodes run here."""
         return len(self.ranks.held)
 
     def begin(self, start: Tensor) -> Any:
@@ -90,7 +97,7 @@ class RankNetwork(Network):
         where = next(iter(sent.values())).device
 
         def at(nodes: Iterable[int]) -> Tensor:
-            """Where ``nodes`` are among those that are heard."""
+            """Places of ``nodes`` among those that are heard."""
             return placed(tuple(plan.places[node] for node in nodes), where)
 
         heard: dict[str, Tensor] = {}
@@ -108,18 +115,18 @@ class RankNetwork(Network):
             for rank, nodes in plan.receives.items():
                 buffer = own.new_empty(own.shape[0], len(nodes), *own.shape[2:])
                 coming.append(Parcel(rank, name, nodes, buffer))
-        self.carry(going, coming, 2 * k + 1 if self._broadcasts else k)
+        gone = self.carry(going, coming, 2 * k + 1 if self._broadcasts else k)
         for parcel in coming:
             heard[parcel.name][:, at(parcel.nodes)] = parcel.rows
-        return RankInbox(heard, self.mixing, k, self.ranks.held, plan.places)
+        return RankInbox(heard, self.mixing, k, self.ranks.held, plan.places, gone)
 
     @property
     def _broadcasts(self) -> bool:
-        """Whether what nodes broadcast goes before the messages of each round."""
+        """Return whether broadcasts of nodes go before the messages of each round."""
         return getattr(self.algorithm, "broadcasts", False)
 
     def broadcast(self, own: Tensor, k: int) -> Tensor:
-        """What all nodes say in round ``k``, (runs, nodes, any), of those here.
+        """Broadcasts of all nodes in round ``k``, (runs, nodes, any), of those here.
 
         Every rank must call.
         """
@@ -137,8 +144,10 @@ class RankNetwork(Network):
         self.carry(going, coming, 2 * k)
         return torch.cat(parts, 1)
 
-    def carry(self, going: list[Parcel], coming: list[Parcel], k: int) -> None:
-        """Send what goes in round ``k``, and fill in what comes."""
+    def carry(
+        self, going: list[Parcel], coming: list[Parcel], k: int
+    ) -> frozenset[int]:
+        """Send what goes in round ``k``, and fill in what comes; nodes that left."""
         operations = [
             *(dist.P2POp(dist.isend, one.rows, one.rank) for one in going),
             *(dist.P2POp(dist.irecv, one.rows, one.rank) for one in coming),
@@ -146,6 +155,7 @@ class RankNetwork(Network):
         with explained():
             for work in dist.batch_isend_irecv(operations) if operations else ():
                 work.wait()
+        return frozenset()
 
     @functools.cached_property
     def _plans(self) -> list[Routes]:
@@ -168,8 +178,10 @@ class PartyNetwork(RankNetwork):
 
     exchange: Exchange = dataclasses.field(kw_only=True)
 
-    def carry(self, going: list[Parcel], coming: list[Parcel], k: int) -> None:
-        """Send all, then wait for what comes."""
+    def carry(
+        self, going: list[Parcel], coming: list[Parcel], k: int
+    ) -> frozenset[int]:
+        """Send all, then wait for what comes; nodes that left by then."""
         for one in going:
             if not one.rows.isfinite().all():
                 raise ValueError(
@@ -179,12 +191,15 @@ class PartyNetwork(RankNetwork):
             self.exchange.send(one.rank, one.rows.cpu(), k, one.name)
         for one in coming:
             like = one.rows if one.rows.device.type == "cpu" else one.rows.cpu()
-            one.rows.copy_(self.exchange.receive(one.rank, like, k, one.name))
+            found = self.exchange.receive(one.rank, like, k, one.name)
+            one.rows.copy_(torch.zeros_like(like) if found is None else found)
+        gone = (self.ranks.held_by(rank) for rank in self.exchange.left)
+        return frozenset(itertools.chain.from_iterable(gone))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Party:
-    """Which party this process is, and what all know of the network's data.
+    """Rank of this process, and what all know of the network's data.
 
     Parameters
     ----------
@@ -202,7 +217,7 @@ class Party:
 
     @property
     def ranks(self) -> Ranks:
-        """Who holds which nodes."""
+        """Ranks by the nodes that they hold."""
         return Ranks(self.exchange.rank, self.exchange.size, self.nodes)
 
     def network(self, network: RankNetwork, dims: int) -> PartyNetwork:
@@ -228,7 +243,7 @@ class Parcel:
 
 @dataclasses.dataclass
 class Traffic:
-    """How many messages, and how many bytes, went to other ranks.
+    """Number of messages, and of bytes, that went to other ranks.
 
     Of a run that goes on, with those before; rounds that are made again count once.
     """
@@ -252,7 +267,7 @@ class Traffic:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Routes:
-    """What one rank sends and receives in one round, by the other rank.
+    """Messages that one rank sends and receives in one round, by the other rank.
 
     ``places`` numbers all nodes that are heard or held here, in their order.
     """

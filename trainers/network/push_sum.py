@@ -33,7 +33,7 @@ NEEDS: tuple[Property, ...] = ("column stochastic", "connected", "positive diago
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PushSum:
-    """What each node holds: numerator and weight.
+    """State of each node: numerator and weight.
 
     ``weight`` is the same in all runs and depends on no data. It is kept in doubles, so
     that its sum stays the number of nodes over many rounds.
@@ -71,7 +71,7 @@ class PushSum:
 
     @classmethod
     def received(cls, inbox: Mapping[str, Tensor]) -> PushSum:
-        """What a node holds after a round, from its mixed x and w."""
+        """State of a node after a round, from its mixed x and w."""
         return cls(x=inbox["x"], weight=inbox["w"])
 
     def mixed(self, mixing: Mixing, k: int) -> PushSum:
@@ -82,7 +82,7 @@ class PushSum:
 
 
 def weight_floor(mixing: Mixing) -> float:
-    """What no weight is ever below, in any round of push-sum over ``mixing``.
+    """Bound below every weight, in any round of push-sum over ``mixing``.
 
     The bound of this module's head; sums of positive numbers only, so true to a few
     roundings. It is 1 where the matrices are doubly stochastic.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import abc
 import collections
 import contextlib
+import itertools
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Self
 
 import torch
@@ -19,17 +20,24 @@ from trainers.network.exchange import (
     NOBODY,
     PATIENCE,
     Exchange,
+    HasLeft,
     PartyLostError,
     plain,
 )
 
 _MOST_WORDS = 1 << 20  # bytes of public words that a party may have said
 _QUEUED = 64  # messages that a party may be ahead
+_RECENT = 1024  # of what came, remembered so that it is not taken twice
 _LOOK = 0.5  # seconds between looks at whether a party was lost
 
 
 class Queued(Exchange):
-    """An `Exchange` by an engine that hands over what came: see `arrived`."""
+    """An `Exchange` by an engine that hands over what came: see `arrived`.
+
+    Who waits says so to all: who is waited for then is the cause, and not who waits.
+    """
+
+    can_go_on = True
 
     def __init__(self, rank: int, size: int, patience: float = PATIENCE) -> None:
         super().__init__(rank, size, patience)
@@ -39,33 +47,49 @@ class Queued(Exchange):
         }
         self._queued = dict.fromkeys(self.others, 0)  # bytes of them
         self._words: dict[int, dict[str, bytes]] = {other: {} for other in self.others}
+        self._waits: dict[int, tuple[int, float]] = {}  # who for whom, and when said
+        self._awaited: int | None = None  # by this party
+        self._said = 0.0  # when that began, or was said last
+        self._numbers = itertools.count(1)
+        self._taken: dict[int, collections.deque[int]] = {
+            other: collections.deque(maxlen=_RECENT) for other in self.others
+        }
 
     @abc.abstractmethod
-    def _carry(self, other: int, kind: str, what: str, content: bytes) -> bool:
+    def _carry(
+        self, other: int, kind: str, what: str, content: bytes, number: int = 0
+    ) -> bool:
         """Have ``arrived`` called at ``other``; what it returned."""
 
     def _is_silent(self, other: int) -> None:
         """Look whether ``other``, who is waited for, is there; `PartyLostError`."""
 
-    def arrived(self, other: int, kind: str, what: str, content: bytes) -> bool:
+    def arrived(
+        self, other: int, kind: str, what: str, content: bytes, number: int = 0
+    ) -> bool:
         """Take what ``other`` sent; False if there is no room yet.
 
-        ``kind`` is message, words, end or bye.
+        ``kind`` is message, words, end, bye or waits. What has a ``number`` may come
+        again, if its sender did not hear that it was taken.
         """
         try:
             with self._changed:
-                if other not in self._messages:
+                if other not in self._messages or other in self.left:
                     return True  # of nobody who has a part in this
                 if kind == "message" and not self._has_room(other, what, content):
                     return False
+                if number and number in self._taken[other]:
+                    return True
                 self._take(other, kind, what, content)
+                if number:
+                    self._taken[other].append(number)
                 self._changed.notify_all()
         except ValueError as error:
             self._fail(other, MALFORMED, str(error))
         return True
 
     def _has_room(self, other: int, what: str, content: bytes) -> bool:
-        """Whether a message may be queued now; ``ValueError`` if it never may."""
+        """Return whether a message may be queued; ``ValueError`` if it never may."""
         if self._most is None:
             return False
         if len(content) > self._most:
@@ -91,6 +115,8 @@ class Queued(Exchange):
             self._was_told(other, accused, why)
         elif kind == "bye":
             words.setdefault("bye", b"")
+        elif kind == "waits":
+            self._waits[other] = int(what), time.monotonic()
         else:
             raise ValueError(f"something of kind {plain(kind)}")
 
@@ -101,20 +127,54 @@ class Queued(Exchange):
 
         Raises `PartyLostError` if a party is lost meanwhile.
         """
-        until = time.monotonic() + self.patience
-        while not there():
-            self.check()
-            if not end and other not in self._due:
-                raise PartyLostError(NOBODY)
-            if "bye" in self._words[other] and not there():
-                why = "before it had sent all that the others wait for"
-                raise self._fail(other, ENDED, why)
-            if end and time.monotonic() > until:
-                self.hangs(other)
-            self._is_silent(other)
-            with self._changed:  # of others no lock is taken under this one
-                if not there() and self.failure is None:
-                    self._changed.wait(_LOOK)
+        began = time.monotonic()
+        with self._waiting(other if end else None):
+            while not there():
+                self.check()
+                if other in self.left:
+                    raise HasLeft(f"party {other} has left")
+                if not end and other not in self._due:
+                    raise PartyLostError(NOBODY)
+                if "bye" in self._words[other] and not there():
+                    why = "before it had sent all that the others wait for"
+                    raise self._fail(other, ENDED, why)
+                if end and self._is_late(other, began):
+                    self.hangs(other)
+                self._say_who()
+                self._is_silent(other)
+                with self._changed:  # of others no lock is taken under this one
+                    if not there() and self.failure is None:
+                        self._changed.wait(min(_LOOK, self.patience / 16))
+
+    @contextlib.contextmanager
+    def _waiting(self, other: int | None) -> Iterator[None]:
+        """While this party waits for ``other``."""
+        self._said, self._awaited = time.monotonic(), other
+        try:
+            yield
+        finally:
+            self._awaited = None
+
+    def _say_who(self) -> None:
+        """Tell all whom this party waits for, if it does for long."""
+        other, now = self._awaited, time.monotonic()
+        if other is not None and now > self._said + self.patience / 8:
+            self._said = now
+            for third in self.others:
+                self._carry(third, "waits", str(other), b"")
+
+    def _is_late(self, other: int, began: float) -> bool:
+        """Return whether to give up ``other``, waited for since ``began``.
+
+        Not as long as it waits for a third, who is given up by it, unless it says so
+        for longer than there are others to be given up.
+        """
+        now = time.monotonic()
+        if now < began + self.patience:
+            return False
+        third, when = self._waits.get(other, (other, 0.0))
+        waits = third not in (other, self.rank) and now < when + self.patience / 2
+        return not waits or now > began + self.size * self.patience
 
     def _receive(self, other: int, due: Mapping[str, Tensor]) -> tuple[str, Tensor]:
         queue = self._messages[other]
@@ -137,24 +197,29 @@ class Queued(Exchange):
         self._put(other, "message", what, rows.numpy().tobytes())
 
     def _put(self, other: int, kind: str, what: str, content: bytes) -> None:
-        until = time.monotonic() + self.patience
-        while not self._carry(other, kind, what, content):
-            self.check()
-            if time.monotonic() > until:
-                self.hangs(other)
-            time.sleep(0.002)
+        began, number = time.monotonic(), next(self._numbers)
+        with self._waiting(other):
+            while other not in self.left and not self._carry(
+                other, kind, what, content, number
+            ):
+                self.check()
+                if self._is_late(other, began):
+                    self.hangs(other)
+                self._say_who()
+                time.sleep(0.002)
         self.check()
 
     def _say(self, topic: str, text: bytes) -> None:
         for other in self.others:
-            self._put(other, "words", topic, text)
+            with contextlib.suppress(HasLeft):
+                self._put(other, "words", topic, text)
 
     def _hear(self, other: int, topic: str) -> bytes:
         self._await(other, lambda: topic in self._words[other])
         return self._words[other][topic]
 
     def _tell(self, accused: int, why: int) -> None:
-        for other in self.others:
+        for other in {*self.others, accused} - {self.rank}:
             with contextlib.suppress(OSError):
                 self._carry(other, "end", f"{accused} {why}", b"")
 
@@ -184,5 +249,7 @@ class InProcess(Queued):
             one._all = found
         return found
 
-    def _carry(self, other: int, kind: str, what: str, content: bytes) -> bool:
-        return self._all[other].arrived(self.rank, kind, what, content)
+    def _carry(
+        self, other: int, kind: str, what: str, content: bytes, number: int = 0
+    ) -> bool:
+        return self._all[other].arrived(self.rank, kind, what, content, number)

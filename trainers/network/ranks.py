@@ -1,4 +1,4 @@
-"""Which process holds which nodes, and how the processes find each other.
+"""Ranks: processes, the nodes that they hold, and how they find each other.
 
 Processes are started by torchrun, which tells each its rank; nothing here starts any.
 """
@@ -100,12 +100,12 @@ def where_am_i(party: int | None = None) -> tuple[int, int]:
 
 
 def launched() -> bool:
-    """Whether torchrun started this process, as one of several."""
+    """Return whether torchrun started this process, as one of several."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def by_torchrun() -> bool:
-    """Whether torchrun started this process, and has a store at MASTER_PORT."""
+    """Return whether torchrun started this process, and has a store at MASTER_PORT."""
     return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 

@@ -54,17 +54,17 @@ class Topology:
 
     @property
     def nodes(self) -> int:
-        """How many nodes there are."""
+        """Number of nodes."""
         return self.hears.shape[1]
 
     @property
     def directed(self) -> bool:
-        """Whether some node hears one that does not hear it in the same round."""
+        """Return whether some node hears one that does not hear it in that round."""
         return bool((self.hears != self.hears.transpose(0, 2, 1)).any())
 
 
 def strongly_connected(hears: np.ndarray) -> bool:
-    """Whether messages reach every node from every other.
+    """Return whether messages reach every node from every other.
 
     ``hears``, (nodes, nodes) bool: entry ij says whether i hears j.
     """

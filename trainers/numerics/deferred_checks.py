@@ -8,7 +8,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 
 def may_hold(condition: Tensor, watch: Watch | None = None) -> bool:
-    """Whether some of ``condition`` is true, looked at where ``watch`` looks."""
+    """Return whether some of ``condition`` is true, looked at where ``watch`` looks."""
     if get_proxy_mode() is None and (watch or Watch()).looks(condition):
         return bool(condition.any())
     return True
@@ -32,7 +32,7 @@ class Watch:
         self._counted: Tensor | int = 0
 
     def looks(self, tensor: Tensor) -> bool:
-        """Whether the host looks at ``tensor`` at once."""
+        """Return whether the host looks at ``tensor`` at once."""
         if self._at_once is None:
             return tensor.device.type == "cpu"
         return self._at_once
@@ -55,7 +55,7 @@ class Watch:
 
     @property
     def counted(self) -> int:
-        """How many there were so far."""
+        """Number of deferred checks so far."""
         return int(self._counted)
 
     def settle(self) -> None:

@@ -53,7 +53,7 @@ PIECE = 1 << 17  # words that are worked on at once on a CPU: few calls, near it
 
 
 class Key:
-    """What noise and sampling come from: 256 bits, and the id of a run.
+    """Secret source of noise and sampling: 256 bits, and the id of a run.
 
     Made by `secret`, `study` or `load`. It cannot be printed, pickled or copied.
 
@@ -302,7 +302,7 @@ class Rows:
 
     @functools.cached_property
     def _layout(self) -> tuple[int, int, int]:
-        """How many nodes, runs and positions a CPU's piece has at most."""
+        """Number of nodes, runs and positions a CPU's piece has at most."""
         runs, nodes, _ = self.shape
         columns = min(nodes, max(1, PIECE // (runs * self.padded)))
         rows = -(-runs // -(-runs * self.padded // PIECE))  # pieces of about one size
@@ -352,7 +352,7 @@ class Piece:
 
     @property
     def where(self) -> tuple[slice, slice, slice]:
-        """Where in (runs, nodes, width) they stand."""
+        """Slices of (runs, nodes, width) at which they stand."""
         rows, columns, positions = (
             slice(one.start, one.stop)
             for one in (self.rows, self.columns, self.positions)
@@ -360,15 +360,15 @@ class Piece:
         return rows, columns, positions
 
     def shaped(self, values: Tensor) -> Tensor:
-        """What was made of ``words``, (nodes, runs, padded)."""
+        """Result of ``words``, (nodes, runs, padded), in their shape."""
         return values.view(len(self.columns), len(self.rows), -1)
 
     def arranged(self, values: Tensor) -> Tensor:
-        """What was made of ``words``, as it stands there; padding is left out."""
+        """Result of ``words``, as it stands there; padding is left out."""
         return self.shaped(values)[..., : len(self.positions)].transpose(0, 1)
 
     def padding(self, values: Tensor) -> Tensor:
-        """What was made of words that belong to no position."""
+        """Result of words that belong to no position."""
         return self.shaped(values)[..., len(self.positions) :]
 
     @property

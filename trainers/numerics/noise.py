@@ -117,14 +117,14 @@ def grid(deviation: float, bits: int = STEP_BITS) -> float:
 
 
 def rounding_l2_up(step: float, dims: int, parts: int = 1) -> float:
-    """How far rounding can move a vector, in L2: sqrt(dims) step / 2 for each part."""
+    """Largest move of a vector by rounding, in L2: sqrt(dims) step / 2 a part."""
     return math.nextafter(
         parts * math.nextafter(math.sqrt(dims), math.inf), math.inf
     ) * (step / 2)
 
 
 def rounding_l1_up(step: float, dims: int, parts: int = 1) -> float:
-    """How far rounding can move a vector, in L1: dims step / 2 for each part."""
+    """Largest move of a vector by rounding, in L1: dims step / 2 a part."""
     return parts * dims * (step / 2)
 
 
@@ -382,7 +382,7 @@ _TAKEN = (torch.float32, torch.float64, torch.int64)
 
 
 def _some_noise() -> list[Tensor]:
-    """Of all types and laws that the loops take, by what they or torch do."""
+    """Noise of all types and laws that the loops take, by what they or torch do."""
     rows = Key.study("loops").rows("noise", nodes=[0], release=0, width=3000)
     return [
         add_noise_(torch.full(rows.shape, 7), rows, 2.0**29.5, law)
@@ -397,7 +397,7 @@ _loops = _Loops()
 
 
 def _true_in(chosen: Tensor) -> Tensor:
-    """Where a vector of bool is true; nowhere if it is on the meta device."""
+    """Indices at which a vector of bool is true; none if it is on the meta device."""
     if chosen.device.type == "cpu":  # torch's own nonzero takes four times as long
         return torch.from_numpy(np.flatnonzero(chosen.numpy()))
     if chosen.device.type == "meta":
@@ -418,7 +418,7 @@ def _first_pass(
 
 
 def _above(values: Tensor, bound: float) -> Tensor:
-    """Which are above ``bound``; torch's own way takes four times as long on a CPU."""
+    """Mask of values above ``bound``, in a quarter of torch's own time on a CPU."""
     if values.device.type == "cpu":
         return torch.from_numpy(values.numpy() > bound)
     return values > bound
@@ -450,7 +450,7 @@ def _second_pass(
 def _third_pass(
     high: np.ndarray, near: np.ndarray, scale: float, law: Law
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Which of the two integers beside ``near`` is round(scale x); where it is sure.
+    """Integer beside ``near`` that is round(scale x), and where it is sure.
 
     For scale x within 1/4 of ``near``, and that within 1/4 and a little of half an
     integer: the tail there is all that is asked. It is that at a point of a table, less
@@ -547,7 +547,7 @@ def coins(rows: Rows, rate: float, device: torch.device) -> Tensor:
 
 
 def _less(rate: fractions.Fraction, more: Callable[[int], int]) -> bool:
-    """Whether a uniform number of infinitely many bits is less than ``rate``."""
+    """Return whether a uniform number of infinitely many bits is less than ``rate``."""
     level = 0
     while rate:
         scaled = rate * (1 << 512)

@@ -87,7 +87,7 @@ class Streams:
 
     @property
     def seed(self) -> int:
-        """What a study's start is drawn by; 0 if the key is secret."""
+        """Seed of a study's start; 0 if the key is secret."""
         return self.key.seed if isinstance(self.key.seed, int) else 0
 
     def rows(
@@ -98,7 +98,7 @@ class Streams:
         shape: tuple[int, int],
         fingerprints: Sequence[Sequence[bytes]] | None = None,
     ) -> Rows:
-        """Of each run and node a row of words; ``shape`` is (runs, words in a row)."""
+        """Row of words of each run and node; ``shape`` is (runs, words in a row)."""
         return self.key.rows(
             purpose,
             nodes=nodes,
@@ -136,7 +136,7 @@ class Streams:
         taken: int,
         batch: int,
     ) -> Tensor:
-        """Which records are in ``batch``, (runs, nodes, records) bool.
+        """Mask of the records in ``batch``, (runs, nodes, records) bool.
 
         Each is by itself in ``taken`` of the ``batches`` of the epoch whose first
         release ``release`` is.
@@ -264,11 +264,11 @@ class Streams:
         return found.where(fits, sums + deviation * drawn.to(sums)), False
 
     def begun(self, purpose: Purpose, node: int) -> int:
-        """How many releases ``node`` began there before this run was resumed."""
+        """Number of releases ``node`` began there before this run was resumed."""
         return 0 if self.journal is None else self.journal.begun(purpose, node)
 
     def others(self, purpose: Purpose, node: int, release: int) -> int:
-        """How many other sums ``node`` released there before this run was resumed."""
+        """Number of other sums ``node`` released there before this run was resumed."""
         journal = self.journal
         return 0 if journal is None else journal.others(purpose, node, release)
 
@@ -290,5 +290,5 @@ def grid_step(deviation: float, most: float = 0.0) -> float:
 
 
 def rounding_up(step: float, dims: int) -> float:
-    """How far apart rounding to the grid can bring two sums, in L2; see `noisy`."""
+    """Largest distance that rounding adds to two sums, in L2; see `noisy`."""
     return 2 * noise.rounding_l2_up(step, dims)

@@ -96,12 +96,12 @@ class ReleaseJournal:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no release was made by an earlier process."""
+        """Return whether no release was made by an earlier process."""
         return not self._before
 
     @property
     def further(self) -> int:
-        """How many releases were made at an address where another had been."""
+        """Number of releases made at an address where another had been."""
         return self._further
 
     def enter(
@@ -136,18 +136,18 @@ class ReleaseJournal:
         os.fdatasync(self._file)
 
     def others(self, purpose: Purpose, node: int, release: int) -> int:
-        """How many other sums were released there, by earlier processes."""
+        """Number of other sums were released there, by earlier processes."""
         return self._others.get((PURPOSES[purpose], node, release), 0)
 
     def begun(self, purpose: Purpose, node: int) -> int:
-        """How many releases earlier processes began, by the last one's number."""
+        """Number of releases earlier processes began, by the last one's number."""
         kind = PURPOSES[purpose]
         numbers = [k for of, whose, k in self._before if (of, whose) == (kind, node)]
         return 1 + max(numbers, default=-1)
 
     @staticmethod
     def has_any(path: pathlib.Path) -> bool:
-        """Whether there is a release in the file, if there is a file."""
+        """Return whether there is a release in the file, if there is a file."""
         return path.exists() and path.stat().st_size > _SIZE
 
     def close(self) -> None:

@@ -16,11 +16,11 @@ from privaudit.ledger import Ledger
 
 
 class AnyOracle(Protocol):
-    """What every oracle has."""
+    """Members that every oracle has."""
 
     @property
     def nodes(self) -> int:
-        """How many nodes hold data."""
+        """Number of nodes."""
         ...
 
     @property
@@ -46,7 +46,7 @@ class GivesGradients(Protocol):
         ...
 
     def releases_of(self, node: int) -> int:
-        """How many releases ``node`` has made so far."""
+        """Number of releases ``node`` has made so far."""
         ...
 
 
@@ -75,7 +75,7 @@ class GivesModels(Protocol):
     """Gives out a global model: `trainers.algorithms.collaborative.oracle`."""
 
     def choose(self, turn: int) -> Tensor:
-        """Which updates are global: (runs, nodes, classes) bool, known to all nodes."""
+        """Choose the global updates: (runs, nodes, classes) bool, public."""
         ...
 
     def publish(self, turn: int, node: int, action: Tensor, shared: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ class HearsAll(Protocol):
 
 
 def gives(oracle: object, capability: type) -> bool:
-    """Whether ``oracle``, an instance or a class, has ``capability``, a protocol."""
+    """Return whether ``oracle``, instance or class, has ``capability``, a protocol."""
     if isinstance(oracle, type):
         return issubclass(oracle, capability)
     return isinstance(oracle, capability)

@@ -27,7 +27,7 @@ CLIP_NORMS = (1e-15, 1e15)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mechanism:
-    """How gradients are made private: sampling, clipping and noise.
+    """Mechanism of gradients: sampling, clipping and noise.
 
     That of Abadi et al. 2016, Algorithm 1, with other ways of sampling.
 
@@ -35,7 +35,8 @@ class Mechanism:
     ----------
     batch_size
         Size of a batch, the same at every node; also the divisor of the sum. Under
-        Poisson sampling it is the expected size.
+        Poisson sampling it is the expected size. With a ``rate``, that at a node of
+        mean size.
     clip_norm
         L2 bound on each record's gradient; infinity: no clipping. A number, or a
         function of the release's index (0, 1, ...).
@@ -51,6 +52,14 @@ class Mechanism:
     summed
         0: the oracle returns noisy means. n > 0: it returns noisy sums, in double
         precision, on a grid that all nodes share, so that n of them add up exactly.
+    rate
+        Probability that a record is in a batch, at every node, whatever its size; under
+        sampling without replacement as near as a whole number of records comes. None:
+        that of ``batch_size``.
+    weight
+        Of a node's sum, beside those of others: its divisor is divided by it.
+    by_node
+        Mechanisms of single nodes, which differ in noise; empty where all have this.
 
     Examples
     --------
@@ -66,15 +75,41 @@ class Mechanism:
     noise_multiplier: float | Callable[[int], float] = 0.0
     sampling: SamplingName | str = "poisson"
     summed: int = 0
+    rate: float | None = None
+    weight: float = 1.0
+    by_node: tuple[Mechanism, ...] = ()
+
+    def of(self, node: int) -> Mechanism:
+        """The mechanism of ``node``, by its number in the whole network."""
+        return self.by_node[node] if self.by_node else self
+
+    def batch(self, records: int) -> float:
+        """Expected number of records in a batch, at a node of ``records`` records.
+
+        >>> Mechanism(16, rate=0.2).batch(50)
+        10.0
+        >>> Mechanism(16, rate=0.26, sampling="without-replacement").batch(50)
+        13
+        """
+        if self.rate is None:
+            return self.batch_size
+        expected = self.rate * records
+        fixed = self.sampling == "without-replacement"
+        return max(1, round(expected)) if fixed else expected
+
+    @property
+    def varies(self) -> bool:
+        """Return whether batches differ in size, at one node or between nodes."""
+        return self.sampling != "without-replacement" or self.rate is not None
 
     @property
     def unit(self) -> Unit:
-        """What is clipped and sampled as one, and what neighbours differ in."""
+        """Unit of clipping and sampling, in which neighbours differ."""
         return "record"
 
     def divisor(self, records: int) -> float:
         """Divisor of the sum of a node with ``records`` records, a public number."""
-        return self.batch_size
+        return self.batch_size / self.weight
 
     @property
     def given_over(self) -> float:
@@ -122,28 +157,34 @@ class Mechanism:
                 "sampling must be poisson, without-replacement, random-allocation or "
                 f"random-allocation:k, got {self.sampling}"
             )
-        if self.sampling == "without-replacement" and self.batch_size % 1:
+        batch = self.batch(records)
+        if self.sampling == "without-replacement" and batch % 1:
             raise ValueError(
                 "a batch of fixed size has a whole number of records, got "
                 f"batch_size = {self.batch_size:g}; round it, or use Poisson sampling"
             )
-        if self.batch_size > records:
+        if batch > records:
             raise ValueError(
-                f"a batch of {self.batch_size:g} is larger than a node's data "
+                f"a batch of {batch:g} is larger than a node's data "
                 f"({records} records); use at most {records}"
             )
-        allocation = self.allocation(records)
-        return self.batch_size / records if allocation is None else allocation.rate
+        if (allocation := self.allocation(records)) is not None:
+            return allocation.rate
+        if self.rate is not None and self.sampling == "poisson":
+            return self.rate
+        return batch / records
 
     def allocation(self, records: int) -> RandomAllocation | None:
         """The random allocation of a node's ``records``; None with other sampling."""
         taken = batches_taken(self.sampling)
         if taken is None:
             return None
-        batches = max(taken, round(taken * records / self.batch_size))
+        batch = self.batch(records)
+        all_of_them = records / batch if self.rate is None else 1 / self.rate
+        batches = max(taken, round(taken * all_of_them))
         if batches >= 1 << 31:
             raise ValueError(
-                f"batches of {self.batch_size:g} of {records:,} records are too many "
+                f"batches of {batch:g} of {records:,} records are too many "
                 "batches for an epoch: use larger ones"
             )
         return RandomAllocation(batches, taken)
@@ -159,7 +200,7 @@ class Mechanism:
             norm_bound=clip,
             noise_multiplier=multiplier,
             sampling=sampling
-            or SamplingWithoutReplacement(int(self.batch_size), records),
+            or SamplingWithoutReplacement(int(self.batch(records)), records),
         )
 
     def ledger(self, sizes: Sequence[int], releases: int) -> Ledger:

@@ -156,7 +156,7 @@ class Oracle:
         self._width = self._sampler.most()
 
     def _units_of(self, data: PrivateData) -> Any:
-        """What is drawn and clipped as one: records."""
+        """Units that are drawn and clipped as one: records."""
         return data
 
     def settle(self) -> None:
@@ -277,9 +277,8 @@ class Oracle:
                 f"{len(nodes)}, ...), got {tuple(at.shape)}"
             )
         index = self.next_release(nodes)
-        clip, multiplier = self.mechanism.at(index)
-        deviation = multiplier * clip
-        step = self._step(index)
+        clip, multiplier = self.mechanism.at(index)  # the most of all nodes' noise
+        step = self._step(index, nodes)
         if clip < math.inf:
             self._watch.expect(
                 # One pass; what is no number is neither the least nor the largest.
@@ -302,7 +301,7 @@ class Oracle:
             total[:, row] += share
         if multiplier > 0:
             self._point = at
-            total = self._noisy(total, nodes, deviation, step)
+            total = self._noisy_by_node(total, nodes, index)
         self._record(nodes, index)
         gradient = total
         if not self.mechanism.summed:
@@ -314,9 +313,13 @@ class Oracle:
     def _record(self, nodes: Sequence[int], index: int) -> None:
         """Write down the ``index``-th release of each of ``nodes``."""
         sizes = [self._units.sizes[node] for node in nodes]
-        made = {size: self.mechanism.release(index, size) for size in set(sizes)}
+        made: dict[tuple[int, int], Release] = {}
         for node, size in zip(nodes, sizes, strict=True):
-            self._record_of(node, index, made[size])
+            how = self.mechanism.of(self._numbers[node])
+            key = (id(how), size)
+            if key not in made:
+                made[key] = how.release(index, size)
+            self._record_of(node, index, made[key])
 
     def _record_of(self, node: int, index: int, release: Release) -> None:
         self._recorder.record(node, release)
@@ -361,13 +364,18 @@ class Oracle:
         """
         return self._watch.counted
 
-    def _step(self, index: int) -> float:
-        """That of the grid on which release ``index`` has its noise; 0 without noise.
+    def _step(self, index: int, nodes: Sequence[int]) -> float:
+        """Coarsest of `_step_of`, by which all of ``nodes`` clip."""
+        alike = dict.fromkeys(self.mechanism.of(self._numbers[node]) for node in nodes)
+        return max(self._step_of(how, index) for how in alike)
+
+    def _step_of(self, how: Mechanism, index: int) -> float:
+        """Step of the grid of the noise of release ``index``; 0 without noise.
 
         In one batch there is each record at most, and the canaries; those along a
         coordinate each meet in none.
         """
-        clip, multiplier = self.mechanism.at(index)
+        clip, multiplier = how.at(index)
         if not multiplier:
             return 0.0
         planted = 1 if self._units.coordinates is not None else self._units.canaries
@@ -383,11 +391,11 @@ class Oracle:
         return step
 
     def _rounding(self, at: Tensor) -> Rounding:
-        """What is paid for the rounding of `_clipped_sum`."""
+        """Price of the rounding of `_clipped_sum`."""
         return self._summation(at).rounding
 
     def _summation(self, at: Tensor) -> Summation:
-        """How `_clipped_sum` goes about ``at``: made once for each shape."""
+        """Plan of `_clipped_sum` for ``at``: made once for each shape."""
         clips = self.mechanism.clip_norm != math.inf
         key = (at.shape, at.dtype, self._memory_limit, torch.get_num_threads())
         if key not in self._summations:
@@ -398,7 +406,7 @@ class Oracle:
                 batch_size=self.mechanism.batch_size,
                 memory_limit=self._memory_limit,
                 clips=clips,
-                varies=self.mechanism.sampling != "without-replacement",
+                varies=self.mechanism.varies,
             )
         return self._summations[key]
 
@@ -417,8 +425,11 @@ class Oracle:
         return total.view_as(at)
 
     def _divisor(self, nodes: Sequence[int], total: Tensor) -> float | Tensor:
-        """What the sums are divided by: of public numbers."""
-        found = [self.mechanism.divisor(self._units.sizes[node]) for node in nodes]
+        """Divisor of the sums: of public numbers."""
+        found = [
+            self.mechanism.of(self._numbers[node]).divisor(self._units.sizes[node])
+            for node in nodes
+        ]
         if len(set(found)) == 1:
             return found[0]
         return placed(tuple(found), total.device, total.dtype)[:, None]
@@ -458,6 +469,30 @@ class Oracle:
             times -= batches[:, row, data.replaced].double()
             batches[:, row, data.replaced] = False
         return row, times[:, None] * vector
+
+    def _noisy_by_node(self, total: Tensor, nodes: Sequence[int], index: int) -> Tensor:
+        """``total`` with noise, of nodes that have equal noise in one call."""
+        alike: dict[Mechanism, list[int]] = {}
+        for row, node in enumerate(nodes):
+            how = self.mechanism.of(self._numbers[node])
+            alike.setdefault(how, []).append(row)
+        if len(alike) == 1:
+            (how,) = alike
+            clip, multiplier = how.at(index)
+            step = self._step_of(how, index)
+            return self._noisy(total, nodes, multiplier * clip, step)
+        at = self._point
+        for how, rows in alike.items():
+            here = placed(tuple(rows), total.device)
+            clip, multiplier = how.at(index)
+            self._point = None if at is None else at[:, here]
+            total[:, here] = self._noisy(
+                total[:, here],
+                [nodes[row] for row in rows],
+                multiplier * clip,
+                self._step_of(how, index),
+            )
+        return total
 
     def _noisy(
         self, total: Tensor, nodes: Sequence[int], deviation: float, step: float

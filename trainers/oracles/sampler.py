@@ -1,4 +1,4 @@
-"""Which records are in a batch: decided by random numbers, never by records."""
+"""Sampling of batches: decided by random numbers, never by records."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ class Sampler:
     def most(self) -> int:
         """Largest size of a batch, exceeded with negligible probability."""
         if self.mechanism.sampling == "without-replacement":
-            return int(self.mechanism.batch_size)
+            return int(max(map(self.mechanism.batch, self.data.sizes)))
         return max(
             most(rate, size + self.data.canaries)
             for rate, size in zip(self.rates, self.data.sizes, strict=True)
         )
 
     def batches(self, nodes: Sequence[int], index: int) -> Tensor:
-        """Which records are in batch ``index``: (runs, len(nodes), records) bool."""
+        """Mask of the records in batch ``index``: (runs, len(nodes), records) bool."""
         present = self.present(nodes)
         drawn = torch.zeros_like(present)
         fixed = self.mechanism.sampling == "without-replacement"
@@ -89,7 +89,7 @@ class Sampler:
         for (records, planted), rows in alike.items():
             who = [nodes[row] for row in rows]
             if fixed:
-                size = int(self.mechanism.batch_size)
+                size = int(self.mechanism.batch(records))
                 found = self.subsets(who, index, records, size)
             elif (how := self.mechanism.allocation(records)) is not None:
                 found = self.allocated(who, index, records + planted, how)
@@ -110,7 +110,7 @@ class Sampler:
         return drawn & present
 
     def present(self, nodes: Sequence[int]) -> Tensor:
-        """Which rows of ``nodes`` are records: (runs, len(nodes), records) bool."""
+        """Mask of rows that are records: (runs, len(nodes), records) bool."""
         if list(nodes) == list(range(self.data.nodes)):
             return self._present
         return self._present[:, placed(tuple(nodes), self._present.device)]

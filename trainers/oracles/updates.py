@@ -32,7 +32,7 @@ from privaudit.release import PoissonSampling, Release
 from privaudit.results import Unit
 from trainers.data import PrivateData
 from trainers.data.records import present_rows
-from trainers.data.transforms import FAILURES, apart
+from trainers.data.transforms import apart
 from trainers.gradients.bfloat16 import exact_products
 from trainers.gradients.clip_weights import clip_weights
 from trainers.gradients.differentiator import Differentiator
@@ -47,7 +47,7 @@ _FREE = Rounding(0.0, 0.0)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UpdateMechanism(Mechanism):
-    """How users' updates are made private.
+    """Mechanism of users' updates.
 
     Arguments are those of `Mechanism`, but ``batch_size`` is the sampling rate: the
     probability that a user is drawn. A node's sum is divided by the expected number of
@@ -75,7 +75,7 @@ class UpdateMechanism(Mechanism):
 
     def divisor(self, records: int) -> float:
         """Expected number of users in a batch, at a node of ``records`` users."""
-        return self.batch_size * records
+        return self.batch_size * records / self.weight
 
     def sampling_rate(self, records: int) -> float:
         """Probability that a user is drawn: ``batch_size``, at every node."""
@@ -128,7 +128,7 @@ class Users:
 
     @property
     def nodes(self) -> int:
-        """How many nodes there are."""
+        """Number of nodes."""
         return self.data.nodes
 
     @property
@@ -137,7 +137,7 @@ class Users:
         return self.data.device
 
     def present(self, runs: int, planted: Tensor | None) -> Tensor:
-        """Which rows are users: (runs, nodes, users + 1) bool; the last: the canary."""
+        """Mask of users' rows: (runs, nodes, users + 1) bool; last the canary."""
         return present_rows(self, runs, planted)
 
 
@@ -191,7 +191,7 @@ class UpdateOracle(Oracle):
         self._loss = differentiator.loss
 
     def _units_of(self, data: PrivateData) -> Users:
-        """What is drawn and clipped as one: users."""
+        """Units that are drawn and clipped as one: users."""
         return Users(data)
 
     def _rounding(self, at: Tensor) -> Rounding:
@@ -202,7 +202,7 @@ class UpdateOracle(Oracle):
         self, at: Tensor, batches: Tensor, nodes: Sequence[int], clip: float
     ) -> Tensor:
         """Minus the sum of clipped updates, (runs, nodes, dims) doubles."""
-        step = self._step(self._releases[nodes[0]])
+        step = self._step(self._releases[nodes[0]], nodes)
         total = torch.zeros_like(at, dtype=torch.float64)
         for run, row, user in batches.nonzero().tolist():
             node = nodes[row]
@@ -224,7 +224,7 @@ class UpdateOracle(Oracle):
         return (update / step).round_() * step if step else update
 
     def _update(self, start: Tensor, node: int, user: int, run: int) -> Tensor:
-        """Where a user's steps begin less where they end, (dims,) doubles."""
+        """Update of a user, start less end of its steps, (dims,) doubles."""
         records = self._units.records[node][user]
         size = self._local.step(self._releases[node])
         vector_to_parameters(start.clone(), self._parameters)
@@ -243,7 +243,9 @@ class UpdateOracle(Oracle):
                         allow_unused=True,
                         materialize_grads=True,
                     )
-            except FAILURES:
+            except KeyboardInterrupt:
+                raise
+            except BaseException:
                 return torch.zeros_like(start, dtype=torch.float64)
             with torch.no_grad():
                 torch._foreach_add_(self._parameters, down, alpha=-size)

@@ -22,7 +22,8 @@ from privaudit.files import json as _json
 from privaudit.files import toml as _toml
 from privaudit.files.errors import explained
 from privaudit.results import Relation
-from privaudit.settings import Compute, Precision, TrainingSettings
+from privaudit.settings import Compute, NoiseBy, Precision, TrainingSettings
+from privaudit.task_settings import laid_over
 
 _COMPUTE = [field.name for field in dataclasses.fields(Compute)]
 _FOLDER = importlib.resources.files(__name__)
@@ -35,13 +36,16 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ----------
     title, source
         What it is, and where its figures come from.
-    epsilon, delta, relation
-        The claim; None where the command line's own default stands.
+    epsilon, budgets, noise, delta, relation
+        The claim, and whose noise is whose; None where the command line's own default
+        stands.
     seed
         Of the study: makes data split, sampling and noise repeatable. It protects
         nothing. None where the command line's default, 0, stands.
     device, compiled, precision
         As in `privaudit.settings.Compute`; None where the command line's stand.
+    plan
+        Sizes and parameters for which `privaudit.plan` chose the settings.
     values
         All other keys: settings and options.
     at_epsilon
@@ -51,12 +55,15 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     title: str = ""
     source: str = ""
     epsilon: float | None = None
+    budgets: str | None = None
+    noise: NoiseBy | None = None
     delta: float | None = None
     relation: Relation | None = None
     seed: int | None = None
     device: str | None = None
     compiled: bool | None = None
     precision: Precision | None = None
+    plan: dict[str, Any] = {}
     values: dict[str, Any] = {}
     at_epsilon: dict[str, dict[str, Any]] = {}
 
@@ -65,12 +72,18 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def run_settings(self) -> dict[str, Any]:
         """Claim, seed and device, by name; what the recipe leaves open is not in it."""
-        names = ("epsilon", "delta", "relation", "seed", *_COMPUTE)
+        claim = ("epsilon", "budgets", "noise", "delta", "relation")
+        names = (*claim, "seed", *_COMPUTE)
         return {
             name: getattr(self, name)
             for name in names
             if getattr(self, name) is not None
         }
+
+    @property
+    def each_budget(self) -> tuple[float, ...] | None:
+        """Epsilon of each node, where ``budgets`` have it."""
+        return TrainingSettings(budgets=self.budgets).each_budget
 
     def settings(self, epsilon: float | None = None) -> dict[str, Any]:
         """Settings and options for a claim of ``epsilon``, over the algorithm's own.
@@ -98,11 +111,11 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         from trainers.algorithms import family_named
 
         own = family_named(str(self.values["algorithm"])).defaults
-        return {**own, **self.values, **special}
+        return laid_over(laid_over(own, self.values), special)
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a recipe of the package is, read without torch and not checked further."""
+    """Entry for a recipe of the package, read without torch and not checked further."""
 
     algorithm: str
     title: str = ""

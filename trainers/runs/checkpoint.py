@@ -28,7 +28,7 @@ def pack(value: Any) -> bytes:
 
 
 def unpack(content: bytes) -> Any:
-    """What ``pack`` was given, its dataclasses as dicts and its tuples as such.
+    """Unpack what ``pack`` was given, its dataclasses as dicts and its tuples as such.
 
     Raises ``ValueError`` if ``content`` is no such thing, or was cut off.
     """
@@ -86,7 +86,7 @@ def join(parts: Sequence[Any]) -> Any:
 
 
 def part(whole: Any, nodes: range) -> Any:
-    """What `join` was given of ``nodes``."""
+    """Part for ``nodes`` of what `join` was given."""
     if isinstance(whole, Tensor):
         return whole[:, nodes.start : nodes.stop].clone()
     if isinstance(whole, dict):

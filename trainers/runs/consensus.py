@@ -23,7 +23,7 @@ from trainers.oracles.messages.noise import MessageNoise
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Averaged:
-    """How far off the nodes are after each round, and what two accounts say.
+    """Distance of the nodes after each round, and two accounts of it.
 
     Parameters
     ----------

@@ -63,7 +63,7 @@ def packed(
 
 
 def may_be_released(training: Training, result: TrainingResult) -> bool:
-    """Whether the account of a run covers its models, all of them, for anybody.
+    """Return whether the account of a run covers its models, all of them, for anybody.
 
     Not if parts of them stay at their nodes, the noise is not secret, or nothing finite
     is certified.
@@ -78,18 +78,32 @@ def may_be_released(training: Training, result: TrainingResult) -> bool:
     )
 
 
-def modules(content: bytes, module: nn.Module) -> list[nn.Module]:
-    """The nodes' models from a file's ``content``, as copies of ``module``."""
+def modules(content: bytes, module: nn.Module) -> dict[int, nn.Module]:
+    """The nodes' models by number, of a file's ``content``: copies of ``module``.
+
+    They are ready to be used: in evaluation mode.
+    """
     tensors = safetensors.torch.load(content)
     every = _under("every.", tensors)
     nodes = {name.partition(".")[0] for name in tensors} - {"every", "mean"}
-    found = []
-    for node in sorted(nodes, key=lambda name: int(name.removeprefix("node"))):
+    found = {}
+    for node in sorted(int(name.removeprefix("node")) for name in nodes):
         copied = copy.deepcopy(module)
         # Not strict: parameters of several layers are kept once.
-        copied.load_state_dict({**every, **_under(f"{node}.", tensors)}, strict=False)
-        found.append(copied)
+        own = _under(f"node{node}.", tensors)
+        copied.load_state_dict({**every, **own}, strict=False)
+        found[node] = copied.eval()
     return found
+
+
+def alone(module: nn.Module) -> bytes:
+    """A file that ``load_state_dict(load_file(...))`` takes, of one node's model.
+
+    Tensors that share memory, as tied parameters do, are each written out.
+    """
+    state = module.state_dict()
+    own = {name: value.detach().cpu().clone() for name, value in state.items()}
+    return safetensors.torch.save({name: own[name].contiguous() for name in own})
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

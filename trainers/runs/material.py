@@ -92,12 +92,12 @@ class Material:
 
     @property
     def quality(self) -> Quality:
-        """What is measured of models: accuracy where targets are classes."""
+        """Quality to measure of models: accuracy where targets are classes."""
         return "accuracy" if self.loss is cross_entropy else "loss"
 
     @property
     def independence(self) -> Independence:
-        """How well it is known that a record's gradient is its own."""
+        """Independence of records' gradients, and how well it is known."""
         return independence(self.module, self.loss, self.shares, self.transform)
 
     def with_transform(self, transform: Callable[[Tensor], Any]) -> Material:
@@ -121,7 +121,7 @@ class Material:
         held_out: float = 0.0,
         held: range | None = None,
     ) -> Material:
-        """What ``training`` names; ``seed`` deals the data. See `problem.Problem`.
+        """Material that ``training`` names; ``seed`` deals the data.
 
         With ``held``, of these nodes alone: a user's own data of others are not read,
         and of a public data set nothing else is kept.
@@ -168,7 +168,7 @@ class Material:
                 function = function_named(training.model)
             if not takes(function, "input_shape", "classes"):
                 try:
-                    return cls.own(_made(training.model, seed), shares, test=test)
+                    return cls.own(model_made(training.model, seed), shares, test=test)
                 except ValueError as error:
                     raise ValueError(
                         f"{error}; the data were {training.data}, and --data gives "
@@ -289,7 +289,7 @@ def _named(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OwnData:
-    """What ``module:function`` or a folder gives: shares, or one data set to be dealt.
+    """Data of ``module:function`` or a folder: shares, or one data set to be dealt.
 
     Parameters
     ----------
@@ -386,7 +386,7 @@ class OwnData:
 
     @classmethod
     def _of_parts(cls, parts: Sequence[Sequence[Any]], where: str) -> OwnData:
-        """Of nodes' shares, test data, users and classes."""
+        """Data from nodes' shares, test data, users and classes."""
         shares, tests, users, classes = map(list, zip(*parts, strict=True))
         if any(one is None for one in users) and any(one is not None for one in users):
             raise ValueError(f"{where}: only some of the nodes have users")
@@ -399,7 +399,7 @@ class OwnData:
 
     @property
     def nodes(self) -> int | None:
-        """How many nodes there are; None if the data are to be dealt."""
+        """Number of nodes; None if the data are to be dealt."""
         return len(self.shares) if isinstance(self.shares, list) else None
 
 
@@ -441,8 +441,8 @@ def _arrays_in(path: pathlib.Path) -> tuple[Any, ...]:
         ) from error
 
 
-def _made(model: str, seed: int) -> Any:
-    """What ``module:function`` makes: where it starts, equal at all ranks."""
+def model_made(model: str, seed: int) -> Any:
+    """Model that ``module:function`` makes: its start, equal at all ranks."""
     with torch.random.fork_rng(devices=()), checked(f"model {model}"):
         torch.manual_seed(seed)
         return function_named(model)()
@@ -462,7 +462,7 @@ def _own_by_name(training: Training, seed: int, held: range | None = None) -> Ma
             f"classes={classes}, but the data say {data.classes}: say it once"
         )
     if is_place(model):
-        model = _made(model, seed)
+        model = model_made(model, seed)
     users = None
     if data.users is not None and training.unit == "user":
         users = Users(data.users, training.overlap)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 import torch
@@ -28,15 +29,22 @@ _CACHED, _AT_ONCE = 1 << 26, 16
 
 
 class Looks(NamedTuple):
-    """How many test records are looked at, and when."""
+    """Number of test records to look at, and the rounds."""
 
     last: int  # records, for the last measurement
     records: int  # for each before it; the same ones each time, and among the last
     every: int  # rounds between measurements
 
     @classmethod
-    def of(cls, training: Training, test: int, points: int, evaluate: Evaluate) -> Self:
-        """Of ``test`` records, for a curve of at most so many ``points``.
+    def of(
+        cls,
+        training: Training,
+        test: int,
+        points: int,
+        evaluate: Evaluate,
+        sizes: Sequence[int] = (),
+    ) -> Self:
+        """Looks at ``test`` records, for a curve of at most so many ``points``.
 
         Arithmetic of what is public, and of no clock: a study repeats to the bit. With
         "tenth", half of a tenth of the training's work is for the last models, and the
@@ -44,7 +52,7 @@ class Looks(NamedTuple):
         the last, and ten points of 50, whatever they take. With "all", the last are
         measured on all, and the curve takes a tenth.
         """
-        rounds, batch, last = training.rounds, training.batch_size, test
+        rounds, batch, last = training.rounds, training.expected_batch(sizes), test
         asked, least = rounds, 2 * _LEAST_RECORDS
         if evaluate == "tenth":
             asked, least = training.family.releases(training.setting()), _LEAST_RECORDS
@@ -75,7 +83,7 @@ def accuracy(gradients: Differentiator, models: Tensor, test: Dataset) -> Tensor
 def quality(
     gradients: Differentiator, models: Tensor, test: Dataset, kind: Quality
 ) -> Tensor:
-    """How good each model is on ``test``, (runs, nodes), on the CPU.
+    """Quality of each model on ``test``, (runs, nodes), on the CPU.
 
     ``kind`` is "accuracy", the share of classes that it gets right, or "loss", the mean
     of the records' losses.
@@ -134,7 +142,7 @@ class Measured(NamedTuple):
 
     @property
     def quality(self) -> tuple[str, float, float] | tuple[()]:
-        """What was measured, its mean and that of the worst node; empty if nothing."""
+        """Measure, its mean and that of the worst node; empty if none was made."""
         for kind in ("accuracy", "loss"):
             if getattr(self, kind) is not None:
                 return kind, getattr(self, kind), getattr(self, f"worst_{kind}")
@@ -165,7 +173,9 @@ class CurveRecorder:
         self._test = self._some = None
         self._every = max(1, problem.training.rounds // points)
         if problem.test is not None:
-            plan = Looks.of(problem.training, len(problem.test), points, evaluate)
+            plan = Looks.of(
+                problem.training, len(problem.test), points, evaluate, problem.sizes
+            )
             self._every = plan.every
             self._test = _some(problem.test, plan.last, seed)
             self._some = _some(problem.test, plan.records, seed)
@@ -175,7 +185,7 @@ class CurveRecorder:
 
     @property
     def test_records(self) -> int | None:
-        """How many the last models are measured on; None if there are no test data."""
+        """Number of test records of the last models; None if no test data."""
         return None if self._test is None else len(self._test)
 
     def __call__(self, done: int, models: Tensor) -> Measured | None:

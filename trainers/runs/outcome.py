@@ -12,7 +12,7 @@ from privaudit.results import Finding, Independence, Status, UpperBound, worst_b
 
 
 class Curves(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How training went, as means over runs, after some of the rounds.
+    """Curves of a training, as means over runs, after some of the rounds.
 
     ``accuracy`` on test data is the mean over nodes, ``worst_accuracy`` that of the
     worst node; ``loss`` and ``worst_loss`` come in their place where targets are no
@@ -52,14 +52,14 @@ class Curves(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def protection(
-    noise_multiplier: float,
+    noise_multiplier: float | tuple[float, ...],
     seed: int | None,
     version: str,
     *,
     stays_home: bool = False,
     compiled: bool = False,
 ) -> tuple[bool, str]:
-    """Whether a trained model's noise is secret, and what is said of it.
+    """Return whether a trained model's noise is secret, and what is said of it.
 
     ``seed`` is that of a study, None if the key was secret; ``version`` is the one that
     trained. ``stays_home``: part of the models is never sent, and has no noise.
@@ -98,7 +98,7 @@ def protection(
 class TrainingResult(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 ):
-    """What a training run gave.
+    """Result of a training run.
 
     ``nodes`` are the accounts of each node, ``accuracy`` the mean over nodes on test
     data, ``loss`` the mean loss where targets are no classes. ``verdict`` is None if
@@ -111,6 +111,9 @@ class TrainingResult(
     ``messages_sent`` and ``bytes_sent`` are what the processes sent each other to
     train, or this party the others: a message for each process that a node's goes to,
     without frames' headers. Unset where all was in one process.
+
+    ``left`` has the parties that were lost, each with the round in which it was missed,
+    where the others went on.
 
     Where the accounts are for an observer, ``seen_by_all`` is that of whoever sees all
     releases.
@@ -126,7 +129,7 @@ class TrainingResult(
     nodes: tuple[UpperBound, ...]
     verdict: Finding | None
     status: Status | None
-    noise_multiplier: float
+    noise_multiplier: float | tuple[float, ...]
     accuracy: float | None
     worst_accuracy: float | None
     seconds: float
@@ -140,11 +143,12 @@ class TrainingResult(
     test_size: int | None = None
     messages_sent: int | UnsetType = UNSET
     bytes_sent: int | UnsetType = UNSET
+    left: tuple[tuple[int, int], ...] | UnsetType = UNSET
     independence: Independence | UnsetType = UNSET
 
     @property
     def test_data(self) -> str:
-        """What models were measured on, in words."""
+        """Test data of the models, in words."""
         used, there = self.test_records, self.test_size
         if used is None or there is None or used == there:
             return "test data"
@@ -152,7 +156,7 @@ class TrainingResult(
 
     @property
     def quality(self) -> str:
-        """How good the models are, in words; says so if nothing was measured."""
+        """Quality of the models, in words; says so if nothing was measured."""
         kind = "accuracy" if self.accuracy is not None else "loss"
         mean, worst = getattr(self, kind), getattr(self, f"worst_{kind}")
         if mean is None:
@@ -164,7 +168,7 @@ class TrainingResult(
 
     @property
     def warning(self) -> str:
-        """What is said wherever the figures are."""
+        """Warning that stands wherever the figures are."""
         return self.noise if self.protected else f"NOT PROTECTED. {self.noise}"
 
     def upper(self) -> UpperBound:
@@ -176,7 +180,7 @@ class TrainingResult(
         return self.upper() if self.seen_by_all is UNSET else self.seen_by_all
 
     def sent(self) -> dict[str, int]:
-        """What went to other processes, by name; nothing where there were none."""
+        """Traffic to other processes, by name; nothing where there were none."""
         if self.messages_sent is UNSET or self.bytes_sent is UNSET:
             return {}
         return {"messages_sent": self.messages_sent, "bytes_sent": self.bytes_sent}

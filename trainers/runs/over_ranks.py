@@ -46,7 +46,7 @@ class OverRanks(OneProcess):
 
     @property
     def is_first(self) -> bool:  # type: ignore[override]  # known once they are joined
-        """Whether this is rank 0."""
+        """Return whether this is rank 0."""
         return dist.get_rank() == 0
 
     @contextlib.contextmanager
@@ -58,7 +58,7 @@ class OverRanks(OneProcess):
             yield dataclasses.replace(given, problem=here)
 
     def at_first(self, work: Callable[[], T]) -> T:
-        """What ``work`` gives at rank 0, at every rank; so are its errors."""
+        """Return what ``work`` gives at rank 0, at every rank; so are its errors."""
         return told(_together(lambda: work() if self.is_first else None))
 
     def key_file(self, folder: RunFolder) -> pathlib.Path:
@@ -117,7 +117,7 @@ class OverRanks(OneProcess):
 
 
 def _together(work: Callable[[], T]) -> T:
-    """What ``work`` gives here; a `FolderError` of one rank is raised at all."""
+    """Return what ``work`` gives here; a `FolderError` of one rank is raised at all."""
     done, why = [], ""
     try:
         done = [work()]

@@ -18,17 +18,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
+import numpy as np
 import torch
+from msgspec import UNSET, UnsetType
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from privaudit.files import json as _json
 from privaudit.files.folder import RunFolder
 from privaudit.files.manifest import digest
 from privaudit.files.user_code import code_digest
-from privaudit.records import PartyRecord
+from privaudit.records import PartyRecord, as_nodes
 from privaudit.settings import TrainingSettings
 from privaudit.task_settings import is_own
 from privaudit.version import __version__
+from trainers.algorithms.family import Noise
 from trainers.data.shares import example
 from trainers.network.by_torch import joined
 from trainers.network.exchange import Exchange, plain
@@ -49,7 +53,7 @@ APART = (
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a party says of its data: public."""
+    """Public facts of a party's data."""
 
     sizes: tuple[int, ...]  # of its nodes
     kind: str  # shapes and dtypes of a record's input and target
@@ -62,7 +66,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def sizes_of(party: Party, shares: Sequence[Any], unit: Any) -> tuple[int, ...]:
-    """How many records, or users, each node of the network has, as its party says.
+    """Number of records, or users, each node of the network has, as its party says.
 
     ``shares`` are this party's. Raises ``ValueError``, at all, if records are unlike.
     """
@@ -104,7 +108,7 @@ def agreed(exchange: Exchange, settings: Mapping[str, Any]) -> None:
 
 
 def public_settings(training: Training, settings: TrainingSettings) -> dict[str, Any]:
-    """What must be the same at all parties, by name; where own data lie need not."""
+    """Settings that must be equal at all parties, by name; not where data lie."""
     own = ("data", "train") if is_own(training.data) else ()
     fields = msgspec.to_builtins(training)
     options = fields.pop("options")
@@ -129,33 +133,42 @@ def connected(
     material: Material | None,
     exchange: Exchange | int | None = None,
     note: Callable[[str], None] = lambda message: None,
+    choose: Callable[[tuple[int, ...]], Training] | None = None,
 ) -> Iterator[tuple[Training, Material | None, Party | None]]:
     """The training, this party's data, and what all know of others', while it lasts.
 
     As given, without a party, if ``settings`` do not ask for parties. ``exchange`` is
     what carries messages; without one, torch.distributed for the party of that number,
-    or of what its process was told. ``note`` is told what takes long.
+    or of what its process was told. ``note`` is told what takes long, and ``choose``
+    makes the training once sizes are known.
     Raises ``ValueError``, at all, that names a party with other settings or records.
     """
     if not settings.parties:
+        if settings.drop_lost:
+            raise ValueError("--drop-lost is of parties: give --parties too")
         yield training, material, None
         return
     with contextlib.ExitStack() as stack:
         if not isinstance(exchange, Exchange):
             rank, size = where_am_i(exchange)
-            check_parties(training, size)
+            check_parties(training, size, drop_lost=settings.drop_lost)
             note(f"party {rank} of {size} waits for the others ...")
             opened = joined(rank, size, settings.patience)
         else:
             opened = exchange
-            check_parties(training, exchange.size)
+            drops = settings.drop_lost or exchange.drops_lost
+            check_parties(training, exchange.size, drop_lost=drops)
         exchange = stack.enter_context(opened)
+        if settings.drop_lost:
+            exchange.may_go_on()
         agreed(exchange, public_settings(training, settings))
         party = Party(exchange, training.nodes)
         if material is None:
             seed, held = settings.public_seed, party.ranks.held
             material = Material.by_name(training, seed, settings.data_dir, held=held)
         sizes = sizes_of(party, material.shares, training.unit)
+        if choose is not None:
+            training = choose(sizes)
         if is_own(training.data):
             training = msgspec.structs.replace(training, train=sum(sizes))
         yield training, material, dataclasses.replace(party, sizes=sizes)
@@ -163,11 +176,11 @@ def connected(
 
 def settled(
     party: Party,
-    noise: float,
+    noise: Noise,
     out: str | os.PathLike[str] | None,
     name: str,
     seed: int | None,
-) -> tuple[float, pathlib.Path, PartyRecord]:
+) -> tuple[Noise, pathlib.Path, PartyRecord]:
     """The noise that all add, this party's folder, and what its record says."""
     exchange = party.exchange
     noise = agreed_noise(exchange, noise)
@@ -179,8 +192,16 @@ def settled(
     return noise, folder, record
 
 
-def check_parties(training: Training, parties: int) -> None:
+def check_parties(training: Training, parties: int, *, drop_lost: bool = False) -> None:
     """``ValueError`` for what cannot be trained by so many parties."""
+    if drop_lost and not (
+        training.family.outlives and "symmetric" in training.mixing().properties
+    ):
+        raise ValueError(
+            f"{training.algorithm} cannot go on without a party: its nodes must "
+            "average with symmetric weights, as dp-dsgd and dp-dsgt do on an "
+            "undirected graph with weights=metropolis; leave --drop-lost out"
+        )
     why = training.family.whole(training.setting())
     if why:
         raise ValueError(f"{training.algorithm} {why}: leave --parties out")
@@ -196,17 +217,22 @@ def check_parties(training: Training, parties: int) -> None:
         )
 
 
-def agreed_noise(exchange: Exchange, own: float) -> float:
+def agreed_noise(exchange: Exchange, own: Noise) -> Noise:
     """The most of what the parties' accounts ask for: they differ by rounding alone."""
-    said = exchange.told("noise", {"noise": own}, dict[str, float])
-    values = [theirs.get("noise", math.nan) for theirs in said]
-    for other, value in enumerate(values):
-        if not math.isclose(value, values[0], rel_tol=_SAME_NOISE):
-            exchange.disagree(
-                f"party {other} has other settings than party 0: noise_multiplier is "
-                f"{value:g}, and {values[0]:g} there"
-            )
-    return max(values)
+    each = own if isinstance(own, tuple) else (own,)
+    told = {str(place): value for place, value in enumerate(each)}
+    said = exchange.told("noise", told, dict[str, float])
+    most = []
+    for place in told:
+        values = [theirs.get(place, math.nan) for theirs in said]
+        for other, value in enumerate(values):
+            if not math.isclose(value, values[0], rel_tol=_SAME_NOISE):
+                exchange.disagree(
+                    f"party {other} has other settings than party 0: noise_multiplier "
+                    f"is {value:g}, and {values[0]:g} there"
+                )
+        most.append(max(values))
+    return tuple(most) if isinstance(own, tuple) else most[0]
 
 
 def folder_of(exchange: Exchange, out: pathlib.Path | None, name: str) -> pathlib.Path:
@@ -230,7 +256,7 @@ def folder_of(exchange: Exchange, out: pathlib.Path | None, name: str) -> pathli
 
 
 def run_name(exchange: Exchange, folder: RunFolder, seed: int | None) -> str:
-    """What this run is called: as the folder has it, if it goes on."""
+    """Name of this run: as the folder has it, if it goes on."""
     known = ""
     if folder.has("config.json"):
         config = folder.read("config.json", dict)
@@ -277,6 +303,7 @@ class Parties(OneProcess):
     def begins(self, given: Assignment, folder: RunFolder, *, ended: bool) -> None:
         """Agree on where all start, and after which round all go on."""
         exchange = self._party.exchange
+        self._mixing = given.run.training.mixing()
         self._rounds = rounds = given.run.training.rounds
         start = given.problem.start(given.run.public_seed)[0, 0].numpy().tobytes()
         own = [rounds] if ended else self.kept(folder)
@@ -341,7 +368,24 @@ class Parties(OneProcess):
             "do the same is assumed"
             for name in self._unknown
         )
-        return (*super().remarks(parts), APART, *unknown)
+        return (*super().remarks(parts), APART, *self._gone(), *unknown)
+
+    def _gone(self) -> Iterator[str]:
+        """Sentences on who left, what remained of the graph, whose releases stopped."""
+        ranks, gone = self._party.ranks, set[int]()
+        for party, k in sorted(self._party.exchange.left.items()):
+            held = ranks.held_by(party)
+            gone |= {*held}
+            yield (
+                f"party {party} ({as_nodes(held)}) was lost in round {k}, and this one "
+                "went on: its releases stopped, and are in its own ledger alone; its "
+                "weight in each average is the node's own since then"
+            )
+        here = [node for node in range(ranks.nodes) if node not in gone]
+        ever = np.asarray(self._mixing.matrices).sum(0)[np.ix_(here, here)]
+        many, _ = connected_components(ever, connection="strong")
+        if gone and many > 1:
+            yield f"without them the graph falls into {many} parts, which do not meet"
 
 
 class Code(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -352,7 +396,7 @@ class Code(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @classmethod
     def of(cls, function: Callable[..., Any] | None) -> Code:
-        """That of a function; of no function an empty one."""
+        """Code of a function; of no function an empty one."""
         if function is None:
             return cls()
         name = getattr(function, "__qualname__", type(function).__qualname__)
@@ -360,7 +404,7 @@ class Code(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 def _same_code(exchange: Exchange, what: str, said: Sequence[Begin]) -> bool:
-    """Whether all are known to have the same function.
+    """Return whether all are known to have the same function.
 
     Raises ``ValueError``, at all, that names the party with another one.
     """
@@ -382,7 +426,7 @@ def _same_code(exchange: Exchange, what: str, said: Sequence[Begin]) -> bool:
 
 
 class Begin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a party's models start, after which rounds it can go on, and with what."""
+    """Start of a party's models, the rounds after which it can go on, and its code."""
 
     start: str
     kept: list[int]
@@ -397,7 +441,7 @@ def kept_rounds(folder: RunFolder) -> list[int]:
 
 
 def contents(folder: RunFolder) -> list[dict[str, Any]]:
-    """What was kept last, and before."""
+    """Checkpoints that were kept, the last one first."""
     if not folder.has("checkpoint.pt"):
         return []
     try:
@@ -439,6 +483,10 @@ class PartyKeeper(Keeper):
                 self._states.append((done, checkpoint.pack(content)))
             if done == self._common:
                 self._take(content)
+
+    def left(self) -> tuple[tuple[int, int], ...] | UnsetType:
+        """Parties that were lost, and the rounds; unset if none."""
+        return tuple(sorted(self._others.left.items())) or UNSET
 
     def keep(self, done: int, middle: Callable[[], Any]) -> None:
         """Write a checkpoint where epsilon is computed, and after the last round.

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from privaudit.ledger import Ledger
 from privaudit.results import Unit
 from privaudit.settings import Precision, check_precision
+from trainers.algorithms.family import Noise
 from trainers.algorithms.setting import Setting
 from trainers.data import Dataset
 from trainers.data.records import users_of
@@ -29,6 +30,7 @@ from trainers.network.over_ranks import Party, RankNetwork, Traffic
 from trainers.network.ranks import Ranks
 from trainers.numerics.randomness import Streams, public_generator
 from trainers.oracles.capabilities import HearsAll
+from trainers.oracles.mechanism import Mechanism
 from trainers.oracles.oracle import MEMORY_LIMIT, ReleaseObserver
 from trainers.runs import checkpoint
 from trainers.runs.material import Material
@@ -59,7 +61,7 @@ class Planted:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Observers:
-    """Who is shown what while a block trains.
+    """Observers while a block trains.
 
     Parameters
     ----------
@@ -83,7 +85,7 @@ NOBODY = Observers()
 
 
 def units(shares: Sequence[Any], unit: Unit) -> tuple[int, ...]:
-    """How many records each share has; or users, of whom it is one if none are told."""
+    """Number of records of each share; or of users, one if none are told."""
     if unit != "user":
         return tuple(map(len, shares))
     users = users_of(shares)
@@ -153,10 +155,10 @@ class Problem:
             )
         for node, size in enumerate(sizes):
             try:
-                training.mechanism(0.0).sampling_rate(size)
+                training.mechanism(0.0, sizes).sampling_rate(size)
             except ValueError as error:
                 raise ValueError(f"node {node}: {error}") from None
-        network: Any = training.family.runner(training.make(), training.mixing())
+        network: Any = training.family.runner(training.make(sizes), training.mixing())
         if isinstance(ranks, Party):
             dealt: Ranks | None = ranks.ranks
         else:
@@ -205,12 +207,12 @@ class Problem:
 
     @functools.cached_property
     def setting(self) -> Setting:
-        """What the algorithm, its mechanism and its ledger are made from."""
+        """Settings of the algorithm, its mechanism and its ledger."""
         return self.training.setting(self.sizes, parameter_places(self.module))
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many each node has of what is protected: records, or users.
+        """Number of protected units of each node: records, or users.
 
         Of a party, all nodes of the network.
         """
@@ -220,19 +222,23 @@ class Problem:
 
     @property
     def traffic(self) -> Traffic | None:
-        """What was sent from here to other processes; None where there are none."""
+        """Traffic from here to other processes; None where there are none."""
         return None if self.carrier is None else self.carrier.traffic
 
     @property
     def carrier(self) -> RankNetwork | None:
-        """What messages to other processes go by; None where there are none."""
+        """Carrier of messages to other processes; None where there are none."""
         if isinstance(self.network, RankNetwork):
             return self.network
         return getattr(self.network, "carrier", None)
 
-    def ledger(self, noise_multiplier: float) -> Ledger:
-        """What a run would release, as often as its algorithm asks the oracle."""
-        return self._held(self.training.family.ledger(self.setting, noise_multiplier))
+    def ledger(self, noise: Noise) -> Ledger:
+        """Ledger of a run, with as many releases as its algorithm asks for."""
+        return self._held(self.training.family.planned(self.setting, noise))
+
+    def mechanism(self, noise: Noise) -> Mechanism:
+        """The oracle's mechanism, with ``noise`` of all nodes or of each."""
+        return self.training.mechanism(noise, self.sizes)
 
     def stated(self, ledger: Ledger) -> Ledger:
         """``ledger``, of a run of this, with all that an account has to know of it."""
@@ -269,7 +275,7 @@ class Problem:
 
     def train(
         self,
-        noise_multiplier: float,
+        noise_multiplier: Noise,
         streams: Streams,
         *,
         runs: int = 1,
@@ -284,7 +290,7 @@ class Problem:
         Parameters
         ----------
         noise_multiplier
-            What the algorithm's mechanism makes its noise from.
+            What the algorithm's mechanism makes its noise from, or that of each node.
         streams
             Where this block's randomness comes from, and on which device it is trained:
             all that is shown and given out stays there.
@@ -306,7 +312,7 @@ class Problem:
         ValueError
             If training diverges, or ``resume`` is not of such a run.
         """
-        mechanism = self.training.mechanism(noise_multiplier)
+        mechanism = self.mechanism(noise_multiplier)
         if self.ranks is not None:
             streams = streams.of(self.ranks.held)
         oracle = self.training.family.oracle(

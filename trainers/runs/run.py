@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 import msgspec
 import torch
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
-from privaudit.accounting import verdict_on
 from privaudit.accounting.certificate import keep_witness
+from privaudit.accounting.verdict import verdict_by_node
 from privaudit.accounting.views import account_observed
 from privaudit.files import json as _json
 from privaudit.files.folder import KEY, MODEL, RunFolder
@@ -31,6 +31,7 @@ from trainers.numerics.keys import Key
 from trainers.numerics.randomness import Streams
 from trainers.numerics.releases import ReleaseJournal
 from trainers.runs import checkpoint
+from trainers.runs.advice import large_delta
 from trainers.runs.final_models import may_be_released, packed
 from trainers.runs.measures import CurveRecorder, Measured, as_figures
 from trainers.runs.outcome import TrainingResult, protection
@@ -48,7 +49,7 @@ _ACCOUNTS = 20  # of them, at which the spent epsilon is computed
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingRun(TrainingRecord[Training]):
-    """What is trained, with how much noise, and what is claimed of it.
+    """Training, its noise, and the claim under test.
 
     Raises ``ValueError`` if there is no such device, or a seed is negative.
     """
@@ -62,7 +63,7 @@ class TrainingRun(TrainingRecord[Training]):
         check_device(self.device)
 
     def problem(self, **more: Any) -> Problem:
-        """What it describes; ``more`` is of `Problem.of`."""
+        """Problem that it describes; ``more`` is of `Problem.of`."""
         return Problem.of(
             self.training,
             seed=self.public_seed,
@@ -74,7 +75,7 @@ class TrainingRun(TrainingRecord[Training]):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is; ``epsilon`` is spent at most, where it was computed."""
+    """Progress of a run; ``epsilon`` is spent at most, where it was computed."""
 
     done: int
     rounds: int
@@ -111,7 +112,7 @@ class Assignment:
     def account(
         self, ledger: Ledger, observer: str | None = None
     ) -> tuple[UpperBound, ...]:
-        """Of each node, for ``observer``; None: for an observer of all releases."""
+        """Bounds of each node, for ``observer``; None: who sees all releases."""
         run = self.run
         given = run.claim.relation if run.claim else self.relation
         under = run.training.relation(given)
@@ -150,6 +151,10 @@ class Keeper:
     def seconds(self) -> float:
         """Spent on the run, in all processes that had a part in it."""
         return self._before + time.monotonic() - self._began
+
+    def left(self) -> tuple[tuple[int, int], ...] | UnsetType:
+        """Parties that were lost, and in which rounds; unset if none."""
+        return UNSET
 
     def after_round(
         self, done: int, models: torch.Tensor, ledger: Callable[[], Ledger]
@@ -217,7 +222,9 @@ class Keeper:
         if run.observer is not None:
             nodes = self._given.account(ledger, run.observer)
         worst = worst_bound(nodes)
-        verdict = verdict_on(run.claim, ledger, worst) if run.claim else None
+        verdict = None
+        if run.claim:
+            verdict = verdict_by_node(run.claim, run.own_budgets, ledger, nodes)
         protected, noise = protection(
             run.noise_multiplier,
             run.seed,
@@ -248,6 +255,7 @@ class Keeper:
             test_size=None if problem.test is None else len(problem.test),
             messages_sent=UNSET if sent is None else sent.messages,
             bytes_sent=UNSET if sent is None else sent.bytes,
+            left=self.left(),
             independence=problem.material.independence
             if run.training.family.private
             else UNSET,
@@ -363,7 +371,7 @@ def train(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Part:
-    """What came of the nodes of one process.
+    """Result of the nodes of one process.
 
     ``models``, (nodes, dims), are None where they are not kept; ``values``, (runs,
     nodes), are the final quality; ``further`` counts releases that were made again
@@ -396,14 +404,14 @@ class OneProcess:
         return contextlib.nullcontext(given)
 
     def at_first(self, work: Callable[[], T]) -> T:
-        """What ``work``, done by who keeps the folder, gives or raises; told to all."""
+        """Do ``work`` where the folder is kept; tell all its result, or raise there."""
         return work()
 
     def begins(self, given: Assignment, folder: RunFolder, *, ended: bool) -> None:
-        """What processes settle before they begin, or find that all has ``ended``."""
+        """Settle what processes must agree on, or that all has ``ended``."""
 
     def key_file(self, folder: RunFolder) -> pathlib.Path:
-        """Where the key of the nodes here is."""
+        """File of the key of the nodes here."""
         return self._key_file or folder / KEY
 
     def key(
@@ -418,7 +426,7 @@ class OneProcess:
         return key, stack.enter_context(journal_of(key, file))
 
     def keeper(self, given: Assignment, folder: RunFolder) -> Keeper:
-        """What measures, accounts and keeps the run."""
+        """Keeper that measures, accounts and keeps the run."""
         return Keeper(given, folder)
 
     def gathered(self, part: Part) -> list[Part] | None:
@@ -464,7 +472,7 @@ class OneProcess:
         return dict(enumerate(models))
 
     def remarks(self, parts: Sequence[Part]) -> tuple[str, ...]:
-        """What must be known of how it was run, in sentences."""
+        """Remarks on how it was run, in sentences."""
         return resumed(sum(part.further for part in parts))
 
     def end(self, folder: RunFolder) -> None:
@@ -478,25 +486,8 @@ def beside(parts: Sequence[torch.Tensor | None], dim: int) -> torch.Tensor | Non
     return torch.cat(there, dim) if there else None
 
 
-def large_delta(delta: float, units: int, unit: str) -> tuple[str, ...]:
-    """What is said of a delta that is larger than one over the number of units.
-
-    >>> large_delta(1e-5, 1000, "record")
-    ()
-    >>> large_delta(0.1, 200, "record")[0][:55]
-    'delta 0.1 is larger than one over the number of records'
-    """
-    if delta * units <= 1:
-        return ()
-    return (
-        f"delta {delta:g} is larger than one over the number of {unit}s, {units:,}: "
-        f"publishing each {unit} in full with probability delta would meet it, about "
-        f"{delta * units:,.3g} of them; choose delta well below {1 / units:.1g}",
-    )
-
-
 def resumed(further: int) -> tuple[str, ...]:
-    """What is said of a run that made ``further`` releases again, with other sums."""
+    """Warning of a run that made ``further`` releases again, with other sums."""
     if not further:
         return ()
     return (

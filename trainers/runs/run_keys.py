@@ -37,7 +37,7 @@ def journal_of(key: Key, file: pathlib.Path) -> Iterator[ReleaseJournal | None]:
 
 
 def releases_file(key_file: pathlib.Path) -> pathlib.Path:
-    """Where the journal is: beside the key."""
+    """Path of the journal: beside the key."""
     return key_file.with_name(key_file.name + RELEASES)
 
 
@@ -114,7 +114,7 @@ def forget_key(folder: RunFolder, file: pathlib.Path) -> None:
 
 
 def _is_of(key: Key, folder: RunFolder, file: pathlib.Path) -> bool:
-    """Whether ``key``, which is in ``file``, is that of the run in ``folder``."""
+    """Return whether ``key``, read from ``file``, is that of the run in ``folder``."""
     known = folder / KEY_ID
     return _is_inside(folder, file) or (
         known.is_file() and known.read_bytes() == key.run

@@ -117,7 +117,7 @@ class Supervisor:
 def _process(
     work: Callable[..., None], pipe: Connection, arguments: tuple[Any, ...]
 ) -> None:
-    """What a worker's process does."""
+    """Serve as a worker's process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started it decides
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)

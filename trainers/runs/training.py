@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ from privaudit.results import Relation, Unit
 from privaudit.schedules import Constant, Cosine, Geometric, Parts, WarmUp
 from privaudit.task_settings import OWN, TaskSettings, is_own, renamed
 from trainers.algorithms import Family, Options, family_named, option_names
+from trainers.algorithms.family import Noise
 from trainers.algorithms.optimised import Optimised, optimiser_named
 from trainers.algorithms.setting import Setting
 from trainers.data import Partition, check_dataset
@@ -47,6 +48,11 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError(
                 f"{self.algorithm} draws its batches in a way of its own: leave "
                 f"sampling={self.sampling} out"
+            )
+        if self.sampling_rate is not UNSET and (why := self.family.no_rates):
+            raise ValueError(
+                f"{self.algorithm} {why}: leave sampling_rate="
+                f"{self.sampling_rate:g} out"
             )
         if optimiser_named(self.optimiser) and not self.family.takes_optimisers:
             raise ValueError(
@@ -128,7 +134,7 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def family(self) -> Family:
-        """What is known of the algorithm by its name."""
+        """Family of the algorithm by its name."""
         return family_named(self.algorithm)
 
     @property
@@ -165,11 +171,11 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def unit(self) -> Unit:
-        """What neighbours differ in, of whom its ledger is: a record, or a node."""
+        """Unit in which neighbours differ, for its ledger: a record, or a node."""
         return getattr(self.algorithm_options(), "unit", "record")
 
     def relation(self, given: Relation | None = None) -> Relation:
-        """What neighbours differ in: ``given``, or what the sampling has a meaning for.
+        """Neighbouring relation: ``given``, or one that the sampling has a meaning for.
 
         That is replace-one where another node is asked, and for batches of fixed size.
         """
@@ -204,15 +210,23 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             return per_round(WarmUp(steps, self.warm_up), self.rounds)
         return per_round(steps, self.rounds)
 
+    def expected_batch(self, sizes: Sequence[int] = ()) -> float:
+        """Records in a batch of a node of mean size; of size 1 where none is known."""
+        if self.batch_size is not UNSET:
+            return self.batch_size
+        assert self.sampling_rate is not UNSET
+        return self.sampling_rate * (sum(sizes) / len(sizes) if sizes else 1.0)
+
     def setting(
         self, sizes: tuple[int, ...] = (), places: Mapping[str, range] | None = None
     ) -> Setting:
-        """What the algorithm is made from, with ``sizes`` and ``places`` once known."""
+        """Settings of the algorithm, with ``sizes`` and ``places`` once known."""
         return Setting(
             algorithm=self.algorithm,
             options=self.algorithm_options(),
             rounds=self.rounds,
-            batch_size=self.batch_size,
+            batch_size=self.expected_batch(sizes),
+            sampling_rate=None if self.sampling_rate is UNSET else self.sampling_rate,
             sampling=self.sampling,
             clip_norm=self.clip_norm,
             step_sizes=self.step_sizes(),
@@ -224,25 +238,25 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             places=places or {},
         )
 
-    def make(self) -> Algorithm:
+    def make(self, sizes: tuple[int, ...] = ()) -> Algorithm:
         """The algorithm, with its schedules over ``rounds`` and its optimiser."""
-        algorithm = self.family.algorithm(self.setting())
+        algorithm = self.family.algorithm(self.setting(sizes))
         optimiser = optimiser_named(self.optimiser)
         return algorithm if optimiser is None else Optimised(algorithm, optimiser)
 
     def mixing(self) -> Mixing:
-        """Who hears whom; a single node if the algorithm is central."""
+        """Mixing of the graph; of a single node if the algorithm is central."""
         if self.family.central:
             return Mixing.of(complete(1), "uniform")
         return mixing(self.graph, self.weights, self.nodes, seed=self.graph_seed)
 
-    def mechanism(self, noise_multiplier: float) -> Mechanism:
-        """The oracle's mechanism, with noise by ``noise_multiplier``."""
-        return self.family.mechanism(self.setting(), noise_multiplier)
+    def mechanism(self, noise: Noise, sizes: tuple[int, ...] = ()) -> Mechanism:
+        """The oracle's mechanism, with ``noise`` of all nodes or of each."""
+        return self.family.noisy(self.setting(sizes), noise)
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """What to do about a ``name`` that is not among the ``known`` ones."""
+    """Advice on a ``name`` that is not among the ``known`` ones."""
     known = list(known)
     close = difflib.get_close_matches(name, known, 1)
     if close:
@@ -266,6 +280,11 @@ def training_from(values: Mapping[str, Any], *, where: str) -> Training:
         family = None if algorithm is None else family_named(str(algorithm))
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
+    if {"batch_size", "sampling_rate"} <= values.keys():
+        raise ValueError(
+            f"{where}: give batch_size, the same at all nodes, or sampling_rate, the "
+            "same share of each node's records, not both"
+        )
     options = [] if family is None else list(family.options.__struct_fields__)
     fields: dict[str, Any] = {}
     chosen: dict[str, Any] = {}

@@ -40,7 +40,7 @@ def ledger(
     unit: Literal["node", "record"],
     perturbation: float | None = None,
 ) -> Ledger:
-    """What one node released in all rounds, for neighbours that differ in ``unit``.
+    """Ledger of one node's releases, for neighbours that differ in ``unit``.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How far apart the states of push-sum nodes can be: the sensitivity that DPPS needs.
+"""Bounds on the spread of push-sum nodes' states: the sensitivity that DPPS needs.
 
 Node i holds s_i. In each round it adds a perturbation eps_i, sends s_i + gamma_n n_i
 with Laplace noise n_i of scale S / b, and the sent states are mixed by W. A query asks

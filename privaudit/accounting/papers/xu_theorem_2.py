@@ -85,7 +85,7 @@ class TheoremTwo:
         return math.sqrt(variance / (data * mu * self.epsilon))
 
     def slacks(self, mu: float) -> tuple[float, float]:
-        """How far each condition is from failing at ``mu``: both hold if both are >= 0.
+        """Slack of each condition at ``mu``: both hold if both are >= 0.
 
         The first is in units of epsilon, the second of alpha.
         """
@@ -225,7 +225,7 @@ def corrected(
 
 
 def _minimum(function: Callable[[float], float], low: float, high: float) -> float:
-    """Where a convex function is least, by golden section."""
+    """Minimiser of a convex function, by golden section."""
     ratio = (math.sqrt(5) - 1) / 2
     left, right = high - ratio * (high - low), low + ratio * (high - low)
     at_left, at_right = function(left), function(right)

@@ -91,7 +91,7 @@ class _View:
         return fft.next_fast_len(max(math.ceil(wanted), 64), real=True)
 
     def log_moment(self, measure: GridMeasure, further: float = 0.0) -> float:
-        """Of exp(tilt L), or of a further one."""
+        """Logarithm of the mean of exp(tilt L), or of a further tilt."""
         return log_moment_of(measure, self.tilt + further, self.grid.spacing)
 
     def seen(self, measure: GridMeasure) -> _Seen | None:
@@ -111,7 +111,7 @@ class _View:
 
     @functools.cached_property
     def _kernel(self) -> tuple[Spectrum, Floats, Floats, float] | None:
-        """Of what is reserved: kernel, its error, sizes of powers, norm of the gain."""
+        """Kernel of the reserve: spectrum, error, sizes of powers, norm of the gain."""
         one = self.seen(self.one)
         if one is None:
             return None
@@ -182,7 +182,7 @@ class _View:
 
 
 class Units:
-    """What (epsilon, delta)-DP is worth in units of one pair.
+    """Filter that counts (epsilon, delta)-DP in units of one pair.
 
     Parameters
     ----------
@@ -241,7 +241,7 @@ class Units:
     def _measures(
         self,
     ) -> dict[Direction, tuple[Grid, list[GridMeasure | None]]] | None:
-        """Of each direction: the unit, its part, and the part from below."""
+        """Measures by direction: the unit, its part, and the part from below."""
         shift, rate = self.step.shift, self.step.rate
         if shift > 20 or rate >= 1:
             return None

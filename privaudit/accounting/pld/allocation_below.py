@@ -1,4 +1,4 @@
-"""An epoch of random allocation from below: what a sum of rounded ratios tells.
+"""An epoch of random allocation from below, of a record in several of its batches.
 
 The data that attain it have one record, whose vector is the same in every batch, and
 others that add up to nothing. Each batch's likelihood ratio is rounded to a grid, and
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
-from privaudit.accounting.pld.allocation import Epoch
+from privaudit.accounting.pld.allocation import Epoch, pair_below
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.dots import GridMeasure
 from privaudit.accounting.pld.line import (
@@ -61,6 +61,8 @@ class AllocatedBelow(Loss):
     @classmethod
     def of(cls, epoch: Epoch, taken: int) -> AllocatedBelow | None:
         """None where there is no bound: for too many choices of those ``taken``."""
+        if taken == 1:
+            return None if pair_below(epoch) is None else cls(epoch)
         epoch = _fewer(epoch)
         products = itertools.chain.from_iterable(_shares(epoch, taken))
         few = sum(1 for _ in itertools.islice(products, _MOST + 1)) <= _MOST
@@ -118,10 +120,14 @@ def _fewer(epoch: Epoch) -> Epoch:
 @functools.lru_cache(maxsize=16)
 def _pairs(epoch: Epoch, taken: int) -> dict[Direction, Atoms]:
     """The outputs' chances, of the first law too little and of the second too much."""
+    if taken == 1:
+        pair = pair_below(epoch)
+        assert pair is not None  # `AllocatedBelow.of` has looked
+        return {"remove": pair, "add": pair}
     low, (p, off_p), (q, off_q), relative = _laws(epoch, taken)
     # Neighbours become one output, wherever their losses are about the same.
     sums = low + np.arange(p.size)
-    scale = np.log(np.maximum(sums, 1)) if taken == 1 else sums.astype(np.float64)
+    scale = sums.astype(np.float64)
     each = max((scale[-1] - scale[0]) / _MOST_OUTPUTS, 1e-300)
     place = np.floor((scale - scale[0]) / each).astype(np.int64)
     whole = math.sqrt(sums.size)
@@ -182,22 +188,20 @@ def _laws(
     """
     counts = np.array(epoch.counts)
     released, total = int(counts.sum()), epoch.batches
-    # Of a record in one batch the mean of the l is the likelihood ratio. Of k it is a
-    # coefficient of the product of all 1 + z l, which is about z^-k times the product.
-    z = 0.0 if taken == 1 else taken / (total - taken + 0.5)
+    # The likelihood ratio is a coefficient of the product of all 1 + z l: about z^-k
+    # times the product.
+    z = taken / (total - taken + 0.5)
     x = np.linspace(-8.0, 8.0, 1601)
     bell = np.exp(-0.5 * x * x) / np.exp(-0.5 * x * x).sum()
-    means, variances = np.ones(counts.size), np.expm1(np.square(epoch.shifts))
-    if z:
-        told = [np.log1p(z * np.exp(s * x - s * s / 2)) for s in epoch.shifts]
-        means = np.array([bell @ one for one in told])
-        variances = np.array([bell @ one**2 for one in told]) - means**2
+    told = [np.log1p(z * np.exp(s * x - s * s / 2)) for s in epoch.shifts]
+    means = np.array([bell @ one for one in told])
+    variances = np.array([bell @ one**2 for one in told]) - means**2
     mean, variance = float(counts @ means), float(counts @ variances)
     step = _FINENESS * math.sqrt(min(variance / released, 1.0))
     wide = 10 * math.sqrt(min(variance, 4 * mean))
-    tops = [math.exp(min(s * (_FAR + s / 2), 700)) for s in epoch.shifts]
-    if z:
-        tops = [math.log1p(z * top) for top in tops]
+    tops = [
+        math.log1p(z * math.exp(min(s * (_FAR + s / 2), 700))) for s in epoch.shifts
+    ]
     length = min(mean, wide) + wide + taken * max(tops)
     good = _GOOD_POINTS / counts.size
     step *= min(max(length / step / good, _FINEST), 1.0)
@@ -216,7 +220,7 @@ def _laws(
     for s, n, size in zip(epoch.shifts, epoch.counts, cells, strict=True):
         edges = (np.arange(size) + 0.5) * step
         # log((e^x - 1) / z), for any x that a double holds
-        logs = edges + np.log(-np.expm1(-edges)) - math.log(z) if z else np.log(edges)
+        logs = edges + np.log(-np.expm1(-edges)) - math.log(z)
         edges = logs / s + s / 2
         x = np.concatenate([[-np.inf], edges, [np.inf]])
         reach = float(np.abs(x[1:-1]).max()) + s

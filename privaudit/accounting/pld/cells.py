@@ -159,7 +159,7 @@ def grid_span(low: float, high: float, spacing: float, limit: int) -> tuple[int,
 
 
 def accuracy_of(outputs: Floats, shift: float) -> float:
-    """Of masses between Gaussian outputs that move by ``shift``; see `Cells`."""
+    """Accuracy of masses between Gaussian outputs moved by ``shift``; see `Cells`."""
     # exp, log, expm1, log1p and log_ndtr are taken to be within 8 units in the last
     # place of their value; the exponent of a normal density is at most x^2 / 2, an
     # output's error at most 8 units of |x| + shift + |g| / shift, and the loss moves

@@ -38,7 +38,7 @@ Side = Literal["both", "upper", "lower"]
 
 _BELOW = 0.4  # of what grouping may add above: what it may take away below
 _ROUNDS = 4  # refinements before a bracket is returned as it is
-_SCOUTED = 1e-10  # what is left out of an epoch to guess by
+_SCOUTED = 1e-20  # far as measures go: a tilt must suit their tails
 _LN10 = math.log(10.0)
 _LINES, _LINES_AT = 30, (-1.5, -7.0)  # a side; logs of delta that compositions aim at
 _FAR_LINE, _MOST_LINE = -20.0, 300.0  # log of the least delta, and the most epsilon
@@ -92,7 +92,7 @@ class Composition:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no step at all."""
+        """Return whether there is no step at all."""
         return not (self.families or self.epochs or self.others)
 
     @property
@@ -105,7 +105,7 @@ class Composition:
 
     @property
     def steps(self) -> float:
-        """How many steps there are; unsampled Gaussian ones count as one."""
+        """Number of steps; unsampled Gaussian ones count as one."""
         often = sum(count for _, count in self.epochs)
         often += sum(count for _, count in self.others)
         return sum(family.steps for family in self.families) + often
@@ -311,7 +311,7 @@ class Composition:
 
     @property
     def _is_realised(self) -> bool:
-        """Whether some data sets attain the dominating pair at every step."""
+        """Return whether some data sets attain the dominating pair at every step."""
         return (
             self.attained is None
             and all(family.scheme != "fixed" for family in self.families)
@@ -367,7 +367,7 @@ class Composition:
 
     @functools.cached_property
     def _attained_choices(self) -> tuple[tuple[tuple[Loss, float], ...], ...]:
-        """What data attain of `others`: each kind's first choice, second and so on."""
+        """Choices in `others` that data attain: each kind's first, second and so on."""
         most = max(len(one.attained) for one, _ in self.others)
         return tuple(
             tuple(

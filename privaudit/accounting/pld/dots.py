@@ -275,7 +275,7 @@ def _sums_before(values: Floats, first: float, *, full: bool = False) -> Floats:
 
 
 def _larger(gap: Floats, step: int) -> Floats:
-    """Of each gap and the next."""
+    """Larger of each gap and the next."""
     return np.maximum(gap, np.append(gap[step:], 0.0))
 
 

@@ -123,7 +123,7 @@ class Tilted:
         return value, off + 4 * UNIT * largest * size
 
     def _turns(self, place: int) -> NDArray[np.complex128]:
-        """How far each wave has turned at a point."""
+        """Phase of each wave at a point."""
         turned = self.index * (place % self.points) % self.points
         return np.exp(2j * math.pi / self.points * turned)
 
@@ -134,7 +134,7 @@ class Tilted:
 
     @functools.cached_property
     def _end(self) -> NDArray[np.complex128]:
-        """How far each wave has turned at the window's end."""
+        """Phase of each wave at the window's end."""
         return self._turns(self.start + self.points)
 
     def _scale(self, epsilon: float) -> tuple[float, float]:
@@ -368,7 +368,7 @@ def _characteristic(
     tilt: float,
     points: int,
 ) -> tuple[NDArray[np.intp], Floats, Floats, Floats, Floats]:
-    """Of the frequencies that matter: index, phase, log size, its error, and bound.
+    """Frequencies that matter: index, phase, log size, its error, and bound.
 
     Normalised to size 1 at frequency 0. All others are below what is negligible.
     """

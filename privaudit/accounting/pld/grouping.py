@@ -44,7 +44,7 @@ _WORTH = 0.6  # groups a step, beyond which each step is its own
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Grid:
-    """How finely a composition is worked out.
+    """Grid on which a composition is worked out.
 
     Where ``tilt`` is, grouping may add about ``room`` to the log moment of all steps;
     or to the log delta at the epsilon that ``aim`` has first, and then about delta's.
@@ -110,7 +110,7 @@ class Lattice:
 
 
 def boxes_of(family: Family, way: Direction, grid: Grid) -> int:
-    """How many groups the steps of ``family`` fall into."""
+    """Number of groups the steps of ``family`` fall into."""
     return sum(1 for _ in Lattice.of(family, way, grid, up=True).boxes())
 
 
@@ -196,7 +196,7 @@ def _cells(step: Step, way: Direction, grid: Grid, offset: float = 0.0) -> Cells
 
 
 def _offset(step: Step, grid: Grid) -> float:
-    """Where a grid point must lie so that little is lost below the first dot.
+    """Offset of grid points at which little is lost below the first dot.
 
     Most of a rarely sampled step's losses lie between log(1 - rate) and 0. If that is
     less than a few grid points wide, the first dot is put amid it, as low as the gap of

@@ -33,7 +33,7 @@ class Term:
 
     @property
     def steps(self) -> float:
-        """How many steps there are."""
+        """Number of steps."""
         return float(self.counts.sum())
 
 

@@ -111,7 +111,8 @@ class Scout:
     def _look(self, reach: float) -> None:
         """Leave out what grids leave out: a far tail would lengthen every window."""
         pairs = [_quadrature(step, self._direction, reach) for step in self._steps]
-        losses, log_q = zip(*pairs, *self._more, strict=True)
+        more = [_within(loss, log_q, reach) for loss, log_q in self._more]
+        losses, log_q = zip(*pairs, *more, strict=True)
         width = max(map(len, losses))
         self._losses = np.zeros((len(losses), width))
         self._log_q = np.full((len(losses), width), -np.inf)
@@ -120,7 +121,7 @@ class Scout:
             self._log_q[i, : loss.size] = log_mass
 
     def reach(self, log_delta: float) -> float:
-        """How far grids go where delta is about that; see `loss_cells`."""
+        """Reach of grids where delta is about that; see `loss_cells`."""
         log_tail = max(log_delta, -800.0) - _LOG_LEFT_OUT
         log_tail -= math.log(max(float(self._counts.sum()), 1.0))
         return -float(special.ndtri_exp(min(log_tail, -1.0)))
@@ -249,7 +250,7 @@ class Scout:
 def _least(
     bound: Callable[[float], float], low: float = -12.0, high: float = 14.0
 ) -> float:
-    """Where a function with one valley is least, by golden section."""
+    """Minimiser of a function with one valley, by golden section."""
     ratio = (math.sqrt(5) - 1) / 2
     a, b = low, high
     c, d = b - ratio * (b - a), a + ratio * (b - a)
@@ -264,6 +265,14 @@ def _least(
             d = a + ratio * (b - a)
             at_d = bound(d)
     return (a + b) / 2
+
+
+def _within(loss: Floats, log_q: Floats, reach: float) -> tuple[Floats, Floats]:
+    """Losses that are not among the largest with P's mass beyond ``reach``."""
+    order = np.argsort(-loss)
+    beyond = np.cumsum(np.exp(log_q[order] + loss[order]))
+    some = order[beyond > special.ndtr(-reach)]
+    return (loss[some], log_q[some]) if some.size else (loss, log_q)
 
 
 def _quadrature(

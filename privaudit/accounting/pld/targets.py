@@ -1,4 +1,4 @@
-"""What a bracket bounds, epsilon or delta, and the searches for its sides."""
+"""Targets of a bracket, epsilon or delta, and the searches for its sides."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _LEAST_STEEP = 0.03
 
 
 class Target(abc.ABC):
-    """What is bracketed: the part of the search that differs for epsilon and delta."""
+    """Quantity to bracket: where the searches for epsilon and delta differ."""
 
     @property
     @abc.abstractmethod
@@ -55,11 +55,11 @@ class Target(abc.ABC):
 
     @abc.abstractmethod
     def guess(self, scout: Scout, infinite: float = 0.0) -> Guess:
-        """Where to look; ``infinite`` is the mass at infinite loss, about."""
+        """Guess of the figure; ``infinite`` is the mass at infinite loss, about."""
 
     @abc.abstractmethod
     def size(self, guess: Guess) -> float:
-        """How bad a direction looks."""
+        """Size by which directions are compared: the worst comes first."""
 
     @abc.abstractmethod
     def slack(self, guess: Guess, worst: Guess) -> float:
@@ -80,7 +80,7 @@ class Target(abc.ABC):
 
     @abc.abstractmethod
     def is_met(self, lower: float, upper: float, widths: float = 1.0) -> bool:
-        """Whether the sides are no further apart than that many times what is asked."""
+        """Return whether the sides are within that many times the width asked for."""
 
     @abc.abstractmethod
     def ratio(self, lower: float, upper: float) -> float:

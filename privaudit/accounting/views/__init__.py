@@ -1,4 +1,4 @@
-"""What an observer of a network learns of one node: three accounts, never mixed.
+"""Accounts of one node for an observer of a network: three, never mixed.
 
 A protocol is linear where every message is a linear combination of noisy sums, such as
 gossip, gradient tracking and push-sum: `LinearProtocol` holds its arrays. An `Observer`
@@ -35,3 +35,4 @@ from privaudit.accounting.views.observer import Observer as Observer
 from privaudit.accounting.views.protocol import LinearProtocol as LinearProtocol
 from privaudit.accounting.views.view import View as View
 from privaudit.accounting.views.view import of_observer as of_observer
+from privaudit.accounting.views.witness import witness_of as witness_of

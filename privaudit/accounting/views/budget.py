@@ -53,7 +53,7 @@ def observed_by(
 def pairs_observed(
     algorithm: str, ledger: Ledger, delta: float, relation: Relation
 ) -> tuple[Pair, ...]:
-    """What each node learns of each other one; none where no ledger alone says so."""
+    """Bounds of each node for each other one; none where no ledger alone says so."""
     if algorithm not in _PROVED or not any(ledger.nodes) or ledger.most_nodes > 1:
         return ()
     graph = algorithm.removeprefix("dp-")

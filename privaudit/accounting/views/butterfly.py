@@ -58,7 +58,7 @@ _ENTRIES = 1 << 22  # of a cycle's graphs, at most
 
 
 def exchanges(nodes: int, graph: str = "butterfly") -> int:
-    """How many exchanges make a step.
+    """Number of exchanges in a step.
 
     k of 2^k nodes, up to 1024, and two more of other numbers, up to 128; by ``halving``
     2 k, and two more; as many as nodes of a ``chain``, up to 64. ``ValueError`` of
@@ -187,7 +187,7 @@ def fresh_noises(
 
 
 def _along_chain(where: NDArray, of: int, inside: list[int]) -> NDArray[np.int_]:
-    """How many are between two of the observer's, where ``of`` is; or up to an end."""
+    """Number of nodes between two of the observer's, around ``of``; or to an end."""
     mine, theirs = where[:, [of]], where[:, inside]
     before = np.where(theirs < mine, theirs, -1).max(1)
     behind = np.where(theirs > mine, theirs, where.shape[1]).min(1)
@@ -217,7 +217,7 @@ def observed(
     relation: Relation | None = None,
     graph: str = "butterfly",
 ) -> Ledger:
-    """What ``observer`` learns of each node: the ledger, with the noise that it meets.
+    """Ledger of each node as ``observer`` sees it, with the noise that it meets.
 
     Nodes of the observer have no releases in it: nothing of theirs is hidden from it,
     and `Certificate.node` of them says infinity. Valid where ``ledger`` is of a run
@@ -339,7 +339,7 @@ def check_covered(entry: Entry) -> None:
 
 
 def _is_covered(releases: list[Release], relation: Relation) -> bool:
-    """Whether `failure_up` pays for exact sums of these."""
+    """Return whether `failure_up` pays for exact sums of these."""
     if not all(one.noise > 0 for one in releases):
         return False
     moved = [one.sensitivity_under(relation) / one.noise for one in releases]

@@ -97,7 +97,7 @@ def figures(
             f"{len(ledger.nodes)}; they must be those of one run"
         )
     check_at_one_node(ledger)
-    releases = [_releases(entries) for entries in ledger.nodes]
+    releases = [releases_of(entries) for entries in ledger.nodes]
     for node, each in enumerate(releases):
         inputs = int((protocol.owner == node).sum())
         if len(each) != inputs:
@@ -146,7 +146,7 @@ def diluted(
     for observer in observers or [Observer.of(v) for v in range(count)]:
         seen = observed(ledger, str(observer.name), chosen, graph)
         for node in sorted(set(range(count)) - set(observer.nodes)):
-            own = _releases(ledger.nodes[node])
+            own = releases_of(ledger.nodes[node])
             every = account(own, np.array([one.noise for one, _ in own]))
             told = min(account.of(seen.nodes[node], seen.failure), every)
             pairs.append(Pair(node, observer.name, told, told, every, 1))
@@ -156,7 +156,7 @@ def diluted(
 _One = tuple[Release, object]  # a release, and the pass that it is of
 
 
-def _releases(entries: Iterable[Entry]) -> list[_One]:
+def releases_of(entries: Iterable[Entry]) -> list[_One]:
     """One by one. ``ValueError`` for what has no account by observer."""
     found: list[_One] = []
     for entry in entries:

@@ -32,7 +32,7 @@ def log_distance_up(count: int, steps: float) -> float:
 
 
 def distance_up(count: int, steps: float) -> float:
-    """How far a sum of rounded normals is from a rounded sum, in total variation.
+    """Distance of a sum of rounded normals from a rounded sum, in total variation.
 
     Of ``count`` numbers round(s z), z standard normal and s = ``steps``, from s
     sqrt(count) z rounded at random: 4 s exp(1.6 (count - 1) - 2 pi^2 s^2 (count - 1) /

@@ -1,4 +1,4 @@
-"""What linear releases with Gaussian noise tell, and independent releases above them.
+"""Information in linear Gaussian releases, and independent releases above it.
 
 Rows R g + C xi of signals g, xi standard normal, tell as much as g + N(0, M^-1) would,
 M = R' (C C')^+ R (`information`). Independent releases g_t + N(0, 1 / D_t) tell at
@@ -30,7 +30,7 @@ _GAP = 1e-11  # of its sum, relative, that is not worth another step
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Information:
-    """What rows tell of their signals.
+    """Information that rows give on their signals.
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ def dominating(matrix: Floats, unit: Floats | None = None) -> Floats:
 
 
 def _balanced(matrix: Floats) -> bool:
-    """Whether signs of rows and columns alike make all entries >= 0."""
+    """Return whether signs of rows and columns alike make all entries >= 0."""
     least = 1e-12 * abs(matrix).max(initial=0)
     entries = np.where(abs(matrix) > least, np.sign(matrix), 0)
     signs = np.zeros(len(matrix))
@@ -253,7 +253,7 @@ def _program(matrix: Floats) -> Floats:
 
 
 def _inside(matrix: Floats, step: Floats) -> float:
-    """How much of ``step`` leaves ``matrix`` positive definite; 0 if next to none."""
+    """Largest part of ``step`` that leaves ``matrix`` positive definite, or 0."""
     share = 1.0
     while share > _GAP:
         try:

@@ -1,4 +1,4 @@
-"""Who looks at a network."""
+"""Observers of a network."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ANY_NODE = "any-node"  # each node by itself: what is said holds for all of them
 
 @dataclasses.dataclass(frozen=True)
 class Observer:
-    """Who looks: nodes that collude, or who hears a wire, or all of them.
+    """Observer: nodes that collude, or who hears a wire, or all of them.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What one observer is told of one node's sums, as independent releases above it."""
+"""View of one node's sums by one observer, as independent releases above it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from privaudit.accounting.views.protocol import LinearProtocol
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class View:
-    """Of one node's inputs, the noise of independent releases above what is seen.
+    """Noise of independent releases above what is seen of one node's inputs.
 
     Each figure is (inputs of the node,): standard deviations, in the unit of the
     inputs, infinite where nothing is seen, and 0 where a sum is seen without noise.
@@ -37,7 +37,7 @@ def of_observer(
     of: int,
     sizes: ArrayLike = 1.0,
 ) -> View:
-    """What ``observer`` is told of node ``of``'s inputs.
+    """View that ``observer`` has of node ``of``'s inputs.
 
     ``sizes``, (inputs of the node,), are how far neighbouring data can move them: they
     choose among noises that are all above what is seen.
@@ -64,7 +64,7 @@ def of_nodes_seen(
     told: dict[str, Information] = {}
     for name, rows in (
         ("nobody_reacts", seen),
-        ("certified", np.concatenate([seen, _points(protocol, seen)])),
+        ("certified", np.concatenate([seen, points_of(protocol, seen)])),
     ):
         signal = rows[:, hidden]
         told[name] = information(signal, signal @ noise)
@@ -83,7 +83,7 @@ def of_nodes_seen(
 
 
 def _all_releases(noise: Floats) -> Information:
-    """Of every input by itself, with ``noise`` (inputs, noises)."""
+    """Information if every input is released by itself, ``noise`` (inputs, noises)."""
     own = (noise != 0).sum(1)
     if (
         noise.shape[0] == noise.shape[1]
@@ -106,8 +106,8 @@ def _spread(
         return np.where(told.bare[own], 0.0, 1 / np.sqrt(most))
 
 
-def _points(protocol: LinearProtocol, seen: Floats) -> Floats:
-    """Where every sum is taken that a row holds, these points' own sums included."""
+def points_of(protocol: LinearProtocol, seen: Floats) -> Floats:
+    """Points at which every sum of a row is taken, these points' own sums included."""
     held = (seen != 0).any(0)
     rows = []
     for place in range(len(protocol.owner))[::-1]:

@@ -68,7 +68,7 @@ class AdamWatcher(Watcher):
         self._known.append(self._dual + rho * away + self._others(k, sent["theta"]))
 
     def _others(self, k: int, theta: Tensor) -> Tensor | float:
-        """What the node's other records add to its gradient on average."""
+        """Gradient of the node's other records, on average."""
         scene = self._scene
         if scene.silent:
             return 0.0

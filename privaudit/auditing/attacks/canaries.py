@@ -125,7 +125,7 @@ def all_gradients(problem: Problem, start: Tensor) -> Tensor:
 
 
 def is_silent(problem: Problem, start: Tensor, direction: Tensor) -> bool:
-    """Whether no record's gradient touches any coordinate of ``direction``.
+    """Return whether no record's gradient touches any coordinate of ``direction``.
 
     Told from the gradients at ``start``, (dims,), where exact zeros are structural.
     """

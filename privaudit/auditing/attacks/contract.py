@@ -23,7 +23,7 @@ from trainers.runs.problem import Problem
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Known:
-    """What every adversary knows of a training: all but coins, batches and noise.
+    """Knowledge of every adversary of a training: all but coins, batches and noise.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class Known:
 
     @functools.cached_property
     def mechanism(self) -> Mechanism:
-        """How gradients are made private."""
+        """Mechanism that makes gradients private."""
         return self.problem.training.mechanism(self.noise_multiplier)
 
     @functools.cached_property
@@ -66,7 +66,7 @@ class Known:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scene(Known):
-    """What an adversary of many runs knows, with what one canary may be.
+    """Knowledge of an adversary of many runs, and the canary's possible values.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class Scene(Known):
 
     @functools.cached_property
     def silent(self) -> bool:
-        """Whether no other record can reach the canary's crafted direction."""
+        """Return whether no other record can reach the canary's crafted direction."""
         direction = self.canary.direction
         return direction is not None and is_silent(self.problem, self.start, direction)
 
@@ -95,12 +95,12 @@ class Watcher(abc.ABC):
 
     @property
     def observers(self) -> tuple[Observer, ...]:
-        """Who is to be shown the messages of every round; nobody by default."""
+        """Observers of the messages of every round; none by default."""
         return ()
 
     @property
     def release_observers(self) -> tuple[ReleaseObserver, ...]:
-        """Who is to be shown every release; nobody by default."""
+        """Observers of every release; none by default."""
         return ()
 
     def after_round(  # noqa: B027  # few look at models

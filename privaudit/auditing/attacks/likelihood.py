@@ -67,7 +67,7 @@ def expected_projection(
 
 
 class MatchedFilter:
-    """What a noisy gradient of its node says of an ordinary canary.
+    """Score of a noisy gradient for an ordinary canary at its node.
 
     A release is the sum of the batch's gradients, plus the canary's, plus noise. The
     attacker knows the node's other records, so it takes off what they give on average,

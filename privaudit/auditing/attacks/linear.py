@@ -1,4 +1,4 @@
-"""What is seen of a run as a linear map of all its noisy gradients.
+"""View of a run as a linear map of all its noisy gradients.
 
 Gossip, gradient tracking, push-sum and steps down a gradient are linear in the start
 and in the gradients, and treat all coordinates alike; gradients enter nowhere else. So
@@ -98,7 +98,7 @@ class _Script:
         self._count = [0] * nodes
 
     def releases_of(self, node: int) -> int:
-        """How often ``node`` asked."""
+        """Number of releases of ``node``."""
         return self._count[node]
 
     def gradient(self, at: Tensor, nodes: Sequence[int] | None = None) -> Tensor:
@@ -271,5 +271,5 @@ class Reader:
         return self.standardised(seen, start) * self.scale[:, None]
 
     def points(self, gradients: np.ndarray, start: np.ndarray) -> np.ndarray:
-        """Where each gradient was asked for, (runs, inputs, dims)."""
+        """Points at which each gradient was asked for, (runs, inputs, dims)."""
         return self.map.asked[:, :1] * start + self.map.asked[:, 1:] @ gradients

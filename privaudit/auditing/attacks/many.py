@@ -45,7 +45,7 @@ _PART = 64  # records whose gradients are held at once
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Canaries:
-    """What may be planted at node 0, each by its own coin.
+    """Canaries that may be planted at node 0, each by its own coin.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def _quiet(problem: Problem, count: int, seed: int) -> Tensor:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ManyScene(Known):
-    """What an adversary of one run knows, with what its canaries may be."""
+    """Knowledge of an adversary of one run, and its canaries' possible values."""
 
     canaries: Canaries
 
@@ -133,7 +133,7 @@ class ManyWatcher(abc.ABC):
 
     @property
     def release_observers(self) -> tuple[ReleaseObserver, ...]:
-        """Who is to be shown every release; nobody by default."""
+        """Observers of every release; none by default."""
         return ()
 
     def after_round(  # noqa: B027  # few look at models
@@ -278,7 +278,7 @@ class ManyLiRA(ManyFinalLosses):
 
 
 class ManyRMIA(ManyLiRA):
-    """How many held-out records each canary's probability has grown more than."""
+    """Number of held-out records that each canary's probability has outgrown."""
 
     name = "rmia"
 

@@ -55,7 +55,7 @@ class Neighbour(LinearAdversary):
         return super().watch(runs, gradients)
 
     def _hears_all(self, scene: Scene) -> bool:
-        """Whether it hears all that the canary's node hears, in every round."""
+        """Return whether it hears all that the canary's node hears, in every round."""
         mixing = scene.problem.training.mixing()
         return all(
             mixing.at(k)[CANARY_NODE, node] == 0 or node in heard

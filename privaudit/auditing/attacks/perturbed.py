@@ -30,12 +30,12 @@ from trainers.oracles.messages.oracle import MessageMechanism, shared_places
 
 
 def perturbs(scene: Scene) -> bool:
-    """Whether the algorithm's messages carry the noise."""
+    """Return whether the algorithm's messages carry the noise."""
     return isinstance(scene.mechanism, MessageMechanism)
 
 
 def _is_overheard(mixing: Mixing) -> bool:
-    """Whether some other node hears the canary's, and all that it hears, each round."""
+    """Return whether another node hears the canary's and all that it hears."""
     graphs = [mixing.at(k) > 0 for k in range(mixing.period)]
     return any(
         all(graph[node, graph[CANARY_NODE]].all() for graph in graphs)
@@ -133,7 +133,7 @@ class PerturbedWatcher(Watcher):
     def _expected(
         self, theta: Tensor, held: Tensor, k: int
     ) -> tuple[list[Tensor], Tensor]:
-        """What the node adds without the record and with each, and its parameters."""
+        """Expected sums without the record and with each, and the node's parameters."""
         algorithm, step = self._algorithm, self._algorithm.step_size(k)
         own = step if algorithm.local_step_size is None else algorithm.local_step_size
         points = [torch.zeros_like(held) for _ in range(1 + len(self._targets))]

@@ -21,7 +21,7 @@ MOST_INPUTS = 2400  # of which half a minute of linear algebra is made
 def protocol_of(
     problem: Problem, ledger: Ledger, *, final_models: bool = False
 ) -> LinearProtocol:
-    """What every node sends, in the unit of ``ledger``, what a run would release.
+    """Messages of every node, in the unit of ``ledger``, what a run would release.
 
     By one run of the algorithm itself: see `LinearMap`. With ``final_models``, all
     nodes hear every node's last model as well, as where models are published.

@@ -1,4 +1,4 @@
-"""What an observer solves for of a node's vectors, from what it hears.
+"""Reconstruction of a node's vectors by an observer, from what it hears.
 
 Messages are linear combinations of all nodes' noisy vectors, whose coefficients are
 public. Without noise an observer reads off every vector that the combinations fix,
@@ -74,7 +74,7 @@ class Reconstruction:
 def reconstruction(
     protocol: LinearProtocol, observer: Observer, of: int, spread: float = 1.0
 ) -> Reconstruction:
-    """How well ``observer`` can guess the vectors of node ``of``, and how.
+    """Best guess of ``observer`` at the vectors of node ``of``, and its error.
 
     Parameters
     ----------

@@ -130,7 +130,7 @@ class LiRA(Adversary):
 
 
 class RMIA(LiRA):
-    """How many held-out records the canary's probability has grown more than.
+    """Number of held-out records that the canary's probability has outgrown.
 
     See `privaudit.rmia`.
     """

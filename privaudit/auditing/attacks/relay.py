@@ -91,7 +91,7 @@ class Relay:
         delta: float,
         records: int = 100,
     ) -> Relay:
-        """Of an algorithm by its settings, with so many relaying records a node.
+        """Relay for an algorithm by its settings, with so many relaying records a node.
 
         Raises ``ValueError`` if the observer hears nothing that node 0 said after its
         first sum, or holds node 0 itself.

@@ -1,4 +1,4 @@
-"""How much each bet of the betting estimator stakes, from earlier runs only.
+"""Stakes of each bet of the betting estimator, from earlier runs only.
 
 The wagers are those of ``betting.py``; any plan that looks at the past only is valid.
 """

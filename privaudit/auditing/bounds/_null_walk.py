@@ -91,7 +91,7 @@ class NullWalk:
         )
 
     def crosses(self, epsilon: float, limits: Ints) -> NDArray[np.bool_]:
-        """Which walks reach one of ``limits``; what does, does at larger epsilon."""
+        """Mask of walks that reach one of ``limits``, and do at larger epsilon."""
         right = float(special.expit(epsilon))
         steps = np.empty(self.uniforms.shape, dtype=np.int64)
         for column, (extra, common) in enumerate(

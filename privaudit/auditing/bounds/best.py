@@ -83,7 +83,7 @@ class BestOf(Estimator):
 
     @property
     def valid_for(self) -> str:
-        """What all of them are valid for."""
+        """Assumption under which all of them are valid."""
         named = {one.valid_for for one in self.estimators} - {"any mechanism"}
         return " and ".join(sorted(named)) or "any mechanism"
 

@@ -92,7 +92,7 @@ DEFAULT_GRID = tuple(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Game:
-    """What is bet against: fixed before the first run.
+    """Game of bets against a claim: fixed before the first run.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ class Wealth:
 
     @property
     def refuted(self) -> NDArray[np.bool_]:
-        """Which points of the grid have been refuted.  # (epsilons,)"""
+        """Mask of the grid's points that have been refuted.  # (epsilons,)"""
         return self.highest >= -math.log1p(-self.game.confidence)
 
     @property
@@ -169,7 +169,7 @@ class Wealth:
         return self.game.epsilons[last - 1] if last else 0.0
 
     def stop(self, claim: float, most_runs: int) -> Literal["refuted", "spent"] | None:
-        """Whether to stop: the claim is refuted, or the planned runs are spent.
+        """Return whether to stop: the claim is refuted, or the planned runs are spent.
 
         The claim must lie on the grid, else the next point above it has to be refuted.
         """
@@ -254,7 +254,7 @@ class Betting(Estimator):
 
     @property
     def valid_for(self) -> str:
-        """What the bets are against."""
+        """Claim that the bets are against."""
         return self.against
 
     def find(

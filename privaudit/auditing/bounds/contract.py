@@ -46,7 +46,7 @@ class Rate:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What an estimator saw, for a reader; nothing is computed from it.
+    """Evidence that an estimator saw, for a reader; nothing is computed from it.
 
     Parameters
     ----------

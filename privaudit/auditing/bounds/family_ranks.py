@@ -168,7 +168,7 @@ class _Test:
     def _aims(
         self, weights: Floats, low: float, high: float, number: int
     ) -> list[float]:
-        """Where in a cell to test, falling, by simulations that decide nothing else."""
+        """Points of a cell to test, falling, by simulations that decide only this."""
         wanted = -special.ndtri(np.array(_LEVELS) * self.alpha)  # falling
 
         def beyond(noise: float) -> float:
@@ -231,7 +231,7 @@ class _Test:
 
 
 def _ends(count: int) -> Ints:
-    """Where stretches end, counted from one end of the ranking."""
+    """Ends of stretches, counted from one end of the ranking."""
     return np.unique(
         np.round(np.geomspace(min(3, count), count, _STRETCHES)).astype(np.int64)
     )

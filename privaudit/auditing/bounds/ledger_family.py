@@ -28,7 +28,7 @@ _WIDTH = 2e-3  # of the brackets, relative
 
 
 def has_family(entries: tuple[Entry, ...]) -> bool:
-    """Whether there are releases, and all are sums with noise that can be scaled."""
+    """Return whether all releases are sums with noise to scale, and there are any."""
     return bool(entries) and all(
         entry.release.is_private and entry.release.details is msgspec.UNSET
         for entry in entries

@@ -110,7 +110,7 @@ class _OneRun(Estimator):
         return best, Evidence(testing_runs=canaries, note=note)
 
     def guesses(self, scores: Scores, alpha: float, seed: int) -> list[Guesses]:
-        """How many were right, for each share and each reading of the scores.
+        """Guesses that were right, for each share and each reading of the scores.
 
         Levels are ``alpha`` together.
         """
@@ -194,7 +194,7 @@ def p_value(
 def gaussian_refuted(
     canaries: int, guesses: int, right: int, mu: float, alpha: float
 ) -> bool:
-    """Whether mu-GDP makes ``right`` or more right guesses as rare as ``alpha``."""
+    """Return whether ``right`` right guesses are as rare as ``alpha`` by mu-GDP."""
     return curve_refuted(
         canaries,
         guesses,
@@ -211,7 +211,7 @@ def curve_refuted(
     least_of: Callable[[float], float],
     alpha: float,
 ) -> bool:
-    """Whether f-DP makes ``right`` or more right guesses as rare as ``alpha``.
+    """Return whether f-DP makes ``right`` or more right guesses as rare as ``alpha``.
 
     The recursion of Mahloujifar, Melis and Chaudhuri (2024) for two choices a canary:
     from the observed number of right guesses down, what probability the numbers below

@@ -39,7 +39,7 @@ _MOST = 100_000  # simulations, however small alpha is
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RankWalk(Estimator):
-    """How many of the first k labels of the ranking are right, for many k at once.
+    """Number of right labels among the first k of the ranking, for many k at once.
 
     For fixed worlds by the null law of so many members and others as there are; for
     coin-flip worlds by the lesser of that bound and one for coins, so that worlds dealt
@@ -139,7 +139,7 @@ class RankWalk(Estimator):
 
 
 def _unusual(scores: Scores) -> bool:
-    """Whether fair coins seldom deal worlds so unevenly: perhaps these were none."""
+    """Return whether fair coins seldom deal worlds so unevenly."""
     fewer = min(scores.member_runs, scores.non_member_runs)
     return 2 * special.bdtr(fewer, len(scores), 0.5) <= _UNUSUAL
 
@@ -198,7 +198,7 @@ class _GivenCounts:
     def _crosses(
         self, random: np.random.Generator, epsilon: float, simulations: int
     ) -> NDArray[np.bool_]:
-        """Which walks reach one of the limits, under (epsilon, delta)."""
+        """Mask of walks that reach one of the limits, under (epsilon, delta)."""
         lengths, limits = self.way.lengths, self.way.limits
         runs = self.members + self.others
         cuts = np.union1d(lengths, runs - lengths)
@@ -231,7 +231,7 @@ def _leaks_expected(runs: int, delta: float) -> int:
 def prefix_epsilon(
     top: Ints, bottom: Ints, lengths: Ints, leaks: int, level: float
 ) -> Floats:
-    """What each prefix alone would show: the order of walks (step 4).
+    """Epsilon that each prefix alone would show: the order of walks (step 4).
 
     Rows: top, bottom, both ends together.  # (3, lengths)
     """

@@ -62,7 +62,7 @@ def counts(
 
 
 def called(world: Floats, threshold: float, tail: Tail) -> int:
-    """How many of the scores one threshold calls member."""
+    """Number of the scores that one threshold calls member."""
     return int(
         np.count_nonzero(world >= threshold if tail == "upper" else world <= threshold)
     )

@@ -139,7 +139,7 @@ class TopHalf(Estimator):
     def refuted(
         self, scores: Scores, alpha: float, seed: int
     ) -> tuple[Callable[[Callable[[Floats], Floats]], bool], Evidence]:
-        """Whether a ROC, from false to true positive rates, is refuted; any design."""
+        """Test that refutes ROCs, from false to true positive rates; any design."""
         order, right, flipped = ranked(scores, generator(seed, self.name))
         level = (self.reversed_share if flipped else 1 - self.reversed_share) * alpha
         sizes = scores.member_runs, scores.non_member_runs
@@ -267,7 +267,7 @@ def ranked(scores: Scores, random: np.random.Generator) -> tuple[Ints, int, bool
 
 
 def evidence_of_top(scores: Scores, order: Ints, right: int, flipped: bool) -> Evidence:
-    """What is seen of the first of ``order``, as many as there are members."""
+    """Evidence of the first of ``order``, as many as there are members."""
     members = scores.member_runs
     called = np.zeros(len(scores), dtype=np.bool_)
     called[order[:members]] = True

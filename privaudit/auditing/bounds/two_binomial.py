@@ -221,11 +221,11 @@ class _Test:
         return (chances * reach).sum(axis=1) + _CUT
 
     def at(self, epsilon: float, fprs: Floats) -> bool:
-        """Whether epsilon is refuted for each of ``fprs``."""
+        """Return whether epsilon is refuted for each of ``fprs``."""
         return bool(self.chance(epsilon, fprs, fprs).max() <= self.alpha)
 
     def between(self, epsilon: float, low: float, high: float) -> bool:
-        """Whether it is refuted for every FPR from ``low`` to ``high``.
+        """Return whether it is refuted for every FPR from ``low`` to ``high``.
 
         Cells that the bound does not clear are cut in four, a few times over.
         """
@@ -245,7 +245,7 @@ class _Test:
 
 
 def _root(function: Callable[[float], float], high: float) -> float:
-    """Where a growing function of [0, high] changes sign, near enough for a guess."""
+    """Root of a growing function in [0, high], near enough for a guess."""
     if function(0.0) > 0:
         return 0.0
     if function(high) <= 0:

@@ -33,7 +33,7 @@ _SHOWN = 10  # runs that the training curves are the mean of
 
 
 def attacker(audit: Audit, problem: Problem) -> Adversary:
-    """Who attacks, and what is planted; one for all blocks.
+    """Adversary of an audit, with what is planted; one for all blocks.
 
     Raises ``ValueError`` if the adversary cannot work on this algorithm.
     """

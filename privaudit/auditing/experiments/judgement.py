@@ -154,7 +154,7 @@ def judge(
 
 
 def design_of(audit: Asked) -> Design:
-    """How the worlds of an audit's scores are dealt, and of what they are."""
+    """Design of an audit's worlds: how they are dealt, and their unit."""
     return "one-run" if audit.one_run else "coin-flip"
 
 
@@ -167,7 +167,7 @@ def seen_in(audit: Terms, ledger: Ledger) -> Ledger:
 def is_refuted(
     audit: Terms, ledger: Ledger, runs: tuple[np.ndarray, np.ndarray, np.ndarray]
 ) -> bool:
-    """Whether the claim is refuted at the look after these runs."""
+    """Return whether the claim is refuted at the look after these runs."""
     member, score, _ = runs
     looks = Looks.of(audit.runs, audit.block)
     if not 0 < np.count_nonzero(member) < len(member):
@@ -216,7 +216,7 @@ def gap_of(
     member: np.ndarray,
     confidence: float,
 ) -> Gap | None:
-    """What lies between the certified epsilon of the canary's node and the bound.
+    """Gap between the certified epsilon of the canary's node and the bound, in parts.
 
     None where the ledger has a release that is not Gaussian with noise, or a pass over
     disjoint records.
@@ -265,7 +265,7 @@ def gap_of(
 
 
 def _in_sequence(node: Certificate) -> bool:
-    """Whether a node's releases all have noise, and each may hold every record."""
+    """Return whether a node's releases all have noise, and may hold any record."""
     (entries,) = node.ledger.nodes
     noisy = bool(entries) and all(entry.release.is_private for entry in entries)
     return noisy and not node.has_passes

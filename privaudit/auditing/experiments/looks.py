@@ -17,7 +17,7 @@ _LAST = 0.5  # share of alpha that the last look has
 
 
 class Looks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When an audit was, or would have been, looked at.
+    """Numbers of runs at which an audit was, or would have been, looked at.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class Looks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return cls(planned=runs, at=(*early, runs))
 
     def share(self, runs: int) -> float:
-        """Of alpha, at the look after ``runs``. ``ValueError`` if there is none."""
+        """Share of alpha at the look after ``runs``; ``ValueError`` if none."""
         if runs not in self.at:
             raise ValueError(
                 f"{runs:,} runs are none of those after which this audit looks: "
@@ -54,12 +54,12 @@ class Looks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return _LAST if runs == self.planned else early
 
     def confidence(self, runs: int, overall: float) -> float:
-        """Of the bound at the look after ``runs``, so that all hold at ``overall``."""
+        """Confidence of the look after ``runs``, so that all hold at ``overall``."""
         return 1 - self.share(runs) * (1 - overall)
 
 
 class Stopped(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How far an audit went that stops once its claim is refuted.
+    """End of an audit that stops once its claim is refuted.
 
     Parameters
     ----------

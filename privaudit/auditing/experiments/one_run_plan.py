@@ -1,4 +1,4 @@
-"""What one run with many canaries starts from, and what it cannot be."""
+"""Start of one run with many canaries, and settings that it cannot have."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _EXACT = 1e-3  # relative; slack of an account below is not told
 
 
 class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What lies between what is certified and what was shown, for one estimator.
+    """Gap between certified and shown epsilon, in parts, for one estimator.
 
     Parameters
     ----------
@@ -57,12 +57,12 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     @property
     def statistics(self) -> float:
-        """What no attack could have shown in so many runs."""
+        """Part that no attack could have shown in so many runs."""
         return self.attained - self.reachable
 
     @property
     def attack(self) -> float:
-        """What the best attack would have shown and this one did not.
+        """Part that the best attack would have shown and this one did not.
 
         Below 0 where this one showed more than the middle of the simulated ones.
         """
@@ -70,7 +70,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     @property
     def overshoot(self) -> float:
-        """How far the audit lies above the account; at most 0 where there is a gap."""
+        """Excess of the audit over the account; at most 0 where there is a gap."""
         return self.found - self.certified
 
     def __str__(self) -> str:
@@ -113,7 +113,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What scores of runs in two worlds show; ``verdict`` puts the figures together.
+    """Bounds that scores of two worlds show; ``verdict`` puts the figures together.
 
     ``beside`` is another bound from the same scores, for the reader: within the family
     of the run's releases, or for any mechanism if the verdict's is the former. Each
@@ -186,7 +186,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class AuditResult(Outcome, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an audit of an algorithm found."""
+    """Finding of an audit of an algorithm."""
 
     nodes: tuple[UpperBound, ...]
     noise_multiplier: float

@@ -82,7 +82,7 @@ def run_on_ranks(
 
 @contextlib.contextmanager
 def _told_to_all() -> Iterator[None]:
-    """What rank 0 could not do in here is an error at every rank."""
+    """Raise at every rank the errors of rank 0 in here."""
     why = ""
     try:
         yield

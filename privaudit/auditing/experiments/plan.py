@@ -46,7 +46,7 @@ from trainers.runs.training import Training
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Audit(AuditRecord[Training]):
-    """What is audited, and how; equal audits give equal scores, bit for bit.
+    """Plan of an audit; equal audits give equal scores, bit for bit.
 
     Raises ``ValueError`` if there is no such device, adversary, canary, estimator or
     bug, or the claim's relation is not what the two worlds differ in.
@@ -101,7 +101,7 @@ class Audit(AuditRecord[Training]):
 
     @property
     def blocks(self) -> int:
-        """How many blocks the runs fill."""
+        """Number of blocks that the runs fill."""
         return -(-self.runs // self.block)
 
 
@@ -111,7 +111,7 @@ _MOST = 500
 
 
 def chosen_block(problem: Problem, runs: int) -> int:
-    """How many runs are trained together by default, from model and number of runs.
+    """Number of runs are trained together by default, from model and number of runs.
 
     Calls cost more than numbers where models are small.
     """
@@ -120,7 +120,7 @@ def chosen_block(problem: Problem, runs: int) -> int:
 
 
 def tested_relation(training: Training) -> Relation:
-    """What the two worlds differ in: a canary added, or one put in a record's place.
+    """Relation of the two worlds: a canary added, or one put in a record's place.
 
     The second under sampling without replacement, where a record more would change the
     chances of all others.
@@ -157,7 +157,7 @@ def strongest(training: Training) -> str:
 
 
 def certified_claim(plan: Audit, problem: Problem) -> Claim:
-    """What the account certifies of the noise of ``plan``, as the claim under test."""
+    """Claim that the account certifies for the noise of ``plan``, to be tested."""
     claim, ledger = plan.claim, problem.ledger(plan.noise_multiplier)
     nodes = account_observed(
         plan.algorithm,

@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from privaudit.ledger import Ledger
+from trainers.algorithms.family import Noise
 from trainers.numerics.randomness import Streams
 from trainers.runs.problem import Problem
 
@@ -18,10 +19,14 @@ class HalfNoise(Problem):
     """Trains with half the noise that its ledger states."""
 
     def train(
-        self, noise_multiplier: float, streams: Streams, **more: Any
+        self, noise_multiplier: Noise, streams: Streams, **more: Any
     ) -> tuple[Tensor, Ledger]:
         """See `trainers.runs.problem.Problem.train`."""
-        models, _ = super().train(noise_multiplier / 2, streams, **more)
+        if isinstance(noise_multiplier, tuple):
+            half: Noise = tuple(each / 2 for each in noise_multiplier)
+        else:
+            half = noise_multiplier / 2
+        models, _ = super().train(half, streams, **more)
         return models, self.ledger(noise_multiplier)
 
 

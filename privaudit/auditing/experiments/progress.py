@@ -16,7 +16,7 @@ from trainers.runs.outcome import Curves
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Block:
-    """What one block of runs gave."""
+    """Results of one block of runs."""
 
     member: np.ndarray  # (block,) bool
     score: np.ndarray  # (block,) float64
@@ -25,7 +25,7 @@ class Block:
 
 
 class Progress:
-    """Which blocks are done and what they gave; `scores.npz` between kills."""
+    """Blocks that are done, with their results; `scores.npz` between kills."""
 
     def __init__(self, audit: Audit, folder: RunFolder) -> None:
         self.audit = audit
@@ -59,7 +59,7 @@ class Progress:
 
     @property
     def runs(self) -> int:
-        """How many are done."""
+        """Number of runs that are done."""
         return sum(len(kept[0]) for kept in self.done.values())
 
     def add(self, number: int, block: Block, curves: Curves | None) -> None:

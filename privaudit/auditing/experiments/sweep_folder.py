@@ -36,5 +36,5 @@ class SweepFolder(RunFolder):
         )
 
     def failures(self) -> dict[str, str]:
-        """Why runs failed, by their names."""
+        """Reasons why runs failed, by their names."""
         return self.read(FAILURES, dict[str, str]) if self.has(FAILURES) else {}

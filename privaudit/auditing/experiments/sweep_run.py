@@ -32,7 +32,7 @@ _PATIENCE = 10.0  # seconds for a killed sweep's workers to leave their folders
 
 @dataclasses.dataclass(slots=True)
 class Progress:
-    """How far one audit of a sweep is.
+    """Progress of one audit of a sweep.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class Progress:
 
     @property
     def ended(self) -> bool:
-        """Whether there is nothing more to come."""
+        """Return whether there is nothing more to come."""
         return self.result is not None or self.failure is not None
 
 
@@ -138,7 +138,7 @@ def run_sweep(
 
 
 def goes_on(plan: Sweep, folder: SweepFolder) -> bool:
-    """Whether ``folder`` holds a sweep, and no audit of ``plan`` by other settings."""
+    """Return whether ``folder`` holds a sweep, and no audit by other settings."""
     if not folder.has(PLAN):
         return False
     for one in plan.audits:
@@ -151,7 +151,7 @@ def goes_on(plan: Sweep, folder: SweepFolder) -> bool:
 
 
 def _finished(planned: Planned, path: pathlib.Path) -> AuditResult | None:
-    """What the audit found, if it is finished; whatever is amiss is the worker's."""
+    """Finding of the audit, if it is finished; whatever is amiss is the worker's."""
     folder = RunFolder(path)
     try:
         if not (folder.has("result.json") and folder.has("config.json")):
@@ -180,7 +180,7 @@ def _death(how: Exit) -> str:
 
 
 def _work(pipe: Connection, threads: int, memory_limit: int) -> None:
-    """What a worker's process does, until its pipe ends."""
+    """Serve as a worker's process, until its pipe ends."""
     with contextlib.suppress(EOFError):
         while True:
             path, planned = pipe.recv()
@@ -194,7 +194,7 @@ def _outcome(
     memory_limit: int,
     say: Callable[[Iterable[int]], None],
 ) -> AuditResult | str:
-    """What the audit found, or why it found nothing."""
+    """Finding of the audit, or why it found nothing."""
     try:
         with RunFolder.opened(path, patience=_PATIENCE) as folder:
             if not folder.has("scores.npz"):  # nothing is lost, settings may be mended

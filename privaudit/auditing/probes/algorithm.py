@@ -95,7 +95,7 @@ def probe(
 
 
 def gives_gradients(training: Training) -> bool:
-    """Whether what the algorithm's oracle gives out are noisy gradients."""
+    """Return whether what the algorithm's oracle gives out are noisy gradients."""
     return gives(training.family.oracle, GivesGradients)
 
 
@@ -114,7 +114,7 @@ def _skipped() -> list[Check]:
 
 
 def _of_any(problem: Problem, noise_multiplier: float, seed: int) -> list[Check]:
-    """Of a whole run."""
+    """Checks of a whole run."""
     given = gives_gradients(problem.training)
     first, recording = Messages(), Recording()
     seen = (recording,) if given else ()
@@ -165,7 +165,7 @@ def _of_any(problem: Problem, noise_multiplier: float, seed: int) -> list[Check]
 
 
 def _planned(plan: Ledger, ledger: Ledger) -> list[str]:
-    """Which nodes released something else; composition knows no order."""
+    """Nodes that released something else, in words; composition knows no order."""
     found = []
     for node, (one, other) in enumerate(zip(plan.nodes, ledger.nodes, strict=True)):
         wanted, written = _amounts(one), _amounts(other)
@@ -180,7 +180,7 @@ def _planned(plan: Ledger, ledger: Ledger) -> list[str]:
 
 
 def _amounts(entries: tuple[Entry, ...]) -> collections.Counter[Hashable]:
-    """How often there is each release, by the pass that it is of."""
+    """Number of each kind of release, by the pass that it is of."""
     amounts: collections.Counter[Hashable] = collections.Counter()
     for entry in entries:
         amounts[entry.release, entry.disjoint] += entry.count

@@ -1,4 +1,4 @@
-"""Whether batches are drawn as they are accounted: every record by its own coin."""
+"""Test that batches are drawn as accounted: every record by its own coin."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RARE = 1e-9  # chance below which what is seen is no chance
 def check_batches(
     passes: Sequence[Sequence[Sequence[int]]], records: int, rate: float
 ) -> Check:
-    """Whether these batches look like Poisson samples of ``records`` at ``rate``.
+    """Test these batches against Poisson samples of ``records`` at ``rate``.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def check_batches(
 def _fixed(
     passes: Sequence[Sequence[Sequence[int]]], records: int, rate: float
 ) -> list[str]:
-    """Whether records are dealt to batches: each in one, in each pass."""
+    """Return whether records are dealt to batches: each in one, in each pass."""
     counts = [Counter(index for batch in one for index in batch) for one in passes]
     chance = 1.0
     for one in passes:  # of being in just one of them, by coins
@@ -72,7 +72,7 @@ def _fixed(
 
 
 def _sizes(batches: Sequence[Sequence[int]], records: int, rate: float) -> list[str]:
-    """Whether all batches have one size, which coins hardly give."""
+    """Return whether all batches have one size, which coins hardly give."""
     sizes = Counter(len(batch) for batch in batches)
     # The likeliest size of all has at most this chance.
     mode = min(1.0, 1 / math.sqrt(2 * math.pi * max(records * rate * (1 - rate), 0.16)))

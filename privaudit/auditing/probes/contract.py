@@ -1,4 +1,4 @@
-"""What a probe reports."""
+"""Report of a probe."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ _RARE = 1e-9  # chance below which what is seen is no chance
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """What a mechanism is said to do; None where nothing is said.
+    """Promise of a mechanism; None where nothing is said.
 
     Parameters
     ----------
@@ -177,7 +177,7 @@ def _of_one_record(
 
 
 def _shifted(difference: Vector, plain: Vector, sensitivity: float | None) -> bool:
-    """Whether a null record more changes what is drawn, noise or batches.
+    """Return whether a null record more changes what is drawn, noise or batches.
 
     Both are (runs, dims). Other noise makes the difference 1.4 times as wide as one
     release; other batches move it too far, and otherwise in most runs.
@@ -263,7 +263,7 @@ def _sampling(
     used: NDArray[np.bool_],
     seed: int,
 ) -> Check:
-    """Whether a record is ``used``, (runs,), as often as promised, and by its own coin.
+    """Test that a record is ``used``, (runs,), as often as promised, by its own coin.
 
     ``plain`` is what ``data`` gave under the seeds.
     """
@@ -289,7 +289,7 @@ def _sampling(
 def _one_size(
     mechanism: Function, data: Vector, plain: Vector, rate: float, seed: int
 ) -> list[str]:
-    """Whether each run uses the same number of records, which coins hardly give."""
+    """Fault if each run uses the same number of records, which coins hardly give."""
     seeds = range(seed, seed + len(plain))
     used = np.zeros(len(plain), int)
     rounding = 1e-6 * float(np.linalg.norm(plain, axis=1).max())
@@ -309,7 +309,7 @@ def _one_size(
 
 
 def _of_noise(plain: Vector, promise: Promise) -> list[Check]:
-    """What differs between seeds, (runs, dims)."""
+    """Test what differs between seeds, (runs, dims), against the promised noise."""
     # From the first, not the mean, whose rounding looks like noise.
     centred = torch.from_numpy(plain - plain[0])
     constant = (centred == 0).all(0)
@@ -346,7 +346,7 @@ def _of_noise(plain: Vector, promise: Promise) -> list[Check]:
 
 
 def _size(scale: torch.Tensor, runs: int, promise: Promise) -> list[str]:
-    """Where ``scale``, (dims,), of ``runs`` is not the promised noise.
+    """Coordinates where ``scale``, (dims,), of ``runs`` is not the promised noise.
 
     Between seeds batches differ too, which can only add to the noise: with a rate below
     1, more than promised says nothing.
@@ -378,7 +378,7 @@ def _equal_coordinates(rows: torch.Tensor) -> list[str]:
 
 
 def _released(mechanism: Function, data: Vector, seeds: range | list[int]) -> Vector:
-    """What it released under each seed, (seeds, dims). ``data`` is a copy each time."""
+    """Releases under each seed, (seeds, dims). ``data`` is a copy each time."""
     rows: list[Vector] = []
     mechanism = by_seed(mechanism)
     for seed in seeds:

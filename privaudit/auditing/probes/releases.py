@@ -225,7 +225,7 @@ def each_release(ledger: Ledger, node: int) -> list[Release]:
 
 
 def counted(recording: Recording, ledger: Ledger) -> list[str]:
-    """What happened at each node is written down, as often."""
+    """Return faults where the ledger has not what happened at each node, as often."""
     happened = recording.happened(len(ledger.nodes))
     written = [sum(entry.count for entry in entries) for entries in ledger.nodes]
     return [

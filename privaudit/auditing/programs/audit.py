@@ -70,7 +70,7 @@ def digest_of_ledger(ledger: Ledger) -> str:
 class ProgramAudit(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 ):
-    """What is audited; equal audits deal equal worlds and seeds.
+    """Plan of an audit of a program; equal audits deal equal worlds and seeds.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ class ProgramAudit(
 
     @property
     def is_function(self) -> bool:
-        """Whether ``program`` is a function, and no command."""
+        """Return whether ``program`` is a function, and no command."""
         return is_place(self.program)
 
     @property
@@ -150,7 +150,7 @@ class ProgramAudit(
 
     @property
     def is_given(self) -> bool:
-        """Whether it is a function that was given in Python, which no place names."""
+        """Return whether it is a function given in Python, which no place names."""
         return self.program.startswith(GIVEN)
 
     @property
@@ -160,7 +160,7 @@ class ProgramAudit(
 
     @property
     def batches(self) -> int:
-        """How many calls there are."""
+        """Number of calls."""
         return -(-self.runs // self.batch)
 
     @property
@@ -171,7 +171,7 @@ class ProgramAudit(
         return Looks.of(self.runs, self.batch).at
 
     def worlds(self, number: int) -> Worlds:
-        """Of the runs of batch ``number``, (batch,)."""
+        """Worlds of the runs of batch ``number``, (batch,)."""
         coins = np.random.default_rng([self.seed, number, 0x0C01])
         return coins.random(self.batch) < 0.5
 
@@ -193,7 +193,7 @@ SAME_SCORE = (
 
 
 class ProgramResult(Outcome, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the audit of a program found."""
+    """Finding of the audit of a program."""
 
     most_shown: float
     nodes: tuple[UpperBound, ...] = ()

@@ -119,7 +119,7 @@ class _Planted:
         self._canary.weigh(left, float(self._optimizer.noise_multiplier))
 
     def _clipped(self, params: list[Any], bound: float) -> NDArray[np.float64]:
-        """What other records give as they ought to be clipped, in clip norms."""
+        """Other records' gradients as they ought to be clipped, in clip norms."""
         rows = []
         for p in params:
             known = p.grad_sample

@@ -1,4 +1,4 @@
-"""What scores of a user's own training show."""
+"""Finding from scores of a user's own training."""
 
 from __future__ import annotations
 

@@ -47,14 +47,14 @@ Call = tuple[Worlds, NDArray[np.float64]]
 
 
 def is_alike(call: Call) -> bool:
-    """Whether all runs of a world have one score."""
+    """Return whether all runs of a world have one score."""
     member, score = call
     worlds = (score[member], score[~member])
     return all((runs == runs[0]).all() for runs in worlds if len(runs))
 
 
 def share_random_numbers(calls: Sequence[Call]) -> bool:
-    """Whether the runs of each call, worlds and scores, seem to be one run.
+    """Return whether the runs of each call, worlds and scores, seem to be one run.
 
     True where all runs of a world in one call have one score, calls differ, and the
     chance of that for independent runs is below 1e-9: each run repeats the score of its

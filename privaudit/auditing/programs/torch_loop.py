@@ -91,7 +91,7 @@ class GradientCanary:
 
     @property
     def room(self) -> int:
-        """How many could be at right angles; 1 before anything was seen."""
+        """Number of canaries that could be at right angles; 1 before any was seen."""
         return 1 if self._units is None else len(self._units)
 
     @property
@@ -101,7 +101,7 @@ class GradientCanary:
 
     @property
     def ledger(self) -> Ledger:
-        """What was released, by the noise and the rate that were stated."""
+        """Ledger of the releases, by the noise and the rate that were stated."""
         recorder = Recorder(1)
         for noise, rate in self._releases:
             release = Release.of_sum(
@@ -147,7 +147,7 @@ class GradientCanary:
         return self._units
 
     def drawn(self, clip_norm: float, rate: float) -> NDArray[np.bool_]:
-        """Which are in the next batch."""
+        """Mask of the records in the next batch."""
         if not 0 < clip_norm < math.inf:
             raise ValueError(f"clip_norm must be > 0 and finite, got {clip_norm}")
         if not 0 < rate <= 1:
@@ -192,7 +192,7 @@ def _units(values: int, canaries: int) -> Tensor:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AuditedTraining:
-    """What the audit of a user's loop found.
+    """Finding of the audit of a user's loop.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ class AuditedTraining:
 
     @property
     def lower(self) -> LowerBound:
-        """What the scores showed."""
+        """Lower bound that the scores show."""
         return self.audited.lower
 
     @property
@@ -434,7 +434,7 @@ _NOISE = 16  # numbers of a training's noise that are compared with others'
 
 
 def _apart(noises: list[NDArray[np.float64]]) -> Check:
-    """Whether two trainings had the same noise, which no bound here is for."""
+    """Return whether two trainings had the same noise, which no bound here is for."""
     found = ()
     if len({len(noise) for noise in noises}) == 1 and len(noises[0]) >= 4:
         drawn = np.stack(noises)
@@ -452,7 +452,7 @@ def _apart(noises: list[NDArray[np.float64]]) -> Check:
 
 
 def _against(seen: Ledger, ledger: Ledger) -> Check:
-    """Whether what was accounted is what the training said while it ran."""
+    """Return whether what was accounted is what the training said while it ran."""
     amounts = []
     for one in (seen, ledger):
         counts: dict[tuple[str, Any], int] = {}
@@ -482,7 +482,7 @@ def _against(seen: Ledger, ledger: Ledger) -> Check:
 def probe_loader(
     loader: Any, *, sampling_rate: float | None = None, passes: int = _PASSES
 ) -> Check:
-    """Whether a torch ``DataLoader`` draws batches as Poisson sampling does.
+    """Return whether a torch ``DataLoader`` draws batches as Poisson sampling does.
 
     No record is read: only its batch sampler is asked, for some passes. It cannot see
     what the training does with a batch, such as cutting or repeating it.

@@ -8,6 +8,7 @@ import torch
 from torch.utils.data import (
     DataLoader,
     IterableDataset,
+    Subset,
     SubsetRandomSampler,
     TensorDataset,
 )
@@ -15,7 +16,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from trainers.data import Dataset, PrivateData
 from trainers.data.records import ReadAsAsked
-from trainers.data.shares import Lazy, private_data, shares_of
+from trainers.data.shares import Lazy, at_several_nodes, private_data, shares_of
 from trainers.runs.material import Material
 
 
@@ -156,6 +157,42 @@ class TestLargerThanMemory:
         assert all(isinstance(share, Lazy) for share in found)
         assert sum(map(len, found)) == 50
         assert len(source.read.getvalue().split()) <= 10
+
+
+class TestAtSeveralNodes:
+    """Equal records are seen however they are given."""
+
+    @pytest.mark.parametrize("kind", ["mapped", "data set", "subset", "of doubles"])
+    def test_of_all_kinds(self, kind, tmp_path):
+        inputs, targets = map(torch.from_numpy, pair())
+        mapped = np.memmap(tmp_path / "x", np.float32, "w+", shape=inputs.shape)
+        mapped[:] = inputs.numpy()
+        mapped[0, 0] = -0.0
+        backwards = torch.arange(5, -1, -1)
+        twin, equal = {
+            "mapped": ((mapped, targets), 6),
+            "data set": (Subset(TensorDataset(inputs, targets), backwards), 6),
+            "subset": (Subset(TensorDataset(inputs, targets), [5, 1]), 2),
+            "of doubles": ((inputs.numpy() * (1 + 1e-12), targets.int().numpy()), 6),
+        }[kind]
+        shares = shares_of([(inputs, targets), twin])
+        assert at_several_nodes(shares) == equal
+        assert at_several_nodes([*shares, shares[0]], overlap=2) == equal
+        assert at_several_nodes(shares, overlap=2) == 0
+
+    def test_what_differs_is_not_equal(self):
+        inputs, targets = pair()
+        for other in ((inputs + 1, targets), (inputs, 1 - targets)):
+            assert at_several_nodes(shares_of([(inputs, targets), other])) == 0
+
+    def test_nor_is_what_counts_nothing(self):
+        void = np.full((6, 3), np.nan), np.zeros(6)
+        assert at_several_nodes(shares_of([void, void])) == 0
+
+    def test_a_data_set_is_not_read_whole(self):
+        sources = [Squares(5000), Squares(5000)]
+        assert at_several_nodes(shares_of(sources)) == 4096
+        assert max(map(int, sources[0].read.getvalue().split())) < 4096
 
 
 class Endless(IterableDataset):

@@ -39,6 +39,8 @@ class TestPacked:
             assert batch[packed.record[own]].all() or not batch.any()
             most = batches.sum(1).max() if every else batch.sum()
             assert own.sum() == math.ceil(most / columns)
+        first = packed.replica[:rows].tolist()
+        assert packed.each == (first == list(range(rows)))
         full = packed.taken.cumprod(1).sum(1)
         assert torch.equal(packed.taken.sum(1), full)  # packed to the left
 
@@ -86,6 +88,12 @@ class TestMost:
 
 
 class TestWatch:
+    def test_it_counts_all(self):
+        watch = Watch()
+        for which in ([True, False, True], [False], [True]):
+            watch.count(torch.tensor(which))
+        assert watch.counted == 3
+
     def test_on_a_cpu_it_raises_at_once(self):
         with pytest.raises(ValueError, match="not finite"):
             finite(torch.tensor([1.0, math.nan]), Watch())

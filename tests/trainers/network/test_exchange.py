@@ -162,7 +162,135 @@ class TestSound:
         assert both[0].failure is both[1].failure is None
 
 
+def at_all(exchanges, work):
+    """What ``work`` gives, or raises as `OSError`, with each of ``exchanges``."""
+    found = [None] * len(exchanges)
+
+    def run(place):
+        try:
+            found[place] = work(exchanges[place])
+        except OSError as error:
+            found[place] = str(error)
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(exchanges))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    return found
+
+
 class TestLost:
+    def test_who_waits_for_another_is_not_the_cause(self):
+        """Party 0 waits for 1, which waits for 2, which waits for 3, which hangs."""
+        every = InProcess.all(4, 0.4)
+        every[2].patience = 0.8  # the others are out of patience before
+        found = at_all(every[:3], lambda one: one.receive(one.rank + 1, DUE, 4, "x"))
+        assert all(words.startswith("party 3 does not answer") for words in found)
+
+    def test_who_claims_to_wait_forever_is_given_up(self):
+        here, there, _ = InProcess.all(3, 0.1)
+        stopped = threading.Event()
+
+        def claim():
+            while not stopped.wait(0.02):
+                there._carry(0, "waits", "2", b"")
+
+        claiming = threading.Thread(target=claim)
+        claiming.start()
+        with refused(here, "does not answer"):
+            here.receive(1, DUE, 4, "theta")
+        stopped.set()
+        claiming.join()
+
+    def test_what_is_sent_again_is_taken_once(self, pair):
+        """By a sender who did not hear that it was taken."""
+        here, there = pair
+        for _ in range(2):
+            assert there._carry(0, "message", WHAT, bytes(BYTES), 7)
+            assert there._carry(0, "words", "begin", b"1", 8)
+        assert here.told("begin", 2, int) == [2, 1]
+        here.receive(1, DUE, 4, "theta")
+        there.send(0, DUE + 1, 5, "theta")
+        assert here.receive(1, DUE, 5, "theta").equal(DUE + 1)
+
+
+class TestDropped:
+    """Where the others go on without who is lost."""
+
+    def exchanges(self, size, patience=0.3):
+        found = InProcess.all(size, patience)
+        for one in found:
+            one.expects(1 << 16)
+            one.may_go_on()
+            one.begins(0)
+        return found
+
+    def test_who_hangs_has_left_for_all_that_hear_it(self):
+        every = self.exchanges(5)
+        every[1].patience = 0.6
+
+        def work(one):
+            """Party r waits for r + 1, and sends to r - 1 what it gets, or not."""
+            if one.rank == 4:
+                return None
+            found = one.receive(one.rank + 1, DUE, 4, "x")
+            if one.rank:
+                one.send(one.rank - 1, DUE if found is None else found + 1, 4, "x")
+            return found
+
+        found = at_all(every[:4], work)
+        assert found[3] is None
+        assert [part.max() for part in found[:3]] == [2, 1, 0]
+        assert [one.left for one in every[:4]] == [{}, {}, {}, {4: 4}]
+
+    @pytest.mark.parametrize(
+        "harm",
+        [
+            lambda one: one.send(0, DUE.double(), 4, "x"),
+            lambda one: one.send(0, DUE / 0, 4, "x"),
+            lambda one: one._carry(0, "message", WHAT, bytes(1 << 17)),
+            lambda one: one._carry(0, "end", "7 1", b""),
+            lambda one: one._carry(0, "end", f"{one.rank} 4", b""),
+            lambda one: one._carry(0, "end", "0 1", b""),
+            lambda one: one._carry(0, "pickle", "", b""),
+            lambda one: one.over(),
+        ],
+    )
+    def test_who_sends_something_wrong_has_left(self, harm):
+        here, there, third = self.exchanges(3)
+        harm(there)
+        assert here.receive(1, DUE, 4, "x") is None
+        assert [*here.left] == [1]
+        third.send(0, DUE + 1, 4, "x")
+        assert here.receive(2, DUE, 4, "x").equal(DUE + 1)
+        there.send(0, DUE, 4, "x")
+        assert here.receive(1, DUE, 4, "x") is None
+
+    def test_nobody_is_believed_who_says_it_of_another(self):
+        here, liar, third = self.exchanges(3)
+        liar._carry(0, "end", "2 1", b"")
+        third.send(0, DUE, 4, "x")
+        assert here.receive(2, DUE, 4, "x") is not None
+        assert here.left == {}
+
+    def test_half_of_all_are_not_enough(self):
+        here, _, _, fourth = self.exchanges(4)
+        assert here.receive(1, DUE, 4, "x") is None
+        fourth.send(0, DUE, 4, "x")
+        assert here.receive(3, DUE, 4, "x") is not None
+        with pytest.raises(PartyLostError, match="parties 1, 2 of 4 are lost"):
+            here.receive(2, DUE, 4, "x")
+
+    def test_nobody_is_dropped_before_training_begins(self):
+        here, _, _ = InProcess.all(3, 0.2)
+        here.may_go_on()
+        with refused(here, "does not answer"):
+            here.told("settings", 1, int)
+
+
+class TestEnds:
     def test_who_is_silent_is_named_when_patience_ends(self):
         here, _ = InProcess.all(2, 0.2)
         with refused(here, f"does not answer in 0 s; {GO_ON} at every party"):

@@ -174,6 +174,17 @@ class TestSound:
         assert real[0, 0] == pytest.approx(2.0)
         assert used[0, 0] == pytest.approx(1.56)
 
+    def test_what_was_sent_before_a_kill_is_in_the_ledger(self, monkeypatch):
+        others = {("message", 2, 0): 3, ("message", 1, 1): 1}  # releases of a journal
+        monkeypatch.setattr(Streams, "others", lambda _, *which: others.get(which, 0))
+        channel = Channel(noise(), RING, Streams(0))
+        states = torch.zeros(1, 5, 2, dtype=torch.float64)
+        channel.begin(states)
+        for _ in range(2):
+            channel.send(states, states, bound=1.0)
+        counts = [sum(one.count for one in node) for node in channel.ledger.nodes]
+        assert counts == [2, 3, 5, 2, 2]
+
     @pytest.mark.parametrize("sensitivity", ["data-independent", "certified"])
     def test_noise_is_what_the_ledger_says(self, sensitivity):
         if sensitivity == "data-independent":

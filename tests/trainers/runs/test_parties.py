@@ -29,6 +29,7 @@ from privaudit.report.verify import EvidenceError
 from privaudit.results import round_up
 from privaudit.settings import TrainingSettings
 from tests.cli.test_shapes import validator
+from tests.trainers.network.test_exchange import at_all
 from trainers.network.exchange import PartyLostError
 from trainers.network.queued import InProcess
 from trainers.network.ranks import RankLostError
@@ -542,6 +543,117 @@ class TestResumed:
             file.unlink()
         for error in together(lambda party: train(party, tmp_path)):
             assert "party 1 has kept nothing of this run" in str(error)
+
+
+BUTTERFLY = {"algorithm": "dp-butterfly", "rounds": 4, "noise_multiplier": 3.0}
+
+
+class TestObserver:
+    """Of all ledgers together, for an observer that sees a part."""
+
+    def joined(self, tmp_path, held):
+        given = {**SETTINGS, **BUTTERFLY, "seed": 3, "nodes": 4}
+        given.pop("graph")
+
+        def work(one):
+            own = shares(held[one.rank])
+            return pa.train(net(), own, exchange=one, out=tmp_path, **given)
+
+        at_all(InProcess.all(len(held), 60), work)
+        return [tmp_path / f"party-{party}" for party in range(len(held))]
+
+    def test_as_of_one_process(self, tmp_path):
+        folders = self.joined(tmp_path, [[0], [1], [2], [3]])
+        joint = pa.join(folders, observer="any-node")
+        whole = pa.train(
+            net(),
+            shares(range(4)),
+            batch_size=8,
+            seed=3,
+            observer="any-node",
+            **BUTTERFLY,
+        )
+        assert joint.upper.epsilon == pytest.approx(
+            whole.certificate.epsilon(1e-5).upper, rel=1e-9
+        )
+        assert joint.upper.epsilon < 0.9 * pa.join(folders).upper.epsilon
+        assert "seen by any one other node" in str(joint)
+        assert "--observer any-node" in joint.page()
+        with pytest.raises(ValueError, match="leave observer or overlap out"):
+            pa.join(folders, overlap=2, observer="any-node")
+
+    def test_a_party_sees_what_all_of_its_nodes_do(self, tmp_path):
+        folders = self.joined(tmp_path, [[0, 1], [2, 3]])
+        for observer in ("any-node", "1"):
+            with pytest.raises(
+                ValueError, match="party 0 sees what all of its nodes 0"
+            ):
+                pa.join(folders, observer=observer)
+        assert pa.join(folders, observer="0,1").worst[0] in (2, 3)
+
+
+class TestDropped:
+    """One of five parties is lost for good, and the others go on."""
+
+    def trained(self, tmp_path, lost=4, last=5, size=5, drop=True, **changes):
+        exchanges = InProcess.all(size, 60)
+        send = exchanges[lost].send
+
+        def fails(other, tensor, k, name):
+            if k == last:
+                raise OSError("pulled out")
+            send(other, tensor, k, name)
+
+        exchanges[lost].send = fails
+        given = {**SETTINGS, "seed": 3, "nodes": 5, **changes}
+
+        def work(one):
+            if drop:
+                one.may_go_on()
+            own = shares([one.rank])
+            return pa.train(net(), own, exchange=one, out=tmp_path / "out", **given)
+
+        return at_all(exchanges, work)
+
+    def test_the_others_finish_with_a_certificate(self, tmp_path):
+        *rest, lost = self.trained(tmp_path)
+        assert "pulled out" in lost
+        whole = pa.train(net(), shares(), **{**SETTINGS, "seed": 3})
+        for party, one in enumerate(rest):
+            assert one.ledger.nodes == whole.ledger.nodes[party : party + 1]
+        folders = [tmp_path / f"out/party-{party}" for party in range(4)]
+        for folder in folders:
+            result = pa.verify(folder).found.result
+            assert [party for party, _ in result.left or ()] in ([4], [])
+        joint = pa.join(folders)
+        assert joint.ledger.nodes[:4] == whole.ledger.nodes[:4]
+        assert joint.ledger.nodes[4] == ()
+        assert joint.worst[0] < 4
+        (said,) = joint.left
+        assert said.startswith("party 4 was lost in round ")
+        assert said in str(joint)
+        assert said in joint.page()
+        with pytest.raises(ValueError, match="the folder of party 1 is missing"):
+            pa.join([folders[0], *folders[2:]])
+
+    def test_without_being_asked_all_end(self, tmp_path):
+        found = self.trained(tmp_path, drop=False)
+        assert all("party 4 ended with an error" in words for words in found[:4])
+
+    @pytest.mark.parametrize(
+        ("changes", "words"),
+        [
+            ({"algorithm": "dp-fedavg"}, "dp-fedavg cannot go on without a party"),
+            ({"algorithm": "partpsp"}, "partpsp cannot go on without a party"),
+            ({"algorithm": "dp-butterfly"}, "cannot go on without a party"),
+            ({"graph": "exponential", "weights": "uniform"}, "symmetric weights"),
+        ],
+    )
+    def test_what_cannot_go_on(self, changes, words):
+        given = {"nodes": 4, **changes}
+        training = Training(algorithm=given.pop("algorithm", "dp-dsgd"), **given)
+        with pytest.raises(ValueError, match=words):
+            check_parties(training, 4, drop_lost=True)
 
 
 def test_lost_is_of_ranks():

@@ -39,7 +39,7 @@ class Step:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Speed:
-    """How long workers take for a step, by name.
+    """Time that workers take for a step, by name.
 
     ``constant``: a second each; ``random-slowdown:F``: F seconds with probability 1/K,
     else one (with a barrier: of one worker a round, drawn at random); ``one-slow:F``:
@@ -130,7 +130,7 @@ class Clock:
 
     @property
     def nodes(self) -> int:
-        """How many workers there are."""
+        """Number of workers."""
         return len(self.partners)
 
     def steps(self, count: int) -> tuple[Step, ...]:
@@ -138,7 +138,7 @@ class Clock:
         return _steps(self, count)
 
     def counts(self, count: int) -> list[int]:
-        """How many of the first ``count`` steps each worker makes."""
+        """Number of the first ``count`` steps that each worker makes."""
         made = [0] * self.nodes
         for step in self.steps(count):
             made[step.worker] += 1
@@ -161,7 +161,7 @@ class Clock:
             yield steps[first:]
 
     def barriers(self, rounds: int) -> np.ndarray:
-        """When rounds end if all wait for the slowest in each, (rounds,): seconds."""
+        """Times at which rounds end if all wait for the slowest, (rounds,): seconds."""
         rngs = self.generators()
         draw = self.speed.draw
         kind, _, number = self.speed.name.partition(":")
@@ -175,7 +175,7 @@ class Clock:
         return np.cumsum(slowest + self.link_time)
 
     def generators(self) -> list[np.random.Generator]:
-        """Where each worker's speeds and partners come from, at the beginning."""
+        """Generators of each worker's speeds and partners, at the beginning."""
         seeds = np.random.SeedSequence(self.seed).spawn(self.nodes)
         return [np.random.default_rng(seed) for seed in seeds]
 

@@ -36,7 +36,7 @@ NoiseOn = Literal["mean", "sum"]
 
 
 class ClockOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When workers finish, and on what the paper's noise is taken to be.
+    """Clock of the workers, and the scale of the paper's noise.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ class WorkerOptions(
         return {"options": self, "steps": rounds}
 
     def most(self, steps: int, workers: int) -> int:
-        """Of ``steps``, those that one of ``workers`` may make."""
+        """Largest number of ``steps`` that one of ``workers`` may make."""
         return min(steps, self.most_steps or 2 * -(-steps // workers))
 
 
@@ -178,13 +178,13 @@ class Workers(FixedBatches[WorkerOptions]):
         return OverProcesses(timed, mixing, self.needs, most, options.step_time)
 
     def releases(self, setting: Setting[WorkerOptions]) -> int:
-        """Of a worker, on average: rounds are steps of any of them."""
+        """Releases of a worker, on average: rounds are steps of any of them."""
         return -(-setting.rounds // setting.nodes)
 
     def ledger(
         self, setting: Setting[WorkerOptions], noise_multiplier: float
     ) -> Ledger:
-        """Of each worker, the steps that it makes; by a real clock, the most it may."""
+        """Ledger of each worker's steps; by a real clock, of the most it may make."""
         mechanism = self.mechanism(setting, noise_multiplier)
         runner = self.runner(self.algorithm(setting), setting.mixing)
         if isinstance(runner, OverProcesses):
@@ -205,7 +205,7 @@ class Workers(FixedBatches[WorkerOptions]):
         return setting.options.clock == "real"
 
     def remarks(self, setting: Setting[WorkerOptions]) -> tuple[str, ...]:
-        """How stale gradients were; or that a real-time run cannot be repeated."""
+        """Report how stale gradients were, or that a run cannot be repeated."""
         options = setting.options
         if options.clock == "real":
             most = options.most(setting.rounds, setting.nodes)
@@ -247,7 +247,7 @@ class PrivateWorkers(Workers):
 
 
 def remark_one(epsilon: float, done: int, steps: int) -> float:
-    """What Remark 1 says of the model after ``done`` of ``steps``: epsilon sqrt(t/T).
+    """Claim of Remark 1 for the model after ``done`` of ``steps``: epsilon sqrt(t/T).
 
     A claim, not a guarantee. Raises ``ValueError`` for steps out of range.
     """

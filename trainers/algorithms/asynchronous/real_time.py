@@ -32,7 +32,7 @@ _LOOK = 0.5  # seconds between looks at whether a party was lost
 
 
 class _Begun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How many steps a party's workers began, in all processes."""
+    """Number of steps that a party's workers began, in all processes."""
 
     steps: Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
 
@@ -168,14 +168,14 @@ class OverProcesses(Asynchronous):
 
 
 class _Counter:
-    """Of all workers' steps: those that were begun, and those that were made."""
+    """Counter of all workers' steps: begun, and made."""
 
     def __init__(self, steps: int, begun: int) -> None:
         self._steps, self._begun, self._made = steps, begun, begun
         self._turn = threading.Lock()
 
     def turn(self, was_made: bool, wants: bool) -> tuple[int, bool]:
-        """How many were made before this one; whether another one may begin."""
+        """Count a step made; return how many were before, and whether to begin one."""
         with self._turn:
             before = self._made
             self._made += was_made
@@ -315,7 +315,7 @@ class _Workers:
             time.sleep(min(left, _LOOK))
 
     def _next(self, other: int) -> Tensor:
-        """What ``other`` sent of what is awaited."""
+        """Wait for the next message of ``other``."""
         until = time.monotonic() + self._others.patience
         while True:
             self._others.check()
@@ -338,7 +338,7 @@ class _Workers:
         self._others.send(to, model, 0, f"{node}-{partner}")
 
     def _due(self, other: int) -> list[tuple[str, Tensor]]:
-        """What ``other`` may send: models along the graph, and of steps the numbers."""
+        """Messages that ``other`` may send: models along the graph, counts of steps."""
         if other == self._others.rank:
             return []
         model = next(iter(self._models.values())).copy()

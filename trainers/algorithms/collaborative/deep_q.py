@@ -133,7 +133,7 @@ class QNetworks:
         return states
 
     def gradient(self, states: Tensor, error: Tensor) -> list[Tensor]:
-        """Of each weight and bias, from the loss's with respect to Q, ``error``.
+        """Gradient of each weight and bias, from that of the loss with respect to Q.
 
         ``error`` is (..., batch, 2). Layers are linear: what comes back through one is
         the product with its weights.

@@ -30,7 +30,7 @@ from trainers.network.mixing import Mixing
 
 
 class CollaborativeOptions(Options, frozen=True, kw_only=True):
-    """What collaborative training takes beside the settings that all have.
+    """Options of collaborative training beside the settings that all have.
 
     Parameters
     ----------
@@ -71,15 +71,15 @@ class CollaborativeOptions(Options, frozen=True, kw_only=True):
         return Choices(self.policy, self.global_first, self.global_last, self.coin_seed)
 
     def networks(self) -> QSettings:
-        """Of the deep-Q networks."""
+        """Settings of the deep-Q networks."""
         return QSettings(seed=self.q_seed)
 
     def given(self) -> Outcome:
-        """Which models a run gives."""
+        """Models that a run gives: local or global."""
         return self.outcome or ("local" if self.policy == "never" else "global")
 
     def arguments(self, rounds: int) -> dict[str, Any]:
-        """What the algorithm itself is made with."""
+        """Arguments of the algorithm."""
         return {"outcome": self.given()}
 
 
@@ -89,7 +89,7 @@ def make(step_size: Schedule, *, outcome: Outcome = "global") -> Collaborative:
 
 
 class ResamplingOptions(Options, frozen=True, kw_only=True):
-    """What the baseline takes beside the settings that all have.
+    """Options of the baseline beside the settings that all have.
 
     Parameters
     ----------
@@ -115,13 +115,16 @@ class ResamplingOptions(Options, frozen=True, kw_only=True):
             raise ValueError(f"passes must be >= 1, got {self.passes}")
 
     def arguments(self, rounds: int) -> dict[str, Any]:
-        """What the algorithm itself is made with: nothing."""
+        """Arguments of the algorithm: none."""
         return {}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OneVsAll(Family[OptionsType], abc.ABC):
     """One-vs-all logistic regression, whose constants the noise rests on."""
+
+    no_rates: str = "goes once through disjoint batches of batch_size records"
+    one_noise: str = "has one model, to which all nodes add noise in turn"
 
     def runner(self, algorithm: Collaborative, mixing: Mixing) -> Collaboration:
         """Turn by turn."""
@@ -131,10 +134,10 @@ class OneVsAll(Family[OptionsType], abc.ABC):
     def mechanism(
         self, setting: Setting[OptionsType], noise_multiplier: float
     ) -> OnePass:
-        """How it is made private. ``ValueError`` for another model."""
+        """Mechanism that makes it private. ``ValueError`` for another model."""
 
     def ledger(self, setting: Setting[OptionsType], noise_multiplier: float) -> Ledger:
-        """What a run would write."""
+        """Ledger that a run would write."""
         mechanism = self.mechanism(setting, noise_multiplier)
         return mechanism.ledger_of(setting.sizes, setting.labels)
 
@@ -160,7 +163,7 @@ class NoiselessOnePass(OneVsAll[CollaborativeOptions]):
         return setting.options.choices().looks
 
     def stays_home(self, setting: Setting[CollaborativeOptions]) -> bool:
-        """Whether a run gives the local models."""
+        """Return whether a run gives the local models."""
         return setting.options.given() == "local"
 
 
@@ -193,7 +196,7 @@ class WithReplacement(OneVsAll[ResamplingOptions]):
     def mechanism(
         self, setting: Setting[ResamplingOptions], noise_multiplier: float
     ) -> Resampled:
-        """How it is made private. ``ValueError`` for another model."""
+        """Mechanism that makes it private. ``ValueError`` for another model."""
         options = setting.options
         return Resampled(
             **_shared(setting, Constants(options.regularisation)),
@@ -219,7 +222,7 @@ class WithReplacement(OneVsAll[ResamplingOptions]):
 
 
 def _shared(setting: Setting, constants: Constants) -> dict[str, Any]:
-    """What both mechanisms are made with. ``ValueError`` for another model or data."""
+    """Arguments of both mechanisms. ``ValueError`` for another model or data."""
     if not setting.labels:
         raise ValueError(
             f"{setting.algorithm} trains one-vs-all logistic regression on data whose "

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Constants:
-    """What is known of the loss for rows in the unit ball, before any data.
+    """Constants of the loss for rows in the unit ball, before any data.
 
     ``lipschitz`` is that of the part that depends on the data, which is all that the
     sensitivity sees: the regulariser's gradient is equal in both worlds. The paper adds

@@ -53,7 +53,7 @@ def _constant(turn: int) -> float:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OnePass(Mechanism):
-    """How one pass over the nodes' batches is made private.
+    """Mechanism of one pass over the nodes' batches.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class OnePass(Mechanism):
     networks: QSettings = QSettings()  # noqa: RUF009  # frozen
 
     def turns(self, records: int) -> int:
-        """How many turns a node of so many ``records`` has."""
+        """Number of turns a node of so many ``records`` has."""
         self.sampling_rate(records)
         return min(self.rounds, records // int(self.batch_size))
 
@@ -107,7 +107,7 @@ class OnePass(Mechanism):
         return _released(multiplier, self.constants.lipschitz, tuple(steps))
 
     def ledger_of(self, sizes: Sequence[int], classes: int) -> Ledger:
-        """What a run over nodes of ``sizes`` records writes, before it is made.
+        """Ledger of a run over nodes of ``sizes`` records, before it is made.
 
         With a policy that looks at data: what it writes at most, each batch as if some
         global update released it, with what that assumes.

@@ -86,7 +86,7 @@ class Participants:
 
     @property
     def nodes(self) -> int:
-        """How many nodes hold data."""
+        """Number of nodes."""
         return len(self.sizes)
 
     @property
@@ -195,12 +195,12 @@ class Participants:
         )
 
     def _active(self, turn: int) -> Tensor:
-        """Which nodes have a batch left, (nodes, 1)."""
+        """Mask of nodes that have a batch left, (nodes, 1)."""
         active = tuple(turn < own for own in self._turns)
         return placed(active, self._rows.device, torch.bool)[:, None]
 
     def choose(self, turn: int) -> Tensor:
-        """Which updates are global, bool, (runs, nodes, classes); seen by all.
+        """Choose the global updates, bool, (runs, nodes, classes); seen by all.
 
         From a table known beforehand, or, with deep-Q networks, from the local models
         and their losses: then what comes out is private, and the ledger says so.
@@ -306,7 +306,7 @@ class Participants:
         return found
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it stands, for `trainers.runs.checkpoint`; private."""
+        """State for `trainers.runs.checkpoint`; private."""
         networks = self._networks
         return {
             "updates": list(self._updates),

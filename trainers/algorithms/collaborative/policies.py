@@ -22,7 +22,7 @@ def exploration(turn: int, turns: int, last: float = 0.1) -> float:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Choices:
-    """Which policy, and what it needs to know.
+    """Policy of global updates, and its parameters.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class Choices:
 
     @property
     def looks(self) -> bool:
-        """Whether choices are made from private losses."""
+        """Return whether choices are made from private losses."""
         return self.policy == "deep-q"
 
     def table(self, turns: int, nodes: int, classes: int) -> np.ndarray:

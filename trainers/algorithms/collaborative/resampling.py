@@ -29,7 +29,7 @@ from trainers.numerics.device import placed
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Resampled(OnePass):
-    """How updates from fresh batches are made private; no step size is too large.
+    """Mechanism of updates from fresh batches; no step size is too large.
 
     ``passes`` is how often a node's records may be visited on average. In each of
     ``rounds`` there are as many updates as nodes. Step sizes are ``step_size`` over the
@@ -43,7 +43,7 @@ class Resampled(OnePass):
         return np.array([self.step_size(k) / math.sqrt(k + 1) for k in range(turns)])
 
     def schedule(self, sizes: Sequence[int]) -> list[list[int]]:
-        """Who updates, one after another, in each round; public."""
+        """Nodes that update, one after another, in each round; public."""
         left = [self.passes * (size // int(self.batch_size)) for size in sizes]
         rng = np.random.default_rng([self.choices.coin_seed, len(sizes)])
         found: list[list[int]] = []
@@ -66,7 +66,7 @@ class Resampled(OnePass):
         )
 
     def ledger_of(self, sizes: Sequence[int], classes: int) -> Ledger:
-        """What a run over nodes of ``sizes`` records writes."""
+        """Ledger of a run over nodes of ``sizes`` records."""
         recorder = Recorder(len(sizes))
         for nodes in self.schedule(sizes):
             for node in nodes:
@@ -114,7 +114,7 @@ class Resampling(Participants):
         return rows, own.to(rows.dtype)
 
     def choose(self, turn: int) -> Tensor:
-        """Who updates, (runs, nodes, classes): as drawn beforehand."""
+        """Mask of nodes that update, (runs, nodes, classes): as drawn beforehand."""
         chosen = self._schedule[turn]
         here = tuple(node in chosen for node in range(self.nodes))
         here = placed(here, self._rows.device, torch.bool)

@@ -33,7 +33,7 @@ class Collaborative:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shared:
-    """What all nodes know: the global model, (runs, nodes, dims), of each the same."""
+    """State that all nodes share: the global model, (runs, nodes, dims), all equal."""
 
     model: Tensor
 

@@ -1,4 +1,4 @@
-"""What PartPSP, SGPDP and PEDFL are registered with: options, noise and ledgers."""
+"""Families PartPSP, SGPDP and PEDFL: options, noise and ledgers."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class PartPspOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=T
         )
 
     def arguments(self, rounds: int) -> dict[str, Any]:
-        """What `PartPsp` is made with."""
+        """Arguments of `PartPsp`."""
         return {
             "shared": self.shared,
             "sync_interval": self.interval,
@@ -131,6 +131,8 @@ class PedflOptions(SgpdpOptions, frozen=True, kw_only=True):
 class PlainMessages(Family[PartPspOptions]):
     """Messages without noise."""
 
+    one_noise: str = "has noise in messages, all by one sensitivity"
+
     def runner(self, algorithm: PartPsp, mixing: Mixing) -> Network:
         """On a graph, with rounds of synchronisation in between."""
         mixing.require(self.needs, type(algorithm).__name__.upper())
@@ -144,6 +146,7 @@ class PlainMessages(Family[PartPspOptions]):
         return MessageMechanism(
             setting.batch_size,
             sampling=options.sampling,
+            rate=setting.sampling_rate,
             messages=MessageNoise(0.0, "real", setting.rounds),
             mixing=with_synchronisation(setting.mixing, options.interval),
         )
@@ -151,7 +154,7 @@ class PlainMessages(Family[PartPspOptions]):
     def ledger(
         self, setting: Setting[PartPspOptions], noise_multiplier: float
     ) -> Ledger:
-        """What a run would send."""
+        """Ledger of the messages of a run."""
         how = self.mechanism(setting, noise_multiplier)
         if not how.messages.guarantees:
             raise ValueError(
@@ -172,7 +175,7 @@ class PlainMessages(Family[PartPspOptions]):
         return Family.whole(self, setting)
 
     def stays_home(self, setting: Setting[PartPspOptions]) -> bool:
-        """Whether some parameters are never sent: no account covers such a model."""
+        """Return whether some parameters are never sent, which no account covers."""
         return setting.options.shared != "*"
 
 
@@ -192,6 +195,7 @@ class NoisyMessages(PlainMessages):
             setting.batch_size,
             setting.clip_norm,
             sampling=options.sampling,
+            rate=setting.sampling_rate,
             clip_by=options.clip_by,
             messages=options.noise(
                 noise_multiplier,
@@ -208,7 +212,7 @@ class NoisyMessages(PlainMessages):
         return 1 / epsilon
 
     def remarks(self, setting: Setting[PartPspOptions]) -> tuple[str, ...]:
-        """What an account of messages leaves out."""
+        """Remarks on what an account of messages leaves out."""
         options = setting.options
         said = []
         noise = options.noise(0.0, setting.rounds)

@@ -69,7 +69,7 @@ class PartPsp:
         return State(start, Sent.begin(start[:, :, :0]))
 
     def bound(self, k: int, clip_norm: float) -> float:
-        """What a node adds to its message in round ``k`` at most, in L1 norm."""
+        """Bound on what a node adds to its message in round ``k``, in L1 norm."""
         return self.local_steps * self.step_size(k) * clip_norm
 
     def local(self, state: State, private: MessageOracle, k: int) -> State:

@@ -1,4 +1,4 @@
-"""What a graph of one record may not have: draws, writes, looks at values."""
+"""Checks that a graph of one record neither draws, nor writes, nor looks at values."""
 
 from __future__ import annotations
 

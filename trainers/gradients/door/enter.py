@@ -148,7 +148,7 @@ def _targets(like: Tensor, outputs: Tensor) -> Tensor:
 
 
 def _same_together(module: nn.Module, taken: Bare, inputs: Tensor) -> bool:
-    """Whether the module says the same of a batch; also if it takes none, or draws."""
+    """Return whether the module says the same of a batch as of single records."""
     own = copy.deepcopy(module)
     if door_of(taken).draws:
         own.eval()

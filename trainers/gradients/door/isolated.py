@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from privaudit.files.user_code import checked
 from trainers.data.kept import Kept
-from trainers.data.transforms import FAILURES, drawn_from, set_aside
+from trainers.data.transforms import drawn_from, set_aside
 from trainers.gradients.door.operators import seeds_of
 from trainers.gradients.door.traced import Bare, door_of, output_of
 
@@ -38,7 +38,7 @@ class Isolated(Bare):
 
     @property
     def kept(self) -> Kept:
-        """What its code reaches."""
+        """State that its code reaches, as it was at first."""
         return vars(self)["_isolated"].kept
 
     def forward(self, inputs: Tensor, word: int | None = 0) -> Tensor:
@@ -111,7 +111,9 @@ class IsolatedLoss:
                 (slope,) = torch.autograd.grad(
                     value, here, allow_unused=True, materialize_grads=True
                 )
-        except FAILURES:
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
             return (0.0 * output).sum()
         along = (slope * output).sum()
         return along + (value - along).detach()

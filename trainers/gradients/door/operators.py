@@ -98,7 +98,7 @@ def attention(
 def _lstm_cell(
     input: Tensor, state: list[Tensor], *weights: Any
 ) -> tuple[Tensor, Tensor]:
-    """Of one step, as `torch.nn.LSTMCell`'s documentation has it."""
+    """Step of an LSTM, as `torch.nn.LSTMCell`'s documentation has it."""
     hidden, cell = state
     inside, outside = weights[:2]
     biases = [*weights[2:], None, None]
@@ -110,7 +110,7 @@ def _lstm_cell(
 
 
 def _gru_cell(input: Tensor, hidden: Tensor, *weights: Any) -> Tensor:
-    """Of one step, as `torch.nn.GRUCell`'s documentation has it."""
+    """Step of a GRU, as `torch.nn.GRUCell`'s documentation has it."""
     inside, outside = weights[:2]
     biases = [*weights[2:], None, None]
     ours = functional.linear(input, inside, biases[0]).chunk(3, -1)
@@ -171,7 +171,7 @@ def padded(weight: Tensor, tokens: Tensor, padding: int) -> Tensor:
 
 
 def fits(values: Tensor, least: float, most: float, also: int | None) -> Tensor:
-    """Whether all of ``values`` are in [least, most], or ``also``: () bool."""
+    """Return whether all of ``values`` are in [least, most], or ``also``: () bool."""
     return _within(values, least, most, also).all()
 
 

@@ -71,7 +71,7 @@ def fold(made: fx.GraphModule) -> None:
 
 
 def replace(graph: fx.Graph) -> None:
-    """What cannot be mapped as it is by functions of ours; dropout draws by a key."""
+    """Replace operations that cannot be mapped as they are; dropout draws by a key."""
     seed = holders(graph)[-1]
     number = 0
     for node in list(graph.nodes):

@@ -33,7 +33,7 @@ class StackedCopy(StackedExplicit):
 
 
 class Step(nn.Module):
-    """What is between two layers, mapped over records."""
+    """Operations between two layers, mapped over records."""
 
     def __init__(
         self, made: fx.GraphModule, nodes: list[fx.Node], after: set[fx.Node]

@@ -168,7 +168,7 @@ def _decompositions() -> dict[Any, Any]:
 
 
 def _plain(error: BaseException) -> str:
-    """Why a trace ended, in words where torch's are of its own machinery."""
+    """Explain why a trace ended, where torch's words are of its own machinery."""
     if type(error).__name__ in (
         "GuardOnDataDependentSymNode",
         "DataDependentOutputException",

@@ -22,7 +22,7 @@ from trainers.gradients.per_sample import trained
 
 
 def door_of(module: nn.Module) -> Door:
-    """What a module that came by the door has there: no name of the user's hides it."""
+    """Door of a module that came by it: no name of the user's hides it."""
     return vars(module)["_door"]
 
 
@@ -60,7 +60,7 @@ def skeleton(module: nn.Module, made: dict[int, Any] | None = None) -> nn.Module
 
 @dataclasses.dataclass(eq=False)
 class Door:
-    """What a module that came by the door is beside its parameters.
+    """State of a module that came by the door, beside its parameters.
 
     Copies of the module share it.
 
@@ -128,7 +128,7 @@ class Bare(nn.Module):
 
 
 def tokens_of(module: nn.Module) -> list[int]:
-    """How many rows the embeddings of a module have."""
+    """Number of rows the embeddings of a module have."""
     known: Door | None = vars(module).get("_door")
     if known is not None:
         return [known.tokens] if known.tokens else []
@@ -181,7 +181,7 @@ class Traced(Bare):
         door.draws = draws(door.graph)
 
     def forward(self, inputs: Tensor, word: int | None = 0) -> Tensor:
-        """What the model says of ``inputs``, (samples, ...), each by itself.
+        """Outputs of the model for ``inputs``, (samples, ...), each by itself.
 
         Dropout is a function of each of them and of ``word``; None: without dropout.
         """
@@ -195,12 +195,12 @@ class Traced(Bare):
 
 
 def drops(module: nn.Module) -> bool:
-    """Whether a module that came by the door has dropout."""
+    """Return whether a module that came by the door has dropout."""
     return isinstance(module, Bare) and (module.alone or door_of(module).draws)
 
 
 def draws(graph: fx.GraphModule) -> bool:
-    """Whether a graph has dropout."""
+    """Return whether a graph has dropout."""
     *_, seed = (node for node in graph.graph.nodes if node.op == "placeholder")
     # Attention takes a seed in any case; written out, dropout is operations of torch's.
     return any(

@@ -147,7 +147,7 @@ class StackedConvolution(StackedLayer):
         )
 
     def _patches(self, flat: Tensor) -> Tensor:
-        """What each output place sees, (flat, inputs, places)."""
+        """Patches that each output place sees, (flat, inputs, places)."""
         seen = self._seen(flat)
         return seen.permute(0, 1, 4, 5, 2, 3).flatten(4).flatten(1, 3)
 
@@ -168,7 +168,7 @@ class StackedConvolution(StackedLayer):
         return flat
 
     def _strips(self, flat: Tensor) -> Tensor:
-        """What one row of a kernel sees in each of the image's rows, a copy.
+        """Strips that one row of a kernel sees in each of the image's rows, a copy.
 
         (flat, inputs of that row, stride, rows * width of the output): of the image's
         rows every so many, by the vertical stride, stand together.
@@ -185,7 +185,7 @@ class StackedConvolution(StackedLayer):
         return seen.flatten(4).flatten(1, 2)
 
     def _windows(self, strips: Tensor, high: int, wide: int) -> Iterator[Tensor]:
-        """What each row of the kernel sees, (flat, its inputs, places), views."""
+        """Windows of each row of the kernel, (flat, its inputs, places), views."""
         for row in range(0, self.kernel[0] * self.dilation[0], self.dilation[0]):
             start, phase = divmod(row, self.stride[0])
             yield strips[:, :, phase, start * wide : (start + high) * wide]

@@ -58,11 +58,11 @@ class StackedLayer(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def compute(self, flat: Tensor, replicas: int) -> tuple[Tensor, Tensor]:
-        """What is kept for later, and the layer's output."""
+        """Values kept for later, and the layer's output."""
 
     @abc.abstractmethod
     def digest(self, taken: list[Tensor], returned: list[Tensor]) -> Digest:
-        """What the samples' gradients are, from what was kept and what came back."""
+        """Digest of the samples' gradients, from what was kept and what came back."""
 
     @abc.abstractmethod
     def sums(
@@ -103,7 +103,7 @@ class Digest:
     coarse: int = 0
 
     def without(self, lost: Tensor) -> tuple[Tensor, ...]:
-        """What sums are made from; samples that are ``lost``, (flat,), are zeros."""
+        """Terms of the sums; samples that are ``lost``, (flat,), are zeros."""
         return tuple(
             part.masked_fill(lost.view(-1, *[1] * (part.dim() - 1)), 0)
             if part.is_floating_point() and len(part)
@@ -135,7 +135,7 @@ class StackedExplicit(StackedLayer):
 
 
 def written_out(*parts: Tensor) -> Digest:
-    """Of gradients that are written out, (flat, ...) each.
+    """Digest of gradients that are written out, (flat, ...) each.
 
     The numbers that are written *are* the sample's gradient, whatever was rounded on
     the way to them.
@@ -227,7 +227,7 @@ def joined(uses: list[Tensor], dim: int) -> Tensor:
 
 
 def fits(values: int, kept: int) -> bool:
-    """Whether each sample's gradient is written out, and kept until it is summed.
+    """Return whether samples' gradients are written out, and kept until the sum.
 
     Where it has no more ``values`` than three times those that it is made from, which
     are ``kept``: it then takes the least time, and not much memory.
@@ -236,7 +236,7 @@ def fits(values: int, kept: int) -> bool:
 
 
 def by_gram(positions: int, outputs: int, inputs: int) -> bool:
-    """Whether Gram matrices make a squared norm with less work than the product."""
+    """Return whether Gram matrices make a squared norm with less work."""
     # Products of doubles take twice the time, of which the first is none if short.
     gram = (outputs + inputs) * positions * (2 if positions <= SHORT else 1)
     return outputs * inputs > gram

@@ -89,7 +89,7 @@ class Channel:
 
     @property
     def _is_part(self) -> bool:
-        """Whether other nodes are elsewhere."""
+        """Return whether other nodes are elsewhere."""
         return len(self._here) < self.mixing.nodes
 
     def over(self, broadcast: Broadcast) -> None:
@@ -97,7 +97,7 @@ class Channel:
         self._broadcast = broadcast
 
     def _of_all(self, own: np.ndarray, k: int) -> np.ndarray:
-        """What all nodes broadcast in round ``k``, (runs, nodes, any), of those here.
+        """Broadcasts of all nodes in round ``k``, (runs, nodes, any), of those here.
 
         Zeros, of the nodes elsewhere, where nothing is broadcast: nobody asks.
         """
@@ -210,7 +210,7 @@ class Channel:
         return sent, torch.from_numpy(own)[:, :, None].to(states.device)
 
     def _perturbed(self, states: Any, norms: Any, bound: float) -> np.ndarray:
-        """What all nodes say, from what they added, and from the last noise."""
+        """Broadcasts of all nodes, from what they added, and from the last noise."""
         assert self._tracker is not None
         if self._is_part and self.noise.sensitivity == "real":
             return np.zeros((self.runs, self.mixing.nodes))  # no noise is scaled by it

@@ -59,7 +59,7 @@ def with_synchronisation(mixing: Mixing, interval: int | None) -> Mixing:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sent:
-    """What a node holds once it has decided what to send.
+    """State of a node once it has decided what to send.
 
     ``held`` is what it holds without the round's noise; ``message`` (runs, nodes, dims)
     what it sends; ``said`` (runs, nodes, 1) what it says of the sensitivity.
@@ -129,7 +129,7 @@ class Vectors:
 
     @property
     def nodes(self) -> int:
-        """How many nodes there are."""
+        """Number of nodes."""
         return self.channel.mixing.nodes
 
 

@@ -1,4 +1,4 @@
-"""How messages are made private, and what one is accounted as.
+"""Noise on messages, and the account of one message.
 
 Two units of privacy can be written down.
 
@@ -55,7 +55,7 @@ _BITS = 28  # a scale has 2^28 steps of the grid, or a little more
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MessageNoise:
-    """How messages are made private.
+    """Mechanism of messages.
 
     Parameters
     ----------
@@ -117,14 +117,14 @@ class MessageNoise:
 
     @property
     def guarantees(self) -> bool:
-        """Whether the scale of the noise tells nothing of the data, and is enough."""
+        """Return whether the noise's scale tells nothing of the data, and is enough."""
         return self.sensitivity == "data-independent" or (
             self.sensitivity == "perturbation" and self.unit == "record"
         )
 
     @property
     def broadcasts(self) -> bool:
-        """Whether nodes tell each other, in the clear, by what to scale the noise."""
+        """Return whether nodes tell each other the scale of the noise, in the clear."""
         return self.sensitivity not in ("data-independent", "perturbation")
 
     def on_grid(self, sensitivity: float, dims: int) -> tuple[float, float]:
@@ -148,7 +148,7 @@ class MessageNoise:
         return step, more
 
     def synchronises(self, k: int) -> bool:
-        """Whether all states are equal after round ``k``."""
+        """Return whether all states are equal after round ``k``."""
         return self.sync_interval is not None and (k + 1) % self.sync_interval == 0
 
     def tracker(self, mixing: Mixing, dims: int) -> Tracker:
@@ -172,7 +172,7 @@ class MessageNoise:
     def release(
         self, bound: float, scale: float, population: int, rounding: float = 0.0
     ) -> Release | None:
-        """What one message is accounted as; None if it needs no account.
+        """Release to account one message as; None if it needs no account.
 
         ``bound`` is of what is new in it, in L1. Noise is scaled by ``scale``, the
         sensitivity with ``rounding``. The node holds ``population`` records.
@@ -257,7 +257,7 @@ def planned(
     dims: int,
     populations: tuple[int, ...],
 ) -> Ledger:
-    """What a channel would write if node states start equal and public.
+    """Ledger of a channel if node states start equal and public.
 
     ``bounds``, one a round, are of what nodes add; messages have ``dims`` numbers.
     """

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -52,6 +53,11 @@ class MessageMechanism(Mechanism):
     mixing: Mixing | None = None
 
     def __post_init__(self) -> None:
+        if self.clip_by == "sample" and self.rate is not None:
+            raise ValueError(
+                "clipping by sample bounds the mean of batches that all nodes have of "
+                "one size: set batch_size in the place of sampling_rate"
+            )
         if self.clip_by == "sample" and self.sampling != "without-replacement":
             raise ValueError(
                 "clipping by sample bounds the mean of a batch of fixed size only; set "
@@ -60,7 +66,7 @@ class MessageMechanism(Mechanism):
 
 
 def shared_places(places: Mapping[str, range], shared: str) -> list[int]:
-    """Which entries of the parameter vector are shared, in order.
+    """Entries of the parameter vector that are shared, in order.
 
     Parameters
     ----------
@@ -190,30 +196,38 @@ class MessageOracle:
             batch_size=self.mechanism.batch_size,
             memory_limit=self._memory_limit,
             clips=False,
-            varies=self.mechanism.sampling != "without-replacement",
+            varies=self.mechanism.varies,
         )
         nodes = torch.arange(self.nodes, device=at.device)
-        total = planned.clipped_sum(flat, batch.flatten(0, 1), nodes, math.inf)
+        # A record whose gradient is not finite counts nothing: no run ends by it.
+        most = sys.float_info.max if self._is_private else math.inf
+        total = planned.clipped_sum(flat, batch.flatten(0, 1), nodes, most)
         return total.view_as(at).div_(self.mechanism.batch_size).to(at.dtype)
 
     def clipped(self, at: Tensor, batch: Tensor, shared: Tensor) -> Tensor:
         """Shared entries of `exact`, (runs, nodes, shared), L1 norm <= clip_norm."""
         if self._by_sample is not None:
             return self._clipped_by_sample(at, batch, shared)
-        mean = self.exact(at, batch)[:, :, shared].double()
-        return mean * self._weights(mean)[:, :, None]
+        return self._scaled(self.exact(at, batch)[:, :, shared].double())
 
-    def _weights(self, gradients: Tensor) -> Tensor:
-        """min(1, clip / L1 norm), in doubles."""
+    @property
+    def _is_private(self) -> bool:
+        return self.mechanism.messages.noise_multiplier > 0
+
+    def _scaled(self, gradients: Tensor) -> Tensor:
+        """Each with an L1 norm of at most clip_norm, in doubles; 0 if not finite."""
         norms = gradients.abs().sum(-1)
-        if not torch.isfinite(norms).all():
+        fine = norms.isfinite()
+        if not (self._is_private or fine.all()):
             raise ValueError(
                 "a gradient is not finite, so that clipping cannot bound it: lower the "
                 "step size or the noise"
             )
+        gradients = gradients.masked_fill(~fine[..., None], 0.0)
         if self.clip_norm == math.inf:
-            return torch.ones_like(norms)
-        return self.clip_norm / norms.clamp_min(self.clip_norm)
+            return gradients
+        weights = self.clip_norm / norms.clamp_min(self.clip_norm)
+        return gradients * weights.masked_fill(~fine, 0.0)[..., None]
 
     def _clipped_by_sample(self, at: Tensor, batch: Tensor, shared: Tensor) -> Tensor:
         assert self._by_sample is not None
@@ -230,7 +244,7 @@ class MessageOracle:
             inputs, targets = self.data.records(node[here], chosen[here])
             each = self._by_sample.gradients(flat[here], inputs, targets)
             each = each[:, :, shared].double()
-            means[here] = (each * self._weights(each)[:, :, None]).sum(1) / size
+            means[here] = self._scaled(each).sum(1) / size
         return means.view(self.runs, self.nodes, -1)
 
     def state_dict(self) -> dict[str, Any]:

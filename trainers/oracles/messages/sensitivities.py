@@ -48,7 +48,7 @@ SENSITIVITIES: tuple[SensitivityName, ...] = get_args(SensitivityName)
 
 
 class Tracker(Protocol):
-    """What nodes believe of the sensitivity, in the runs of a block, round by round."""
+    """Sensitivity that nodes believe, in the runs of a block, round by round."""
 
     broadcasts: bool
 
@@ -57,7 +57,7 @@ class Tracker(Protocol):
         ...
 
     def perturbed(self, states: Floats, norms: Floats, bound: float) -> Floats:
-        """What each node says, (runs, nodes), before it adds noise.
+        """Broadcast of each node, (runs, nodes), before it adds noise.
 
         ``states``, (runs, nodes, dims), is what it would send; what it added to it in
         this round has L1 norms ``norms``, (runs, nodes), none above ``bound``.
@@ -252,7 +252,7 @@ class Perturbation:
 
 
 def noise_quantile(dims: int, nodes: int, rounds: int, failure: float) -> float:
-    """What no node's ||n||_1 exceeds in any round, over its scale, but for ``failure``.
+    """Bound that no node's ||n||_1 / scale exceeds in any round, but for ``failure``.
 
     The norm of ``dims`` independent Laplace variables of scale 1 is Gamma(dims, 1).
     """

@@ -1,4 +1,4 @@
-"""What workers in several processes count together."""
+"""Counters of workers in several processes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 
 class Counters:
-    """What all workers count together, kept in the process that started them."""
+    """Counters of all workers, kept in the process that started them."""
 
     def __init__(self, store: dist.Store) -> None:
         self._store = store

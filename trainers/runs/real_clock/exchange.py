@@ -25,7 +25,7 @@ class LineLostError(OSError):
 
 
 class Line:
-    """What joins a sender and a receiver, at either end.
+    """Line between a sender and a receiver, at either end.
 
     Parameters
     ----------

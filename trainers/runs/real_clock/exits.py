@@ -1,4 +1,4 @@
-"""How worker processes ended, and how many steps each began."""
+"""Exits of worker processes, and the steps that each began."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Death:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an asynchronous run over processes gave.
+    """Outcome of an asynchronous run over processes.
 
     Parameters
     ----------

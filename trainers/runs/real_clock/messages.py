@@ -1,4 +1,4 @@
-"""What a worker's process tells the one that started it.
+"""Messages of a worker's process to the one that started it.
 
 Models are arrays: a tensor would be gone with the process that made it.
 """
@@ -26,7 +26,7 @@ class Report:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shutdown:
-    """What a worker hands in at its end.
+    """Shutdown message of a worker.
 
     ``staleness`` of each of its steps; ``lost`` are partners that did not answer.
     """

@@ -13,6 +13,7 @@ from torch import Tensor
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.ledger import Ledger, Recorder
 from trainers.algorithms.asynchronous.real_time import OverProcesses
+from trainers.algorithms.family import Noise
 from trainers.data import PrivateData
 from trainers.numerics.keys import Key
 from trainers.numerics.randomness import Streams
@@ -30,7 +31,7 @@ _JOURNAL = "steps.bin"
 
 
 def is_by_real_clock(problem: Problem) -> bool:
-    """Whether `RealClock` is what trains it."""
+    """Return whether `RealClock` is what trains it."""
     return isinstance(problem.network, OverProcesses)
 
 
@@ -144,13 +145,13 @@ def job(
     data_dir: pathlib.Path | None,
     key: Key | None = None,
 ) -> Job:
-    """What ``worker`` works on, of its own records alone.
+    """Job of ``worker``, on its own records alone.
 
     Batches and noise come from ``key``, by default a secret one of its process.
     """
     training = run.training
     problem = run.problem(data_dir=data_dir)
-    mechanism = training.mechanism(run.noise_multiplier)
+    mechanism = problem.mechanism(run.noise_multiplier)
     oracle = training.family.oracle(
         PrivateData.of(
             [problem.shares[worker]],
@@ -166,22 +167,22 @@ def job(
 
 def ledger_of(
     problem: Problem,
-    noise_multiplier: float,
+    noise_multiplier: Noise,
     counts: list[int],
     known: Mapping[int, Ledger],
 ) -> Ledger:
-    """What all workers released: as ``known`` of a worker, or by its ``counts``."""
-    mechanism = problem.training.mechanism(noise_multiplier)
+    """Ledger of all workers: as ``known`` of a worker, or by its ``counts``."""
+    mechanism = problem.mechanism(noise_multiplier)
     parts = []
     for worker, (size, count) in enumerate(zip(problem.sizes, counts, strict=True)):
         recorder = Recorder(1)
-        recorder.record(0, mechanism.release(0, size), count)
+        recorder.record(0, mechanism.of(worker).release(0, size), count)
         parts.append(known.get(worker, recorder.ledger()))
     return Ledger.joined(parts)
 
 
 def remarks(run: TrainingRun, problem: Problem, outcome: Outcome) -> tuple[str, ...]:
-    """How it went, in sentences: deaths, steps, staleness."""
+    """Report deaths, steps and staleness, in sentences."""
     found = [str(death) for death in outcome.deaths]
     dead = {death.worker for death in outcome.deaths}
     for worker, partners in outcome.lost.items():
@@ -208,7 +209,7 @@ def remarks(run: TrainingRun, problem: Problem, outcome: Outcome) -> tuple[str, 
 
 
 def _processes(problem: Problem) -> OverProcesses:
-    """What its options say of them."""
+    """Settings of the processes, by its options."""
     if not isinstance(problem.network, OverProcesses):
         raise ValueError(
             f"{problem.training.algorithm} does not run by the real clock; adp2sgd and "

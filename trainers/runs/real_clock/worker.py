@@ -23,7 +23,7 @@ from trainers.runs.real_clock.messages import Report, Shutdown, Stopped
 
 
 class Private(Protocol):
-    """What a worker is given of its data: `oracle.Oracle` of one node."""
+    """Access of a worker to its data: `oracle.Oracle` of one node."""
 
     def gradient(self, at: Tensor) -> Tensor:
         """A noisy gradient at ``at``, (1, 1, dims)."""
@@ -37,7 +37,7 @@ class Private(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Job:
-    """What a worker works on; made in its own process.
+    """Job of a worker; made in its own process.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class Job:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Agreement:
-    """What all workers agree on.
+    """Settings that all workers agree on.
 
     Parameters
     ----------

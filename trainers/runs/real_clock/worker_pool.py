@@ -120,7 +120,7 @@ class WorkerPool:
             self._counters.go()
 
     def _is_silent(self, worker: int) -> bool:
-        """Whether nothing came of it, or of all, for too long."""
+        """Return whether nothing came of it, or of all, for too long."""
         now = time.monotonic()
         if not self._began:
             return False
@@ -178,7 +178,7 @@ class WorkerPool:
 def _work(
     pipe: Connection, worker: int, plan: Agreement, job: Callable[[int], Job], port: int
 ) -> None:
-    """What a worker's process does."""
+    """Serve as a worker's process."""
     try:
         store = connect(port, plan.patience)
         one = Worker(worker, plan, job(worker), store, pipe.send)

@@ -58,7 +58,7 @@ class Atoms(Pair):
 
     @property
     def symmetric(self) -> bool:  # pyrefly: ignore[bad-override]
-        """Whether the reversed pair has the same atoms."""
+        """Return whether the reversed pair has the same atoms."""
         return (
             self.top == self.null
             and np.array_equal(self.log_p, self.log_q[::-1])

@@ -43,7 +43,7 @@ class _Normal(Atoms):
 
 
 def loss(mechanism: DiscreteGaussian, shift: int, rate: float) -> Loss:
-    """Of one sum that a record moves by ``shift``."""
+    """Loss of one sum that a record moves by ``shift``."""
     sigma = mechanism.sigma
     far = math.ceil(_FAR * sigma)
     x = np.arange(-far, far + shift + 1, dtype=float)

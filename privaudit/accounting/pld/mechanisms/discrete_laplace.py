@@ -23,7 +23,7 @@ from privaudit.mechanisms import DiscreteLaplace
 
 
 def loss(mechanism: DiscreteLaplace, shift: int, rate: float) -> Loss:
-    """Of one release whose integers a record moves by ``shift`` in all."""
+    """Loss of one release whose integers a record moves by ``shift`` in all."""
     a = mechanism.parameter
     x = np.arange(0, shift + 1, dtype=float)
     log_unit = math.log(math.tanh(a / 2))

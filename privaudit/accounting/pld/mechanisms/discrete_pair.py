@@ -18,7 +18,7 @@ from privaudit.results import Relation
 
 
 def loss(mechanism: DiscretePair, relation: Relation, rate: float) -> Loss:
-    """Of one release."""
+    """Loss of one release."""
     pair = PairLoss(Atoms.of(np.array(mechanism.p), np.array(mechanism.q)), rate)
     if relation == "add-or-remove-one" or pair.symmetric:
         return pair

@@ -20,7 +20,7 @@ from privaudit.mechanisms import EpsilonDelta
 
 
 def loss(mechanism: EpsilonDelta, rate: float) -> Loss:
-    """Of one release."""
+    """Loss of one release."""
     e, delta = mechanism.epsilon, mechanism.delta
     rest = math.log1p(-delta)
     likely, unlikely = rest - math.log1p(math.exp(-e)), rest - math.log1p(math.exp(e))

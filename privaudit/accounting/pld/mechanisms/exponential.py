@@ -66,7 +66,7 @@ class _BoundedRange(Pair):
 
 
 def loss(mechanism: ExponentialMechanism, rate: float) -> Loss:
-    """Of one choice."""
+    """Loss of one choice."""
     e = mechanism.epsilon
     two = tuple(_outputs(e, share * e) for share in _SHARES)
     return PairLoss(_BoundedRange(e), rate, two)

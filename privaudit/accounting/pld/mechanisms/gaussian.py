@@ -51,7 +51,7 @@ _PARTS = 128
 
 
 def total_variation(shift: float) -> float:
-    """Of N(shift) and N(0): 2 Phi(shift / 2) - 1."""
+    """Total variation of N(shift) and N(0): 2 Phi(shift / 2) - 1."""
     return math.erf(shift / math.sqrt(8))
 
 

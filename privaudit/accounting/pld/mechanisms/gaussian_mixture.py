@@ -42,7 +42,7 @@ class _Mixture(Pair):
         return value, slope
 
     def _outputs(self, losses: Floats) -> tuple[Floats, float]:
-        """Where the log ratio is each of ``losses``, and how far off it is."""
+        """Outputs at which the log ratio is each of ``losses``, and their error."""
         x = np.full(losses.shape, np.inf)
         for s, w in zip(self.shifts, self.log_weights, strict=True):
             x = np.minimum(x, (losses - w) / s + s / 2)
@@ -113,7 +113,7 @@ def _log_mass(left: Floats, right: Floats, centre: float) -> Floats:
 
 
 def loss(mechanism: MixtureOfGaussians, rate: float) -> Loss:
-    """Of one release."""
+    """Loss of one release."""
     weight = np.array(mechanism.probabilities)
     weight = weight / math.fsum(weight)
     shift = np.array(mechanism.sensitivities) / mechanism.standard_deviation

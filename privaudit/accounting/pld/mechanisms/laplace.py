@@ -24,7 +24,7 @@ from privaudit.accounting.pld.line import UNIT, sampled_loss, unsampled_loss
 
 
 def total_variation(shift: float) -> float:
-    """Of Laplace at ``shift`` and at 0: 1 - exp(-shift / 2)."""
+    """Total variation of Laplace at ``shift`` and at 0: 1 - exp(-shift / 2)."""
     return -math.expm1(-shift / 2)
 
 

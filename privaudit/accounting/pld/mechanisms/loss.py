@@ -1,4 +1,4 @@
-"""What the engine asks of a mechanism: its loss on a grid, from above and from below.
+"""Losses of mechanisms on a grid, from above and from below.
 
 A pair (P, Q) is the output with the record and without it, for direction ``remove``;
 ``add`` is its reverse. Poisson sampling with rate q makes of P the mixture
@@ -45,7 +45,7 @@ class Loss(abc.ABC):
 
     @property
     def attained(self) -> tuple[Loss, ...]:
-        """What some data sets attain, for lower bounds; the best of these is taken."""
+        """Losses that some data sets attain, for lower bounds; the best is taken."""
         return (self,)
 
     @abc.abstractmethod
@@ -123,7 +123,7 @@ class Pair(abc.ABC):
 
     @property
     def lattice(self) -> float | None:
-        """Of what all losses are multiples, if of anything."""
+        """Number of which all losses are multiples, if of any."""
         return None
 
     def divergence(self, order: float) -> float:
@@ -270,7 +270,7 @@ class PairLoss(Loss):
 
 @dataclasses.dataclass(frozen=True)
 class Above(Loss):
-    """What bounds a loss from above only: no data are known to attain it."""
+    """Bound of a loss from above only: no data are known to attain it."""
 
     of: Loss
 

@@ -11,7 +11,7 @@ _NOISE = {"gaussian": gaussian, "laplace": laplace}
 
 
 def total_variation(step: Step) -> float:
-    """Of the unsampled pair."""
+    """Total variation of the unsampled pair."""
     return _NOISE[step.noise].total_variation(step.shift)
 
 

@@ -71,7 +71,7 @@ def measure_of(dots: Floats, start: int, spacing: float) -> GridMeasure:
 
 @dataclasses.dataclass(frozen=True)
 class EitherWay(Loss):
-    """What is above a loss and its reverse both: either record may be the one."""
+    """Loss above a loss and its reverse both: either record may be the one."""
 
     symmetric: ClassVar[bool] = True
     of: Loss

@@ -18,7 +18,7 @@ from privaudit.mechanisms import RandomizedResponse
 
 
 def loss(mechanism: RandomizedResponse) -> Loss:
-    """Of one report."""
+    """Loss of one report."""
     p, k = mechanism.noise_parameter, mechanism.buckets
     likely, unlikely = math.log1p(-p * (k - 1) / k), math.log(p / k)
     rest = [math.log(p * (k - 2) / k)] if k > 2 else []

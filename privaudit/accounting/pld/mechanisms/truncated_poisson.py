@@ -117,7 +117,7 @@ class _Mixed(Loss):
 
 
 def loss(mechanism: TruncatedPoisson, relation: Relation) -> Loss:
-    """Of one release."""
+    """Loss of one release."""
     q, n, most = mechanism.sampling_rate, mechanism.records, mechanism.batch_size
     shift = 1 / mechanism.noise_multiplier
     slack = _SLACK + _SLACK_EACH * n

@@ -109,6 +109,21 @@ def test_a_token_without_a_row(name):
         assert found[::2].equal(alone[::2])
 
 
+@pytest.mark.parametrize("value", [-5, 4])
+def test_an_index_of_two_sides_fits_the_shorter(value):
+    def diagonal(t, x):
+        return t[x, x].sum() * t[0]
+
+    inputs, targets = torch.tensor([[1, 2, 3], [0, -4, 3]]), torch.tensor([0, 1])
+    why, alone = norms(lambda: Looks(diagonal), None, inputs, targets)
+    assert why is None
+    assert alone.min() > 0
+    inputs[1, 2] = value
+    _, found = norms(lambda: Looks(diagonal), None, inputs, targets)
+    assert found[1] == 0
+    assert found[0] == alone[0]
+
+
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_label_that_is_no_class(name):
     inputs = torch.randn(3, WIDTH, generator=torch.Generator().manual_seed(1))

@@ -12,6 +12,7 @@ from torch import fx, nn
 from tests.trainers.gradients.door.architectures import MADE, record
 from tests.trainers.gradients.door.functions import LOSSES, ROWS
 from trainers.gradients.door.operations import MAPPED
+from trainers.gradients.door.operators import WRITTEN_OUT
 from trainers.gradients.door.trace import NotTraced, trace
 from trainers.gradients.door.traced import Traced, door_of
 from trainers.gradients.per_sample import trained
@@ -96,7 +97,7 @@ def unlike(shape, seed):
     """Numbers of all kinds, (8, *shape)."""
     generator = torch.Generator().manual_seed(seed)
     base = torch.randn(8, *shape, generator=generator) / 2
-    kinds = torch.tensor([0.0, 1e-30, 1e30, torch.nan, torch.inf, -7.3, 1e-42, 0.5])
+    kinds = torch.tensor([0.0, 1e-9, 1e30, torch.nan, torch.inf, -7.3, 1e-42, 0.5])
     chosen = torch.rand(base.shape, generator=generator) < 0.4
     return base.where(~chosen, kinds.view(-1, *[1] * len(shape)))
 
@@ -128,26 +129,28 @@ def alone(node, values, seen):
             for k, each in enumerate(given)
         ]
 
-    first = None
-    for seed in (0, 50, 100):
-        # The second half stays, the first is of other neighbours.
+    def found(own, others):
         now = [
-            torch.cat([other[4:], own]).requires_grad_(own.is_floating_point())
-            for other, own in zip(rows(seed), rows(7), strict=True)
+            torch.cat([ours, theirs]).requires_grad_(ours.is_floating_point())
+            for ours, theirs in zip(own, others, strict=True)
         ]
-        found = list(torch.func.vmap(one)(*now))
-        smooth = [each for each in found if each.requires_grad]
+        results = list(torch.func.vmap(one)(*now))
+        smooth = [each for each in results if each.requires_grad]
         if smooth:
             back = [torch.ones_like(each) for each in smooth]
             needed = [each for each in now if each.requires_grad]
-            found += torch.autograd.grad(
+            results += torch.autograd.grad(
                 smooth, needed, back, allow_unused=True, materialize_grads=True
             )
-        kept = [each.detach()[4:].resolve_conj() for each in found]
-        first = first or kept
-        for ours, theirs in zip(first, kept, strict=True):
-            if not torch.allclose(ours, theirs, rtol=0, atol=0, equal_nan=True):
-                return False
+        return [each.detach()[0].resolve_conj() for each in results]
+
+    for kind in range(8):
+        own = [each[kind : kind + 1] for each in rows(7)]
+        # Zeros and others among the neighbours, or numbers like 7.3 alone.
+        plain = [each[5:6].expand_as(each) for each in rows(0)]
+        pairs = zip(found(own, rows(50)), found(own, plain), strict=True)
+        if not all(torch.allclose(*pair, 0, 0, equal_nan=True) for pair in pairs):
+            return False
     return True
 
 
@@ -197,6 +200,20 @@ def test_no_record_makes_one_fail(name, capfd):
         )
         assert len(found) == 2
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_cells_that_are_written_out_are_torchs(kind, bias):
+    cell = getattr(nn, f"{kind.upper()}Cell")(3, 4, bias=bias).double()
+    x, *state = torch.randn(5, 3), torch.randn(5, 4), torch.randn(5, 4)
+    x, *state = (each.double() for each in (x, *state))
+    given = state if kind == "lstm" else state[0]
+    theirs = cell(x, given)
+    ours = WRITTEN_OUT[getattr(torch.ops.aten, f"{kind}_cell").default](
+        x, given, *cell.parameters()
+    )
+    torch.testing.assert_close(ours, theirs)
 
 
 @pytest.mark.full

@@ -1,0 +1,248 @@
+"""Chooses a plan from public numbers."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from privaudit.api.training_plan import MadeFor, TrainingPlan, training_of, worth
+from privaudit.files.arguments import public
+from privaudit.files.extras import need
+from privaudit.results import DELTA, Relation
+from privaudit.settings import NoiseBy
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from trainers.runs.training import Training
+
+FEW = 16  # nodes that all hear each other; more are joined by an exponential graph
+# What is chosen where it is left open.
+OPEN = (
+    *("rounds", "batch_size", "sampling_rate", "clip_norm", "step_size", "schedule"),
+)
+_TIMED = 64  # made-up records, by which the time of a gradient is measured
+_REACHES = (0.3, 1.0, 3.0)  # times the step size, tried on public data
+
+
+@public
+def plan(
+    model: nn.Module | Callable[[], nn.Module] | str | int,
+    shares: Any,
+    epsilon: float | Sequence[float],
+    *,
+    delta: float = DELTA,
+    algorithm: str = "dp-dsgt",
+    graph: str | None = None,
+    noise: NoiseBy | None = None,
+    relation: Relation | None = None,
+    classes: int | None = None,
+    loss: Callable[..., Any] | None = None,
+    overlap: int = 1,
+    rounds: int | None = None,
+    batch_size: float | None = None,
+    sampling_rate: float | None = None,
+    clip_norm: float | None = None,
+    step_size: float | None = None,
+    schedule: str | None = None,
+    like: Any = None,
+) -> TrainingPlan:
+    """Choose settings of a training for a budget, from public numbers alone.
+
+    Of the shares only their sizes and the shape of a record are looked at, which are
+    public; so a plan costs no privacy. What is given stays, the rest is chosen to fit.
+
+    Parameters
+    ----------
+    model
+        As in `privaudit.train`; or the number of trained parameters.
+    shares
+        As in `privaudit.train`, one data set a node; or the number of records of each.
+    epsilon, delta
+        The budget; a list has that of each node.
+    algorithm, graph, noise, relation, classes, loss, overlap
+        As in `privaudit.train`. The graph is complete for up to 16 nodes, and
+        exponential for more.
+    rounds, batch_size, sampling_rate, clip_norm, step_size, schedule
+        As in `privaudit.train`, where they are to be these.
+    like
+        A public or made-up data set, inputs and targets, of the shape of the shares.
+        The step size is then the best of three on it, at a noise that leaves as much
+        signal; it costs no privacy only if it is public.
+
+    Returns
+    -------
+    A `TrainingPlan`, for ``privaudit.train(model, shares, plan=plan)``.
+
+    Raises
+    ------
+    ValueError
+        If a value is out of its range, the algorithm cannot be planned, or the budget
+        cannot be met.
+
+    Examples
+    --------
+    >>> import privaudit as pa
+    >>> print(pa.plan(1000, [400, 300], epsilon=4, rounds=100).lines()[-1])
+    signal to noise, at most 14 over all rounds (1,000 parameters, 700 records)
+    """
+    need("privaudit.plan", "train")
+    from trainers.runs import planning
+
+    sizes, parameters, material = _measured(model, shares, classes, loss)
+    given = {
+        "rounds": rounds,
+        "batch_size": batch_size,
+        "sampling_rate": sampling_rate,
+        "clip_norm": clip_norm,
+        "step_size": step_size,
+        "schedule": schedule,
+    }
+    values = {name: value for name, value in given.items() if value is not None}
+    network = {
+        "algorithm": algorithm,
+        "graph": graph or ("complete" if len(sizes) <= FEW else "exponential"),
+        "nodes": len(sizes),
+        **({} if overlap == 1 else {"overlap": overlap}),
+    }
+    each = tuple(epsilon) if isinstance(epsilon, Sequence) else (epsilon,)
+    task = planning.Task(
+        sizes=sizes,
+        parameters=parameters,
+        epsilon=tuple(map(float, each)),
+        delta=delta,
+        overlap=overlap,
+    )
+    training = training_of({**network, **planning.chosen(task, values)}, sizes)
+    if not planning.is_planned(training):
+        raise ValueError(
+            f"{algorithm} is not planned for: it releases no gradients of records, or "
+            "adds no noise; choose another algorithm, such as dp-dsgt"
+        )
+    chosen = planning.chosen(task, values)
+    if like is not None and step_size is None:
+        factor = _best_on(like, model, classes, loss, {**network, **chosen}, task)
+        chosen["step_size"] = planning.two_digits(chosen["step_size"] * factor)
+    settings = {**network, **chosen}
+    seconds = None
+    if material is not None:
+        seconds = _seconds(material, training_of(settings, sizes), sizes)
+    made_for = MadeFor(sizes=sizes, parameters=parameters, seconds=seconds)
+    budget = task.epsilon if isinstance(epsilon, Sequence) else float(epsilon)
+    assert budget is not None
+    return worth(settings, made_for, budget, delta, relation, noise)
+
+
+def _measured(
+    model: Any, shares: Any, classes: int | None, loss: Any
+) -> tuple[tuple[int, ...], int, Any]:
+    """Sizes, number of parameters, and what a user gave, where there are data."""
+    from trainers.gradients.per_sample import parameter_vector, trained
+    from trainers.runs.material import Material
+
+    if not (isinstance(shares, Sequence) and all(isinstance(n, int) for n in shares)):
+        if isinstance(model, int):
+            raise ValueError(
+                "with the number of parameters, give the number of records of each "
+                "node; or the model with the shares"
+            )
+        material = Material.own(model, shares, classes=classes, loss=loss)
+        parameters = parameter_vector(material.module).numel()
+        return tuple(map(len, material.shares)), parameters, material
+    sizes = tuple(shares)
+    if not sizes or min(sizes) < 1:
+        raise ValueError(f"each node has one record or more, got {list(sizes)}")
+    if isinstance(model, str):
+        raise ValueError(
+            f"how many parameters {model} has depends on the data: give the shares, or "
+            "the number of parameters"
+        )
+    made = model
+    if not isinstance(model, int):
+        module = model() if not hasattr(model, "parameters") else model
+        made = sum(value.numel() for value in trained(module).values())
+    if not made > 0:
+        raise ValueError(f"a model has parameters to train, got {made}")
+    return sizes, made, None
+
+
+def _seconds(material: Any, training: Training, sizes: tuple[int, ...]) -> float:
+    """About how long a training takes, by the time of gradients of made-up records."""
+    import torch
+
+    from trainers.gradients.choose import differentiator
+    from trainers.gradients.per_sample import parameter_vector
+
+    input, target = material.example
+    of = differentiator(material.module, material.loss, input, target)
+    at = parameter_vector(material.module)[None]
+    inputs = input.expand(1, _TIMED, *input.shape).clone()
+    targets = target.expand(1, _TIMED, *target.shape).clone()
+    least = math.inf
+    for _ in range(3):
+        began = time.perf_counter()
+        of.weighted_sum(at, inputs, targets, torch.ones_like)
+        least = min(least, time.perf_counter() - began)
+    batches = training.expected_batch(sizes) * len(sizes)
+    drawn = 3e-8 * at.shape[1] * len(sizes)  # of noise, 30 ns a number
+    return training.rounds * (least / _TIMED * batches + drawn)
+
+
+def _best_on(
+    like: Any,
+    model: Any,
+    classes: int | None,
+    loss: Any,
+    values: dict[str, Any],
+    task: Any,
+) -> float:
+    """Best factor of the step size, on public data like the shares.
+
+    Four fifths are trained on by one node, with noise that leaves as much signal in
+    them as the budget leaves in the shares; a fifth judges.
+    """
+    import torch
+
+    from privaudit.api.own_training import train
+    from trainers.data.shares import Lazy, data_set
+
+    if isinstance(model, int):
+        raise ValueError("like is for a model that can be trained on it, not a number")
+    whole = data_set(like, "like")
+    if isinstance(whole, Lazy):
+        inputs, targets = whole.read(torch.arange(len(whole)))
+    else:
+        inputs, targets = whole.inputs, whole.targets
+    order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(0))
+    left = order[: len(order) * 4 // 5], order[len(order) * 4 // 5 :]
+    (own, judge) = ((inputs[rows], targets[rows]) for rows in left)
+    rounds, rate = values["rounds"], values.get("sampling_rate", 1.0)
+    ratio = task.signal_to_noise(rounds, rate)
+    noise = rate * math.sqrt(rounds) * len(left[0])
+    noise /= ratio * math.sqrt(task.parameters)
+
+    def score(factor: float) -> float:
+        run = train(
+            model,
+            [own],
+            "dp-sgd",
+            noise_multiplier=noise,
+            classes=classes,
+            loss=loss,
+            rounds=rounds,
+            sampling_rate=rate,
+            clip_norm=values["clip_norm"],
+            step_size=values["step_size"] * factor,
+            schedule=values.get("schedule"),
+            test=judge,
+            evaluate="all",
+            seed=0,
+        )
+        result = run.result
+        if result.accuracy is not None:
+            return result.accuracy
+        return -math.inf if result.loss is None else -result.loss
+
+    return max(_REACHES, key=score)

@@ -1,0 +1,267 @@
+"""A plan: settings of a training for a budget, and what they are worth."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from privaudit.accounting.account import account_nodes
+from privaudit.files import json as _json
+from privaudit.files.arguments import public_class
+from privaudit.files.notebook import box
+from privaudit.results import DELTA, Claim, Relation, round_up
+from privaudit.settings import NoiseBy, TrainingSettings
+from privaudit.task_settings import OWN, laid_over
+
+if TYPE_CHECKING:
+    from trainers.runs.training import Training
+
+MOST_SAID = 12  # nodes that have a line of their own
+
+
+@public_class
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingPlan:
+    """Settings of a training for a budget, and what they are worth: `privaudit.plan`.
+
+    Parameters
+    ----------
+    settings
+        Settings of the training by name, as `privaudit.train` and recipes take them.
+    sizes
+        Number of records of each node.
+    parameters
+        Number of trained parameters.
+    epsilon, delta, relation
+        The budget, of all nodes or of each, and what neighbouring data sets differ in.
+    noise
+        "one" or "per-node"; None: as `privaudit.train` chooses.
+    noise_multiplier
+        The noise of each node.
+    certified
+        Epsilon of each node that is certified with this noise.
+    signal_to_noise
+        Length of all clipped gradients of the training, at most, over that of the noise
+        in them; below about 1, noise drowns what there is to learn.
+    seconds
+        About how long it takes, as measured on made-up records; None: not measured.
+    remarks
+        What else must be known, in sentences.
+
+    Examples
+    --------
+    >>> import privaudit as pa
+    >>> plan = pa.plan(62, [150, 110, 80, 50, 36], epsilon=2)
+    >>> plan.settings["sampling_rate"], [round(each, 2) for each in plan.certified]
+    (0.16, [2.0, 2.0, 2.0, 2.0, 2.0])
+    """
+
+    settings: dict[str, Any]
+    sizes: tuple[int, ...]
+    parameters: int
+    epsilon: float | tuple[float, ...]
+    delta: float
+    relation: Relation
+    noise: NoiseBy | None
+    noise_multiplier: tuple[float, ...]
+    certified: tuple[float, ...]
+    signal_to_noise: float
+    seconds: float | None = None
+    remarks: tuple[str, ...] = ()
+
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of `privaudit.train` beside the model and the shares."""
+        own = {**self.settings}
+        own.pop("nodes")
+        epsilon = self.epsilon
+        return {
+            **own,
+            "epsilon": [*epsilon] if isinstance(epsilon, tuple) else epsilon,
+            "delta": self.delta,
+            "relation": self.relation,
+            "noise": self.noise,
+        }
+
+    def over(self, given: Mapping[str, Any], shares: Sequence[Any] | None) -> Any:
+        """Its settings for ``shares``, with those ``given`` in their place.
+
+        Raises ``ValueError`` if it is for nodes of other sizes.
+        """
+        sizes = None if shares is None else tuple(map(len, shares))
+        if sizes not in (None, self.sizes):
+            raise ValueError(
+                f"the plan is for nodes of {list(self.sizes)} records, and the shares "
+                f"have {list(sizes or ())}: make one for these"
+            )
+        apart = ("algorithm", "graph", "nodes", "overlap")
+        own = {name: x for name, x in self.settings.items() if name not in apart}
+        return laid_over(own, given)
+
+    def summary(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        return msgspec.to_builtins(dataclasses.asdict(self))
+
+    def lines(self) -> list[str]:
+        """A table for the terminal, and remarks in sentences."""
+        told = {**self.settings, "clip_norm": f"{self.settings['clip_norm']:g}"}
+        width = max(map(len, told))
+        lines = [f"{name:<{width}}  {value}" for name, value in told.items()]
+        rows = list(zip(self.sizes, self.noise_multiplier, self.certified, strict=True))
+        lines += ["", f"{'node':>4}  {'records':>9}  {'noise':>8}  certified epsilon"]
+        for node, (size, noise, epsilon) in enumerate(rows[:MOST_SAID]):
+            lines.append(f"{node:>4}  {size:>9,}  {noise:>8.4g}  {_up(epsilon)}")
+        if len(rows) > MOST_SAID:
+            least, most = min(self.certified), max(self.certified)
+            left = len(rows) - MOST_SAID
+            lines.append(f"and {left:,} more; all from {_up(least)} to {_up(most)}")
+        lines.append("")
+        lines.append(
+            f"signal to noise, at most {self.signal_to_noise:.3g} over all rounds "
+            f"({self.parameters:,} parameters, {sum(self.sizes):,} records)"
+        )
+        if self.seconds is not None:
+            lines.append(f"about {self.seconds:.3g} s on this machine")
+        return [*lines, *self.remarks]
+
+    def to_toml(self) -> str:
+        """A recipe's file, which ``privaudit train`` takes, and `TrainingPlan.read`."""
+        own = {name: value for name, value in self.settings.items() if name != "nodes"}
+        if isinstance(self.epsilon, tuple):
+            own["budgets"] = ",".join(map(repr, self.epsilon))
+        else:
+            own["epsilon"] = self.epsilon
+        if self.noise is not None:
+            own["noise"] = self.noise
+        own |= {"delta": self.delta, "relation": self.relation}
+        made_for: dict[str, Any] = {
+            "sizes": list(self.sizes),
+            "parameters": self.parameters,
+        }
+        if self.seconds is not None:
+            made_for["seconds"] = self.seconds
+        tables = ["", *_table(own), "", "[plan]", *_table(made_for), ""]
+        return "\n".join([*(f"# {line}".rstrip() for line in self.lines()), *tables])
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the file of `to_toml`; ``ValueError`` if it cannot be written."""
+        try:
+            with pathlib.Path(path).open("x", encoding="utf-8") as file:
+                file.write(self.to_toml())
+        except FileExistsError:
+            raise ValueError(f"{path} exists; choose another file") from None
+        except OSError as error:
+            raise ValueError(f"cannot write {path}: {error.strerror}") from None
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> TrainingPlan:
+        """The plan in a file that `save` wrote, with noise and figures computed anew.
+
+        Raises ``ValueError`` if there is none.
+        """
+        from trainers import recipes
+
+        recipe = recipes.read(path)
+        try:
+            made_for = _json.convert(recipe.plan, MadeFor)
+        except ValueError as error:
+            raise ValueError(f"{path} is no plan: its table [plan] ({error})") from None
+        budget = recipe.epsilon if recipe.budgets is None else recipe.each_budget
+        if budget is None:
+            raise ValueError(f"{path} is no plan: it has no epsilon")
+        return worth(
+            recipe.settings(),
+            made_for,
+            budget,
+            DELTA if recipe.delta is None else recipe.delta,
+            recipe.relation,
+            recipe.noise,
+        )
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def _repr_html_(self) -> str:
+        return box("a plan", self.lines())
+
+
+class MadeFor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    sizes: tuple[int, ...]
+    parameters: int
+    seconds: float | None = None
+
+
+def _table(values: Mapping[str, Any]) -> list[str]:
+    return [f"{name} = {json.dumps(value)}" for name, value in values.items()]
+
+
+def _up(value: float) -> str:
+    return f"{round_up(value, 4)}"
+
+
+def worth(
+    settings: dict[str, Any],
+    made_for: MadeFor,
+    epsilon: float | tuple[float, ...],
+    delta: float,
+    relation: Relation | None,
+    noise: NoiseBy | None,
+) -> TrainingPlan:
+    """The plan of chosen ``settings``, with its noise and what that is worth."""
+    from trainers.runs import advice, planning
+    from trainers.runs.budget import noise_by_node
+
+    sizes, parameters = made_for.sizes, made_for.parameters
+    settings = {"nodes": len(sizes), **settings}
+    training = training_of(settings, sizes)
+    asked = TrainingSettings(
+        **_asked(epsilon),
+        noise=noise,
+        delta=delta,
+    )
+    claim = Claim(
+        epsilon=max(asked.each_budget or (asked.epsilon or math.inf,)),
+        delta=delta,
+        relation=training.relation(relation),
+        unit=training.unit,
+        source="privaudit.plan",
+        overlap=training.told_overlap,
+    )
+    problem = planning.Sized(training, sizes)
+    found = noise_by_node(problem, claim, asked)
+    ledger = problem.ledger(found)
+    bounds = account_nodes(ledger, delta, claim.relation)
+    return TrainingPlan(
+        settings=settings,
+        sizes=sizes,
+        parameters=parameters,
+        epsilon=epsilon,
+        delta=delta,
+        relation=claim.relation,
+        noise=noise,
+        noise_multiplier=found if isinstance(found, tuple) else (found,) * len(sizes),
+        certified=tuple(bound.epsilon for bound in bounds),
+        signal_to_noise=advice.signal_to_noise(problem, found, parameters),
+        seconds=made_for.seconds,
+        remarks=advice.advice(problem, found, claim, asked.each_budget, parameters),
+    )
+
+
+def _asked(epsilon: float | tuple[float, ...]) -> dict[str, Any]:
+    """Epsilon of all nodes, or the budgets of each, as `TrainingSettings` has them."""
+    if isinstance(epsilon, tuple):
+        return {"budgets": ",".join(map(repr, epsilon))}
+    return {"epsilon": epsilon}
+
+
+def training_of(values: Mapping[str, Any], sizes: tuple[int, ...]) -> Training:
+    from trainers.runs.training import training_from
+
+    own = {"data": OWN, "model": OWN, "partition": "given", "train": sum(sizes)}
+    return training_from({**own, **values}, where="privaudit.plan")

@@ -1,0 +1,232 @@
+"""Private Flower apps, where Flower is installed: `make integrations`."""
+
+import json
+import math
+
+import pytest
+import torch
+
+pytest.importorskip("flwr")
+from flwr.app import (
+    ArrayRecord,
+    Context,
+    Message,
+    MetricRecord,
+    RecordDict,
+)
+from flwr.clientapp import ClientApp
+from flwr.serverapp import GaussianPrivacyEvent, PrivacyConfig
+from flwr.serverapp.strategy import FedAvg
+from flwr.supercore.privacy_accounting import NeighboringRelation, SamplingMethod
+from flwr.supercore.task_identity import TaskIdentity
+
+import privaudit as pa
+from privaudit.api.flower import ExactClipping, PrivateClient
+from privaudit.integrations.flower import FLOATS, Accountant
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Flower's own
+HOW = {"noise_multiplier": 1.0, "clip_norm": 1.0, "batch_size": 16}
+
+
+def records(node):
+    generator = torch.Generator().manual_seed(node)
+    inputs = torch.randn(80, 5, generator=generator)
+    return inputs, (inputs.sum(1) > 0).long()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def task():
+    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 7, 1
+
+
+class App:
+    """A client app as of Flower's quickstart, made private."""
+
+    def __init__(self, folder, node, honest=True, **more):
+        self.private = PrivateClient(folder, **{**HOW, **more})
+        self.app = ClientApp(mods=[self.private])
+        self.context = Context(7, node, {}, RecordDict(), {})
+        self.node, self.honest = node, honest
+
+        @self.app.train()
+        def train(message, context):
+            model = torch.nn.Linear(5, 2)
+            model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
+            if self.honest:
+                for _ in self.private.steps(model, Records(node)):
+                    optimizer.step()
+            loss = MetricRecord({"train_loss": 0.3, "num-examples": 80})
+            arrays = ArrayRecord(model.state_dict())
+            return Message(RecordDict({"arrays": arrays, "m": loss}), reply_to=message)
+
+    def round(self, model):
+        content = RecordDict({"arrays": ArrayRecord(model.state_dict())})
+        message = Message(content, dst_node_id=self.node, message_type="train")
+        return self.app(message, self.context)
+
+
+class Records(torch.utils.data.TensorDataset):
+    def __init__(self, node):
+        super().__init__(*records(node))
+
+
+@pytest.fixture(scope="module")
+def clients(tmp_path_factory, task):
+    """Three clients, each trained for two rounds."""
+    folder = tmp_path_factory.mktemp("clients")
+    every = [App(folder, node, epsilon=20.0) for node in range(3)]
+    model = torch.nn.Linear(5, 2)
+    replies = [[client.round(model) for client in every] for _ in range(2)]
+    return folder, every, replies
+
+
+class TestPrivateClient:
+    def test_nothing_leaves_but_the_model_and_what_is_named(self, clients):
+        for replies in clients[2]:
+            for reply in replies:
+                assert dict(reply.content["m"]) == {"num-examples": 80}
+                assert {*reply.content["arrays"]} == {"weight", "bias"}
+
+    def test_its_ledger_grows_in_its_context(self, clients):
+        for client in clients[1]:
+            state = client.context.state["privaudit"]["oracle"]
+            (ledger,) = json.loads(state)["ledger"]
+            (entry,) = json.loads(ledger)["nodes"][0]
+            assert entry["count"] == 2 * math.ceil(80 / 16)
+
+    def test_one_statement_of_all_clients(self, clients):
+        folders = [clients[0] / f"7-{node}/evidence" for node in range(3)]
+        joint = pa.join(folders)
+        step = pa.Release.of_sum(
+            norm_bound=1.0,
+            noise_multiplier=1.0,
+            sampling=pa.PoissonSampling(16 / 80),
+        )
+        alone = pa.epsilon(ledger=pa.Ledger.of(step, 10), delta=1e-5).upper
+        assert joint.upper.epsilon == pytest.approx(alone, rel=1e-9)
+        assert joint.upper.standing == "conditional"
+        assert joint.status == "unproven"  # for what it assumes
+        assert "by PrivateClient.steps alone" in joint.page()
+        assert pa.join(folders, overlap=2).upper.epsilon > alone
+        with pytest.raises(ValueError, match="is of another training than"):
+            pa.join([*folders[:2], _other_run(clients)])
+
+    def test_killed_before_its_context_was_kept(self, clients, tmp_path):
+        """What it released is known by the journal, and not released again."""
+        app = App(tmp_path, 0)
+        app.round(torch.nn.Linear(5, 2))
+        app.context = Context(7, 0, {}, RecordDict(), {})
+        app.round(torch.nn.Linear(5, 2))
+        ledger = pa.Ledger.from_json(
+            (tmp_path / "7-0/evidence/ledger.json").read_text()
+        )
+        assert sum(one.count for one in ledger.nodes[0]) == 10
+
+    def test_a_key_that_was_lost(self, tmp_path):
+        app = App(tmp_path, 0)
+        app.round(torch.nn.Linear(5, 2))
+        for file in (tmp_path / "7-0").glob("key*"):
+            file.unlink()
+        with pytest.raises(ValueError, match="the key of this state was lost"):
+            app.round(torch.nn.Linear(5, 2))
+
+    def test_the_budget_stops(self, tmp_path):
+        app = App(tmp_path, 0, epsilon=6.0)
+        rounds = (app.round(torch.nn.Linear(5, 2)) for _ in range(20))
+        with pytest.raises(pa.BudgetExceeded):
+            list(rounds)
+        assert pa.verify(tmp_path / "7-0/evidence").found.upper.epsilon <= 6.0
+
+    def test_a_model_that_was_trained_otherwise(self, tmp_path):
+        with pytest.raises(ValueError, match="was not trained by"):
+            App(tmp_path, 0, honest=False).round(torch.nn.Linear(5, 2))
+
+    def test_outside_of_an_app(self, tmp_path):
+        with pytest.raises(ValueError, match="called by a client app"):
+            next(PrivateClient(tmp_path, **HOW).steps(torch.nn.Linear(5, 2), None))
+
+
+def _other_run(clients):
+    app = App(clients[0], 9, epsilon=20.0)
+    app.context = Context(8, 9, {}, RecordDict(), {})
+    app.round(torch.nn.Linear(5, 2))
+    return clients[0] / "8-9/evidence"
+
+
+class TestExactClipping:
+    def strategy(self, noise=1.0, clip=1.0, most=None):
+        config = PrivacyConfig(
+            target_delta=1e-5,
+            population_size=4,
+            neighboring_relation=NeighboringRelation("add-or-remove-one"),
+            sampling_method=SamplingMethod("no-amplification"),
+            max_epsilon=most,
+        )
+        accountant = Accountant(config)
+        return ExactClipping(FedAvg(), noise, clip, 4, accountant=accountant)
+
+    def aggregated(self, strategy, start, updates, number=1):
+        strategy.current_arrays = ArrayRecord({"w": _array(start)})
+        strategy._pending_events[number] = GaussianPrivacyEvent(
+            strategy.noise_multiplier, 4, 4
+        )
+        replies = [_reply(start + update) for update in updates]
+        arrays, metrics = strategy.aggregate_train(number, replies)
+        assert metrics is None
+        return torch.as_tensor(arrays["w"].numpy())
+
+    def test_noise_and_clipping(self):
+        """A mean of clipped updates; 40,000 deviations of noise over four clients."""
+        strategy, start = self.strategy(noise=2.0, clip=3.0), torch.zeros(40_000)
+        updates = [torch.full((40_000,), float(i)) for i in range(4)]
+        found = self.aggregated(strategy, start, updates) * 4
+        clipped = 3 * 3.0 / math.sqrt(40_000)
+        assert float(found.mean()) == pytest.approx(clipped, abs=5 * 6 / 200)
+        assert float(found.std()) == pytest.approx(6.0, rel=0.03)
+
+    def test_a_client_moves_the_sum_by_the_clipping_norm_at_most(self, monkeypatch):
+        strategy, start = self.strategy(noise=1.0), torch.zeros(300)
+        sums = []
+        monkeypatch.setattr(
+            strategy._streams, "noisy", lambda total, *_: sums.append(total) or total
+        )
+        others = [torch.randn(300) for _ in range(3)]
+        for one in (torch.zeros(300), 1e6 * torch.randn(300), torch.full((300,), 1e-9)):
+            self.aggregated(strategy, start, [*others, one], number=len(sums) + 1)
+        for one in sums[1:]:
+            assert float((one - sums[0]).norm()) <= 1.0
+
+    @pytest.mark.parametrize("bad", [math.nan, math.inf])
+    def test_what_is_not_finite_counts_nothing(self, bad):
+        strategy, start = self.strategy(noise=1e-6), torch.zeros(3)
+        updates = [*[torch.zeros(3)] * 3, torch.tensor([bad, 0.0, 0.0])]
+        assert self.aggregated(strategy, start, updates).abs().max() < 1e-4
+
+    def test_its_ledger_assumes_no_floating_point(self):
+        strategy = self.strategy()
+        self.aggregated(strategy, torch.zeros(3), [torch.ones(3)] * 4)
+        ledger = pa.ledger_from(strategy)
+        assert FLOATS not in ledger.assumptions
+        assert ledger.nodes[0][0].count == 1
+
+    def test_a_norm_that_rounding_exceeds(self):
+        strategy = self.strategy(noise=1e12, clip=1.0)
+        with pytest.raises(ValueError, match="choose a larger one"):
+            self.aggregated(strategy, torch.zeros(3), [torch.ones(3)] * 4)
+
+
+def _array(tensor):
+    from flwr.app import Array
+
+    return Array(tensor.numpy())
+
+
+def _reply(tensor):
+    content = RecordDict(
+        {
+            "arrays": ArrayRecord({"w": _array(tensor)}),
+            "metrics": MetricRecord({"num-examples": 5}),
+        }
+    )
+    return Message(content, dst_node_id=1, message_type="train")

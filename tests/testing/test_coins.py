@@ -1,0 +1,103 @@
+"""The exact test of guessed coins, by enumeration and by simulation."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from privaudit.testing.coins import (
+    Plan,
+    Stage,
+    chance,
+    chance_together,
+)
+from tests.tiers import size
+
+
+def enumerated(right, guesses, runs, epsilon, delta):
+    """By all ways that runs can be told, and guesses right."""
+    weights = [w for w, many in enumerate(guesses, start=1) for _ in range(many)]
+    weights += [0] * (runs - len(weights))
+    weights.sort(reverse=True)
+    seen = sum(w * many for w, many in enumerate(right, start=1))
+    true, total = 1 / (1 + math.exp(-epsilon)), 0.0
+    for told in range(runs + 1):
+        sure, rest = sum(weights[:told]), weights[told:]
+        for hits in itertools.product((0, 1), repeat=len(rest)):
+            if sure + sum(h * w for h, w in zip(hits, rest, strict=True)) >= seen:
+                total += stats.binom.pmf(told, runs, delta) * math.prod(
+                    true if hit else 1 - true for hit in hits
+                )
+    return total
+
+
+class TestSound:
+    @pytest.mark.parametrize("delta", [0.0, 0.1, 0.4])
+    @pytest.mark.parametrize("epsilon", [0.0, 0.7, 3.0])
+    @pytest.mark.parametrize(
+        ("right", "guesses"),
+        [([3, 0, 0, 2], [4, 0, 1, 2]), ([0, 2, 1], [1, 3, 1]), ([5], [6])],
+    )
+    def test_it_is_what_enumeration_gives(self, right, guesses, epsilon, delta):
+        found = chance(np.array(right), np.array(guesses), 8, epsilon, delta)
+        exact = enumerated(right, guesses, 8, epsilon, delta)
+        assert exact <= found <= exact * (1 + 1e-5) + 1e-12 or found == 0.05 >= exact
+
+    @pytest.mark.parametrize("runs", [1000, 3_000_000])
+    @pytest.mark.parametrize("delta", [0.0, 1e-6, 0.01])
+    def test_one_weight_is_a_binomial_whatever_the_size(self, runs, delta):
+        right = np.array([0, 0, int(runs * 0.4)])
+        guesses = np.array([0, 0, runs // 2])
+        found = chance(right, guesses, runs, 1.2, delta)
+        exact = 0.0
+        told = np.arange(int(stats.binom.isf(1e-16, runs, delta)) + 1)
+        left = stats.binom.sf(
+            right[2] - told - 1, guesses[2] - told, 1 / (1 + math.exp(-1.2))
+        )
+        exact = float((stats.binom.pmf(told, runs, delta) * left).sum())
+        assert exact * (1 - 1e-6) <= found
+        assert found <= 2 * exact + 1e-11
+
+    @pytest.mark.sized
+    def test_stages_that_look_at_earlier_ones_keep_the_level(self):
+        """A plan that bets more where the past was lucky, and less where not."""
+        random, level = np.random.default_rng(0), 0.1
+        trials, alarms = size(4000, 800), 0
+        for _ in range(trials):
+            stages = []
+            luck = 0.0
+            for runs in (30, 60, 200):
+                guesses = np.array([runs // 3, 0, 0, 5 if luck > 0 else runs // 3])
+                right = random.binomial(guesses, 1 / (1 + math.exp(-0.5)))
+                luck += float(right[0] - 0.62 * guesses[0])
+                stages.append(Stage(right, guesses, runs, random.random()))
+            alarms += chance_together(stages, 0.5, 0.0) <= level
+        assert alarms <= stats.binom.isf(1e-6, trials, level)
+        assert alarms >= stats.binom.ppf(1e-6, trials, level / 2)  # nor is it lax
+
+
+class TestTight:
+    def test_a_plan_learns_both_ends_and_their_weights(self):
+        random = np.random.default_rng(1)
+        worlds = random.random(40_000) < 0.5
+        score = random.laplace(size=40_000, scale=0.5) + worlds
+        plan = Plan.of(score, worlds, 1.0, 0.0)
+        assert plan.weights[0] < 0 < plan.weights[-1]
+        right, guesses = plan.guessed(score, worlds)
+        best = 1 / (1 + math.exp(-2))  # outside of [0, 1] the ratio is exp(2)
+        assert abs(right[-1] / guesses[-1] - best) < 0.02
+
+
+class TestLaws:
+    def test_it_grows_with_epsilon_and_delta(self):
+        stages = [
+            Stage(np.array([9, 3]), np.array([12, 4]), 20, 0.7),
+            Stage(np.array([0, 60]), np.array([0, 80]), 100, 0.2),
+        ]
+        for delta in (0.0, 0.01):
+            found = [chance_together(stages, e, delta) for e in np.linspace(0, 4, 40)]
+            assert (np.diff(found) >= -1e-12).all()
+        found = [chance_together(stages, 0.5, d) for d in np.linspace(0, 0.2, 20)]
+        assert (np.diff(found) >= -1e-9).all()

@@ -10,13 +10,14 @@ export OMP_NUM_THREADS ?= 1
 # Compiled files are kept: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-pages test-full test-changed mutants integrations lint types house docs browser benchmark gpu clean
+.PHONY: help demo test test-pages test-plain test-full test-changed mutants integrations lint types house docs browser benchmark gpu clean
 
 help:
 	@echo "make demo       audit one training three times, one of them with a planted bug"
 	@echo "make test       run the tests"
 	@echo "make test-full  run all of them, at full size: an hour and more"
 	@echo "make test-pages test pages in Chromium, which make browser installs"
+	@echo "make test-plain  run the tests as on a processor without vector instructions"
 	@echo "make test-changed  at full size, what lies at or above the files changed since BASE"
 	@echo "make mutants    plant faults in the code of bounds and see that a test falls"
 	@echo "make integrations  test with Opacus, Lightning, jax-privacy, FLARE and Flower"
@@ -42,6 +43,13 @@ test-pages: $(VENV)/ready-test
 
 test-full: $(VENV)/ready-test
 	PRIVAUDIT_TESTS=full $(BIN)/python -m pytest -n auto --dist loadgroup -q
+
+# As a processor without vector instructions computes: what differs in last bits is seen.
+DISPATCHED := from numpy._core._multiarray_umath import __cpu_dispatch__ as d; print(*d)
+test-plain: $(VENV)/ready-test
+	OPENBLAS_CORETYPE=Prescott ATEN_CPU_CAPABILITY=default \
+	  NPY_DISABLE_CPU_FEATURES="$$($(BIN)/python -c '$(DISPATCHED)')" \
+	  $(BIN)/python -m pytest -n auto --dist loadgroup -q $(FILES)
 
 # Only what is larger than in `make test`, nearest first, begun within SECONDS.
 test-changed: $(VENV)/ready-test

@@ -39,7 +39,7 @@ _KINDS = 200  # from so many on the grid is coarse
 _MOST_POINTS = 1 << 19
 _FEW = 1 << 14  # points up to a loss of its own mass that are all knots
 _WINDOW = 20  # standard deviations of the sum that masses lie in
-_ALIKE = 12_000  # kinds of steps, or groups of them: what a check takes long for
+_ALIKE = 700  # kinds of steps, or groups of them: what a check takes long for
 _ROOM = 2**48  # units of masses in what delta is of all steps
 
 

@@ -18,6 +18,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping
 from torch import Tensor, nn
+from torch.utils.data import default_collate
 
 from privaudit.accounting.filters import Budget
 from privaudit.accounting.recorded import RecordedRun, write
@@ -134,7 +135,8 @@ class PrivateClient:
         """Put a noisy gradient into ``model`` and yield the step's number, in turn.
 
         A step's batch is sampled by coins; ``epochs`` are as many steps as would see
-        all ``records`` (a data set as of `privaudit.train`) so often.
+        all ``records`` so often: a list of pairs (input, target), or a data set as of
+        `privaudit.train`.
 
         Raises as `privaudit.oracle` and `GradientOracle.gradient`, and ``ValueError``
         outside of a client app that has this mod.
@@ -146,6 +148,8 @@ class PrivateClient:
         context = self._context
         place = self._folder / f"{context.run_id}-{context.node_id}"
         place.mkdir(parents=True, exist_ok=True)
+        if isinstance(records, list):
+            records = tuple(default_collate(records))
         budget = None
         if self._epsilon is not None:
             budget = Budget(epsilon=self._epsilon, delta=self._delta)
@@ -161,7 +165,7 @@ class PrivateClient:
             here.load_state_dict(_json.decode(text.encode(), dict))
         self._has_trained = True
         parameters = [*trained(model).values()]
-        per_epoch = math.ceil(len(records) / self._how["batch_size"])
+        per_epoch = math.ceil(here.sizes[0] / self._how["batch_size"])
         try:
             for step in range(epochs * per_epoch):
                 at = parameter_vector(model).detach().cpu()

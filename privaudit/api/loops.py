@@ -35,6 +35,8 @@ class GradientOracle:
     ----------
     nodes
         Number of nodes.
+    sizes
+        How many records each has.
     start
         (nodes, dims): the model's parameters as a vector, in the order of
         ``module.parameters()``, once for each node.
@@ -58,7 +60,7 @@ class GradientOracle:
         self._module = material.given or material.module
         self._budget, self._charged = budget, 0
         self._independence = material.independence
-        self.nodes = inner.nodes
+        self.nodes, self.sizes = inner.nodes, tuple(inner.data.sizes)
         self.start: Tensor = parameter_vector(material.module).repeat(self.nodes, 1)
         self._take_up(inner.state_dict())
 

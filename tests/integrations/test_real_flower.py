@@ -112,6 +112,21 @@ class TestPrivateClient:
         with pytest.raises(ValueError, match="is of another training than"):
             pa.join([*folders[:2], _other_run(clients)])
 
+    @pytest.mark.parametrize(
+        "form",
+        [
+            records(0),
+            list(zip(*records(0), strict=True)),
+            [(x, int(y)) for x, y in zip(*records(0), strict=True)],
+            torch.utils.data.DataLoader(Records(0), batch_size=7, shuffle=True),
+        ],
+    )
+    def test_an_epoch_is_of_all_records(self, tmp_path, form):
+        app = App(tmp_path, 0)
+        app.private._context = app.context
+        steps = list(app.private.steps(torch.nn.Linear(5, 2), form, 2))
+        assert steps == list(range(2 * 80 // 16))
+
     def test_killed_before_its_context_was_kept(self, clients, tmp_path):
         """What it released is known by the journal, and not released again."""
         app = App(tmp_path, 0)

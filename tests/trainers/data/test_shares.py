@@ -189,10 +189,12 @@ class TestAtSeveralNodes:
         void = np.full((6, 3), np.nan), np.zeros(6)
         assert at_several_nodes(shares_of([void, void])) == 0
 
-    def test_a_data_set_is_not_read_whole(self):
-        sources = [Squares(5000), Squares(5000)]
-        assert at_several_nodes(shares_of(sources)) == 4096
-        assert max(map(int, sources[0].read.getvalue().split())) < 4096
+    def test_a_data_set_is_not_read_whole(self, monkeypatch):
+        monkeypatch.setattr("trainers.data.shares._AT_ONCE", 10)
+        sources = [Squares(50), Squares(50)]
+        assert at_several_nodes(shares_of(sources)) == 10
+        assert max(map(int, sources[0].read.getvalue().split())) < 10
+        assert at_several_nodes(shares_of([pair(25), pair(25)])) == 25
 
 
 class Endless(IterableDataset):

@@ -17,7 +17,7 @@ from privaudit.files.folder import FolderError, RunFolder
 from privaudit.ledger import Ledger
 from tests.trainers.rank_program import TRAINED, noise, training
 from trainers.network.named_graphs import mixing
-from trainers.network.over_ranks import Routes
+from trainers.network.over_ranks import RankInbox, Routes
 from trainers.network.ranks import Ranks
 from trainers.numerics.randomness import Streams
 from trainers.runs.over_ranks import _keep_ids
@@ -249,3 +249,21 @@ class TestPlans:
     def test_more_ranks_than_nodes(self):
         with pytest.raises(ValueError, match="3 ranks are more than the 2 nodes"):
             Ranks(0, 3, 2)
+
+
+def test_in_the_place_of_one_that_is_gone_a_node_hears_itself():
+    """What remains of a symmetric matrix is symmetric and doubly stochastic."""
+    on, nodes = mixing("ring", "metropolis", 5), range(4)
+    sent = torch.randn(1, 5, 3, generator=torch.Generator().manual_seed(0)).double()
+    inbox = RankInbox(
+        {"x": sent}, on, 0, nodes, dict(enumerate(range(5))), frozenset({4})
+    )
+    whole = torch.tensor(on.matrices[0].copy())
+    rest = whole[:4, :4] + torch.diag(whole[:4, 4])
+    torch.testing.assert_close(inbox["x"][0], rest @ sent[0, :4])
+    torch.testing.assert_close(rest, rest.T)
+    torch.testing.assert_close(rest.sum(0), torch.ones(4).double())
+    heard = (whole != 0).double()
+    heard = heard[:4, :4] + torch.diag(heard[:4, 4])
+    torch.testing.assert_close(inbox.neighbour_sum("x")[0], heard @ sent[0, :4])
+    assert inbox.degree.flatten().tolist() == [3, 3, 3, 3]

@@ -147,7 +147,7 @@ class TestDeaths:
 
     def test_who_hangs_after_its_last_step_is_ended(self, tmp_path):
         job = functools.partial(hanging, who=0)
-        outcome = pool(tmp_path, job, steps=400, most=6, patience=1.0).run()
+        outcome = pool(tmp_path, job, steps=400, most=6, patience=4.0).run()
         assert [death.worker for death in outcome.deaths] == [0]
         assert outcome.counts == (6, 6, 6, 6)
 

@@ -749,7 +749,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def limits(self) -> str:
-        """What the audit could have shown, and what would show more; "" without one."""
+        """Most that the audit could have shown, and what would show more, or ""."""
         if self.lower is None or self.most is UNSET:
             return ""
         said = (

@@ -553,7 +553,6 @@ FAULTS = {
     "replaced pairs: one order": ('both = partial(either, pair) if', "both = pair if"),
     "guarantees without delta": ("law if d == 0 else", "law if True else"),
     "guarantees attained": ('noise != "guarantee"', "True"),
-    "discrete noise: a window that follows the farther law": ("w[-s - 1] <", "w[-1] <"),
     "discrete noise moved less": ('group * count(get("moves"))', 'group * count(get("moves")) // 2'),
     "groups: above none": ("fits = pays(above, lines) and", "fits ="),
     "groups: below none": (" and all(over(x, below or x) for x in lines)", ""),

@@ -94,7 +94,7 @@ class Converted(Shape, kw_only=True):
 
 
 class RunAudited(Shape, kw_only=True):
-    """What one attacker showed in shadow runs of a training."""
+    """Finding of one attacker in shadow runs of a training."""
 
     folder: str
     epsilon_lower: Figure

@@ -330,7 +330,7 @@ def load(path: str | os.PathLike[str]) -> Finished:
 
 
 def audits_of(folder: RunFolder) -> tuple[RunAudit, ...] | UnsetType:
-    """What finished audits in the folder of a training found; unset without any."""
+    """Findings of finished audits in a training's folder; unset without any."""
     found = [
         RunAudit(
             folder=done.path.name,

@@ -208,7 +208,7 @@ def attacked_in(run: Paged | FinishedProgram) -> FinishedAudit | FinishedProgram
 def _of_attack(
     run: FinishedAudit | FinishedProgram, upper: UpperBound | None
 ) -> dict[str, Any]:
-    """What the template says of an attack."""
+    """Values of the template for an attack."""
     lower = run.result.lower()
     return {
         "audited": down(lower.epsilon),

@@ -458,7 +458,7 @@ def _figures(
 def _audits_of(
     run: FinishedTraining, checked: list[str], unchecked: list[str], settings: bool
 ) -> Iterator[Difference]:
-    """What differs in the audits that lie in the folder of ``run``."""
+    """Differences in the audits that lie in the folder of ``run``."""
     for one in RunFolder(run.path).audits:
         if not one.has("result.json"):
             unchecked.append(f"{one.path.name}, an audit that is not finished")

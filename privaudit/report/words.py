@@ -283,7 +283,7 @@ def _of_unit(text: str, unit: Unit) -> str:
 
 
 def attacks(run: FinishedTraining) -> dict[str, Any]:
-    """What the template says of the attacks on a training, as a table."""
+    """Rows of the template's table of attacks on a training."""
     audits = run.result.audits or ()
     bounds = [(one, one.finding.lower) for one in audits]
     known = [(one, lower) for one, lower in bounds if lower is not None]

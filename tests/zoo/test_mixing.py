@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.zoo import mixing
+from tests.zoo import late, mixing
 from tests.zoo.mixing import (
     CLASSES,
     DATA,
@@ -30,6 +30,7 @@ from trainers.numerics.randomness import Streams
 from trainers.runs.material import Material
 
 NODES, RECORDS, ROUNDS, CLIP = 3, 6, 6, 1.0
+assert late.HOLDERS  # which adds to them
 ALL = [
     *(("model", name) for name in MODELS),
     *(("loss", name) for name in LOSSES),
@@ -105,7 +106,7 @@ def test_there_are_sixty():
     assert len(ALL) >= 60
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize(("kind", "name"), ALL)
 def test_no_record_moves_more_than_its_own(kind, name):
     how, own, others = outcome(kind, name)

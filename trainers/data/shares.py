@@ -23,7 +23,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from trainers.data.records import Dataset, PrivateData, ReadAsAsked, Records
 from trainers.data.splits import Partition
-from trainers.data.transforms import drawn_from, set_aside
+from trainers.data.transforms import Alone, plain
 from trainers.numerics.randomness import public_generator
 
 NO_CLASS = -100  # what torch's cross entropy passes over
@@ -267,9 +267,11 @@ def data_set(data: Any, name: str) -> Dataset | Lazy:
             )
         if len(data) == 0:
             raise ValueError(f"{name} is empty: every node needs a record")
-        like = _usual(data, name)
+        rows: TorchDataset = data
+        read = Alone(lambda row: rows[row], data)
+        like = _usual(read, len(data), name)
         found = Lazy(
-            lambda rows, seeds: _one_by_one(data, rows, seeds, like),
+            lambda rows, seeds: _one_by_one(read, rows, seeds, like),
             torch.arange(len(data)),
             by_their_code=True,
         )
@@ -359,7 +361,7 @@ def _tensor(values: Any, name: str = "a record") -> Tensor:
             values = torch.as_tensor(np.require(values, requirements="W"))
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} holds what is no number: {error}") from None
-    found = values.detach().cpu()
+    found = plain(values).cpu()
     if found.layout is not torch.strided:
         found = found.to_dense()
     if found.is_floating_point():
@@ -376,55 +378,49 @@ def _mapped(values: np.memmap, rows: np.ndarray) -> np.ndarray:
     return found
 
 
-def _usual(data: TorchDataset, name: str) -> Pair:
+def _usual(read: Alone, count: int, name: str) -> Pair:
     """A record of the shape and kind that most of the first readable ones have.
 
     One record alone does not decide it, wherever it stands.
     """
     found: list[Pair] = []
     first: BaseException | None = None
-    with set_aside():
-        for row in range(len(data)):  # type: ignore[arg-type]
-            drawn_from(row)
-            try:
-                found.append(_record(data, row))
-            except KeyboardInterrupt:
-                raise
-            except BaseException as error:
-                first = first or error
-            if len(found) == _SHAPED_BY:
-                break
+    for row in range(count):
+        try:
+            found.append(_record(read, row, row))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            first = first or error
+        if len(found) == _SHAPED_BY:
+            break
     if not found:
         raise ValueError(f"{name}: no record can be read: {first}") from first
     kinds = [_kind(pair) for pair in found]
     return found[kinds.index(max(kinds, key=kinds.count))]
 
 
-def _one_by_one(
-    data: TorchDataset, rows: np.ndarray, seeds: np.ndarray, like: Pair
-) -> Pair:
+def _one_by_one(read: Alone, rows: np.ndarray, seeds: np.ndarray, like: Pair) -> Pair:
     """Read records one by one; what cannot be read, or is unlike, is a void one.
 
-    Global generators are at a seed of each record's own: no other one moves it.
+    Generators are at a seed of each record's own: no other one moves it.
     """
     pairs = []
-    with set_aside():
-        for row, seed in zip(rows.tolist(), seeds.tolist(), strict=True):
-            drawn_from(seed ^ _READ)
-            try:
-                pair = _record(data, row)
-            except KeyboardInterrupt:
-                raise
-            except BaseException:  # it counts nothing
-                pair = None
-            fits = pair is not None and _kind(pair) == _kind(like)
-            pairs.append(pair if fits else _void(like))
+    for row, seed in zip(rows.tolist(), seeds.tolist(), strict=True):
+        try:
+            pair = _record(read, row, seed ^ _READ)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # it counts nothing
+            pair = None
+        fits = pair is not None and _kind(pair) == _kind(like)
+        pairs.append(pair if fits else _void(like))
     inputs, targets = zip(*pairs, strict=True)
     return torch.stack(inputs), torch.stack(targets)
 
 
-def _record(data: TorchDataset, row: int) -> Pair:
-    input, target = data[row]
+def _record(read: Alone, row: int, seed: int) -> Pair:
+    input, target = read(seed, row)
     return _tensor(input), _tensor(target)
 
 

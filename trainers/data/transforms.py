@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from privaudit.files.user_code import checked
+from trainers.data.kept import Kept
 from trainers.numerics.randomness import Streams
 
 Transform = Callable[[Tensor], Any]  # of one record's input, to one like it
@@ -72,7 +74,7 @@ class Transformed(Drawn):
     def __init__(self, data: Any, transform: Transform) -> None:
         super().__init__()
         self._data = data
-        self._transform = transform
+        self._transform = Alone(transform)
         self.sizes = data.sizes
 
     def draws_from(self, streams: Streams, numbers: Sequence[int]) -> None:
@@ -87,16 +89,15 @@ class Transformed(Drawn):
             self._data.release = self.release
         inputs, targets = self._data.records(node, index)
         found = inputs.cpu().clone()
-        with set_aside():
-            for row, (who, wanted) in enumerate(
-                zip(node.tolist(), index.tolist(), strict=True)
-            ):
-                made: dict[int, Tensor] = {}
-                for place, record in enumerate(wanted):
-                    if record not in made:
-                        seed = int(self._seeds(who)[record])
-                        made[record] = self._made(found[row, place].clone(), seed)
-                    found[row, place] = made[record]
+        for row, (who, wanted) in enumerate(
+            zip(node.tolist(), index.tolist(), strict=True)
+        ):
+            made: dict[int, Tensor] = {}
+            for place, record in enumerate(wanted):
+                if record not in made:
+                    seed = int(self._seeds(who)[record])
+                    made[record] = self._made(found[row, place].clone(), seed)
+                found[row, place] = made[record]
         return found.to(inputs.device), targets
 
     def _made(self, input: Tensor, seed: int) -> Tensor:
@@ -127,10 +128,10 @@ def check_transform(transform: Transform, inputs: Tensor) -> None:
             "transform is a function of one record's input, got "
             f"{type(transform).__name__}"
         )
-    places = range(len(inputs))
-    with set_aside(), checked("the transform fails on a record"):
-        first = [_applied(transform, inputs[i].clone(), i) for i in places]
-        second = [_applied(transform, inputs[i].clone(), i) for i in reversed(places)]
+    places, alone = range(len(inputs)), Alone(transform)
+    with checked("the transform fails on a record"):
+        first = [_applied(alone, inputs[i].clone(), i) for i in places]
+        second = [_applied(alone, inputs[i].clone(), i) for i in reversed(places)]
     if not all(each.isfinite().all() for each in first):
         raise ValueError("the transform makes an input that is not finite")
     if not all(map(torch.equal, first, reversed(second))):
@@ -149,12 +150,50 @@ def drawn_from(seed: int) -> None:
     random.seed(seed)
 
 
-def _applied(transform: Transform, input: Tensor, seed: int) -> Tensor:
-    drawn_from(seed)
-    found = transform(input)
-    if not isinstance(found, Tensor):
-        found = torch.as_tensor(found)
-    found = found.detach().to(input.dtype)
+class Alone:
+    """Somebody's function, with all that it keeps put back around each call.
+
+    Its random numbers, by global generators or by its own, are of that call's seed.
+    Raises ``ValueError`` for what cannot be put back, see `trainers.data.kept`.
+    """
+
+    def __init__(self, function: Callable[..., Any], *reached: Any) -> None:
+        self._function = function
+        self._kept = Kept.checked(function, *reached, data=True)
+
+    def __call__(self, seed: int, *given: Any) -> Any:
+        """Call it with those ``given``."""
+        with set_aside(), self._kept.put_back(seed):
+            drawn_from(seed)
+            return self._function(*given)
+
+
+@contextlib.contextmanager
+def apart(*code: Any) -> Iterator[None]:
+    """Have what isolated ``code`` reaches as at first, and put it back after.
+
+    For all that is of one record, or one user: forward pass, loss and backward pass, in
+    which autograd may run code of theirs. Nothing is done for what is not isolated.
+    """
+    kept = [one.kept for one in code if getattr(one, "alone", False)]
+    with contextlib.ExitStack() as stack:
+        if kept:
+            stack.enter_context(set_aside())
+            drawn_from(0)
+        for one in kept:
+            stack.enter_context(one.put_back(0))
+        yield
+
+
+def plain(tensor: Tensor) -> Tensor:
+    """The same numbers, where a subclass of somebody's would run code of theirs."""
+    with torch._C.DisableTorchFunction():
+        return tensor.detach().as_subclass(Tensor)
+
+
+def _applied(alone: Alone, input: Tensor, seed: int) -> Tensor:
+    found = alone(seed, input)
+    found = plain(torch.as_tensor(found)).to(input.dtype)
     if found.shape != input.shape:
         raise ValueError(
             f"the transform makes an input of shape {tuple(found.shape)} of one of "
@@ -165,14 +204,26 @@ def _applied(transform: Transform, input: Tensor, seed: int) -> Tensor:
 
 @contextlib.contextmanager
 def set_aside() -> Iterator[None]:
-    """Leaves the global generators as they were; what is warned of is not heard."""
+    """Leaves global generators and settings as they were, and no warning is heard."""
     others, own = np.random.get_state(), random.getstate()  # noqa: NPY002
     kept = torch.default_generator.get_state()
+    kind, threads = torch.get_default_dtype(), torch.get_num_threads()
+    strict = torch.are_deterministic_algorithms_enabled()
+    graded, environ = torch.is_grad_enabled(), dict(os.environ)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
+        if os.environ != environ:
+            os.environ.clear()
+            os.environ.update(environ)
+        torch.set_default_dtype(kind)
+        torch.set_grad_enabled(graded)
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+        if torch.are_deterministic_algorithms_enabled() != strict:
+            torch.use_deterministic_algorithms(strict)
         torch.default_generator.set_state(kept)
         np.random.set_state(others)  # noqa: NPY002
         random.setstate(own)

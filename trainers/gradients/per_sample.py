@@ -13,7 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+from trainers.data.transforms import apart
 from trainers.gradients.stacked.layer import explicit_sums, squared_rows
 from trainers.numerics.deferred_checks import may_hold
 from trainers.numerics.device import follow
@@ -28,9 +31,11 @@ def check_module(module: nn.Module, *, traced: bool = False) -> None:
     """Raise ``ValueError`` for a module that cannot be trained privately.
 
     That is one with layers that mix records or draw unseeded numbers, or with
-    parameters in which noise would be rounded to a few digits. Where it is to be
-    ``traced``, dropout is drawn by a key.
+    parameters in which noise would be rounded to a few digits; or any, while hooks or
+    modes are set for all of torch. Where it is to be ``traced``, dropout is drawn by a
+    key.
     """
+    _check_hooks()
     for name, parameter in module.named_parameters():
         if parameter.dtype not in (torch.float32, torch.float64):
             raise ValueError(
@@ -79,6 +84,22 @@ def check_module(module: nn.Module, *, traced: bool = False) -> None:
             )
 
 
+_HOOKS = ("forward_hooks", "forward_pre_hooks", "backward_hooks", "backward_pre_hooks")
+
+
+def _check_hooks() -> None:
+    """Raise ``ValueError`` where code of somebody's would see whole batches."""
+    hooked = any(getattr(nn.modules.module, f"_global_{name}") for name in _HOOKS)
+    modes = [*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()]
+    theirs = [mode for mode in modes if not type(mode).__module__.startswith("torch.")]
+    if hooked or theirs:
+        what = type(theirs[0]).__name__ if theirs else "a hook for all modules"
+        raise ValueError(
+            f"{what} is set for all of torch, and would see the records of a batch "
+            "together, so that clipping bounds nothing; take it away while training"
+        )
+
+
 def trained(module: nn.Module) -> dict[str, nn.Parameter]:
     """The parameters that require a gradient, by name; the others stay as they are."""
     return {
@@ -120,6 +141,11 @@ class PerSample:
         Any module that treats the samples of a batch one by one.
     loss
         (outputs, targets) to one loss a sample.
+
+    Attributes
+    ----------
+    alone
+        Whether records go through one by one, each in memory of its own.
     """
 
     aligned = False
@@ -132,8 +158,8 @@ class PerSample:
         # other threads must not see.
         self.module = copy.deepcopy(module)
         self.loss = loss
-        self._alone = any(getattr(one, "alone", False) for one in (module, loss))
-        self._together = not self._alone
+        self.alone = any(getattr(one, "alone", False) for one in (module, loss))
+        self._together = not self.alone
         # What vmap takes one by one is right; torch warns that it is slow.
         quiet = getattr(torch._C._functorch, "_set_vmap_fallback_warning_enabled", None)
         if quiet is not None:
@@ -177,11 +203,11 @@ class PerSample:
 
         Of somebody's code that fails on the sample it is 0: a function of that sample.
         """
-        if not self._alone:
+        if not self.alone:
             return torch.func.grad(self._loss)(vector, sample, target, word)
         at = vector.detach().clone().requires_grad_()
         try:
-            with torch.enable_grad():
+            with torch.enable_grad(), apart(self.module, self.loss):
                 loss = self._loss(at, sample, target, word)
                 (found,) = torch.autograd.grad(
                     loss, at, allow_unused=True, materialize_grads=True
@@ -234,6 +260,9 @@ class PerSample:
     def rows(self, at: Tensor, inputs: Tensor, targets: Tensor) -> list[Tensor]:
         """All that a weighted sum is made from, (replicas * samples, ...) each."""
         gradients = self.gradients(at, inputs, targets).flatten(0, 1)
+        if self.alone:  # so that their bits are of no place, either
+            each = [squared_rows(one.clone()) for one in gradients.split(1)]
+            return [gradients, torch.cat(each)]
         return [gradients, squared_rows(gradients)]
 
     def weighted_sum(

@@ -104,7 +104,7 @@ def _takes_rows_alone(layer: nn.Module) -> bool:
     if kind in (nn.LogSoftmax, nn.Softmax, nn.Unflatten):
         return isinstance(has["dim"], int) and has["dim"] >= 1
     if kind is nn.Embedding:  # how often the batch has a word may scale gradients
-        return not has["scale_grad_by_freq"]
+        return not (has["scale_grad_by_freq"] or has["sparse"])
     ours = kind.__module__.startswith("trainers.models.")
     return ours or kind in _LAYERS or kind in _CONTAINERS
 

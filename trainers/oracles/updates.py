@@ -32,6 +32,7 @@ from privaudit.release import PoissonSampling, Release
 from privaudit.results import Unit
 from trainers.data import PrivateData
 from trainers.data.records import present_rows
+from trainers.data.transforms import apart
 from trainers.gradients.bfloat16 import exact_products
 from trainers.gradients.clip_weights import clip_weights
 from trainers.gradients.differentiator import Differentiator
@@ -237,10 +238,13 @@ class UpdateOracle(Oracle):
             inputs, targets = self.data.records(torch.tensor([node]), batch[None])
             how = saying(self._module, word + step)
             try:
-                loss = self._loss(self._module(inputs[0], **how), targets[0]).mean()
-                down = torch.autograd.grad(
-                    loss, self._parameters, allow_unused=True, materialize_grads=True
-                )
+                with apart(self._module, self._loss):
+                    loss = self._loss(self._module(inputs[0], **how), targets[0]).mean()
+                    down = torch.autograd.grad(
+                        *(loss, self._parameters),
+                        allow_unused=True,
+                        materialize_grads=True,
+                    )
             except KeyboardInterrupt:
                 raise
             except BaseException:

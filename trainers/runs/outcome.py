@@ -62,7 +62,7 @@ RANDOM = (
 
 
 class RunAudit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one attacker showed in shadow runs of a training, as its folder has it.
+    """Finding of one attacker in shadow runs of a training, as its folder has it.
 
     ``folder``, within the training's, holds the audit; ``canary`` is what was planted
     in ``runs`` runs, both worlds together; with ``random_records`` these trained on
@@ -243,7 +243,7 @@ class TrainingResult(
         return {"messages_sent": self.messages_sent, "bytes_sent": self.bytes_sent}
 
     def shown(self) -> list[str]:
-        """What audits of this training showed, in sentences."""
+        """Findings of audits of this training, in sentences."""
         return [*map(str, self.audits or ()), *self.said_of_audits()]
 
     def said_of_audits(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 # ruff: noqa: NPY002
 
+import itertools
 import random
 
 import numpy as np
@@ -187,12 +188,18 @@ class TestOfAUser:
         with pytest.raises(ValueError, match=said):
             self.trained(transform)
 
-    def test_what_keeps_something_is_refused(self):
-        calls = []
+    def test_what_it_keeps_is_put_back(self):
+        calls, draws = [], np.random.default_rng(0)
 
         def counting(row):
             calls.append(row)
-            return row * len(calls)
+            return row * len(calls) + draws.random()
 
-        with pytest.raises(ValueError, match="more than the record"):
-            self.trained(counting)
+        one, other = (self.trained(counting).models[0] for _ in "ab")
+        assert not calls
+        assert torch.equal(one.weight, other.weight)
+
+    def test_what_cannot_be_put_back_is_refused(self):
+        calls = itertools.count()
+        with pytest.raises(ValueError, match="keeps a count, which nothing"):
+            self.trained(lambda row: row * next(calls))

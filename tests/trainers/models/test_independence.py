@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import Dataset, TensorDataset
 
+from trainers.data.kept import Kept
 from trainers.data.shares import shares_of
-from trainers.gradients.door.kept import Kept
 from trainers.gradients.per_sample import check_module
 from trainers.models import make_model
 from trainers.models.independence import independence

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from privaudit.files.user_code import checked
+from trainers.data.kept import Kept
 from trainers.gradients.door.isolated import Isolated, IsolatedLoss
-from trainers.gradients.door.kept import Kept
 from trainers.gradients.door.trace import NotTraced
 from trainers.gradients.door.traced import (
     Bare,
@@ -82,12 +82,17 @@ def enter(
         tensor of its own, or draws random numbers other than dropout's; if the loss is
         not made of the records' own; if they do not fit the records.
     """
-    with Kept([module, loss]).put_back():  # nothing of a trace stays in their globals
-        return _entered(module, loss, input, target)
+    kept = Kept([module, loss])
+    with kept.put_back():  # nothing of a trace stays in their globals
+        return _entered(module, loss, input, target, kept)
 
 
 def _entered(
-    module: nn.Module, loss: Callable[..., Any] | None, input: Tensor, target: Tensor
+    module: nn.Module,
+    loss: Callable[..., Any] | None,
+    input: Tensor,
+    target: Tensor,
+    kept: Kept,
 ) -> Entered:
     if not any(each.requires_grad for each in module.parameters()):
         raise ValueError(
@@ -98,12 +103,14 @@ def _entered(
     check_module(module, traced=not known)
     inputs = placeholders(module, input, _ROWS)
     why_not = None
-    taken: nn.Module = copy.deepcopy(module)
+    with checked("the model cannot be copied"):
+        taken: nn.Module = copy.deepcopy(module)
     if not known:
         try:
             taken = Traced(module, inputs[0])
         except NotTraced as error:
             why_not = f"the model could not be traced: {error}"
+            kept.restore()
             taken = Isolated(module, loss)
     shape = tuple(input.shape)
     cannot = f"the model cannot take inputs of shape {shape} and {input.dtype}"
@@ -116,7 +123,7 @@ def _entered(
             "each is alone, as clipping needs it; let it treat each alone"
         )
     targets = _targets(target, alone)
-    each, why = _loss(loss, alone, targets)
+    each, why = _loss(loss, alone, targets, kept)
     return Entered(taken, each, alone, why_not or why)
 
 
@@ -161,7 +168,7 @@ def _same_together(module: nn.Module, taken: Bare, inputs: Tensor) -> bool:
 
 
 def _loss(
-    loss: Callable[..., Any] | None, outputs: Tensor, targets: Tensor
+    loss: Callable[..., Any] | None, outputs: Tensor, targets: Tensor, kept: Kept
 ) -> tuple[Loss, str | None]:
     """A loss of one number a record, and why it is not by construction."""
     if loss is None:
@@ -171,6 +178,12 @@ def _loss(
         raise ValueError(
             f"loss is a function of outputs and targets, got {type(loss).__name__}; "
             "such as torch.nn.functional.mse_loss"
+        )
+    inside = loss.parameters() if isinstance(loss, nn.Module) else ()
+    if any(each.requires_grad for each in inside):
+        raise ValueError(
+            "the loss has parameters that require a gradient, and only the model's "
+            "are trained: put them there, or fix them by loss.requires_grad_(False)"
         )
     classes = targets.dim() == 1 and not targets.is_floating_point()
     if loss is functional.cross_entropy and outputs.dim() == 2 and classes:
@@ -187,6 +200,7 @@ def _loss(
         taken = TracedLoss(loss, outputs[0], targets[0])
     except NotTraced as error:
         why = f"the loss could not be traced: {error}"
+        kept.restore()
         taken = IsolatedLoss(loss)
     with checked("the loss fails on one record"):
         alone = taken(outputs, targets)

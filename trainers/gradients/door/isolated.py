@@ -14,8 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from privaudit.files.user_code import checked
+from trainers.data.kept import Kept
 from trainers.data.transforms import drawn_from, set_aside
-from trainers.gradients.door.kept import Kept
 from trainers.gradients.door.operators import seeds_of
 from trainers.gradients.door.traced import Bare, door_of, output_of
 
@@ -23,16 +24,22 @@ from trainers.gradients.door.traced import Bare, door_of, output_of
 class Isolated(Bare):
     """``module``, called with one record at a time, each time as it was at first.
 
-    A fresh copy of the module, and global generators at a seed of the record's own,
-    for each record; what its code names outside the module is put back.
+    With global generators, and those of its own, at a seed of the record's; what it and
+    its code reach is put back.
     """
 
     alone = True
 
     def __init__(self, module: nn.Module, loss: Any = None) -> None:
         super().__init__(module)
-        own = copy.deepcopy(module)
-        vars(self)["_isolated"] = _Own(own, Kept([own, loss]))
+        with checked("the model cannot be copied"):
+            own = copy.deepcopy(module)
+        vars(self)["_isolated"] = _Own(own, Kept.checked(own, loss))
+
+    @property
+    def kept(self) -> Kept:
+        """State that its code reaches, as it was at first."""
+        return vars(self)["_isolated"].kept
 
     def forward(self, inputs: Tensor, word: int | None = 0) -> Tensor:
         """As `trainers.gradients.door.traced.Traced.forward`."""
@@ -41,8 +48,9 @@ class Isolated(Bare):
         seeds = (seeds_of(inputs, word or 0) % 2**62).tolist()
         found = []
         for seed, row in zip(seeds, inputs.split(1), strict=True):
-            with mine.kept.put_back(), set_aside():
+            with mine.kept.put_back(seed), set_aside():
                 drawn_from(seed)
+                # A copy, which what goes backward may need as it was left.
                 own = copy.deepcopy(mine.module)
                 if word is None:
                     own.eval()
@@ -51,8 +59,14 @@ class Isolated(Bare):
                 )
             if not isinstance(output, Tensor) or output.shape[:1] != (1,):
                 raise ValueError("the model must give one tensor with a row a record")
-            found.append(output)
+            found.append(bare(output))
         return torch.cat(found)
+
+
+def bare(tensor: Tensor) -> Tensor:
+    """The same, with its gradient, where a subclass would run code of somebody's."""
+    with torch._C.DisableTorchFunction():
+        return tensor.as_subclass(Tensor)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,27 +89,28 @@ class IsolatedLoss:
     alone = True
 
     def __init__(self, loss: Callable[..., Any]) -> None:
-        self._own = copy.deepcopy(loss)
-        self._kept = Kept([self._own])
+        with checked("the loss cannot be copied"):
+            self._own = copy.deepcopy(loss)
+        self.kept = Kept.checked(self._own)
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         found = []
         for output, target in zip(outputs.split(1), targets.split(1), strict=True):
-            with self._kept.put_back(), set_aside():
+            with self.kept.put_back(0), set_aside():
                 drawn_from(0)
                 found.append(self._one(output, target.clone()))
         return torch.stack(found)
 
     def _one(self, output: Tensor, target: Tensor) -> Tensor:
-        own = copy.deepcopy(self._own)
         if not torch.is_grad_enabled():
-            return own(output, target).reshape(())
+            return bare(self._own(output, target)).reshape(())
         try:
-            here = output.detach().clone().requires_grad_()
-            value = own(here, target).reshape(())
-            (slope,) = torch.autograd.grad(
-                value, here, allow_unused=True, materialize_grads=True
-            )
+            with torch.enable_grad():
+                here = output.detach().clone().requires_grad_()
+                value = bare(self._own(here, target)).reshape(())
+                (slope,) = torch.autograd.grad(
+                    value, here, allow_unused=True, materialize_grads=True
+                )
         except KeyboardInterrupt:
             raise
         except BaseException:

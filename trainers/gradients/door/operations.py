@@ -41,7 +41,7 @@ MAPPED = frozenset(
     movedim mse_loss mul multi_margin_loss mv nan_to_num nanmean nansum narrow
     native_layer_norm ne neg new_full new_ones new_zeros nll_loss_nd numpy_T
     ones_like outer pad pairwise_distance permute pixel_shuffle pixel_unshuffle
-    poisson_nll_loss polar positive pow prelu prod ravel real reciprocal relu relu6
+    poisson_nll_loss polar positive pow prelu ravel real reciprocal relu relu6
     remainder repeat repeat_interleave reshape rms_norm roll rot90 round rsqrt rsub
     scatter scatter_add scatter_reduce select select_scatter selu sgn sigmoid sign
     silu sin sinc sinh slice slice_scatter smooth_l1_loss soft_margin_loss softmax

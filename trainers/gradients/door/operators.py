@@ -141,6 +141,29 @@ def copied(into: Tensor, values: Tensor) -> Tensor:
     return values.to(into.dtype).expand(into.shape)
 
 
+def product(
+    values: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None
+) -> Tensor:
+    """`torch.prod`, by halves.
+
+    Torch's own gradient is another one if there is a zero anywhere among the records.
+    """
+    values = values if dtype is None else values.to(dtype)
+    if not values.is_floating_point() and not values.is_complex():
+        values = values.to(torch.int64)
+    whole = dim is None
+    values = values.reshape(-1) if whole else values.movedim(dim, -1)  # type: ignore[arg-type]
+    if not values.shape[-1]:
+        values = torch.ones_like(values[..., :1].sum(-1, keepdim=True))
+    while values.shape[-1] > 1:
+        half = values.shape[-1] // 2
+        rest = values[..., 2 * half :]
+        values = values[..., :half] * values[..., half : 2 * half]
+        values = torch.cat([values, rest], -1)
+    values = values[..., 0]
+    return values.unsqueeze(dim) if keepdim and not whole else values  # type: ignore[arg-type]
+
+
 def padded(weight: Tensor, tokens: Tensor, padding: int) -> Tensor:
     """An embedding without gradient in row ``padding``, as torch's rule forgets."""
     rows = functional.embedding(tokens, weight)
@@ -167,4 +190,4 @@ def voided(result: Tensor, *flags: Tensor) -> Tensor:
     return torch.where(torch.stack(flags).all(), result, torch.nan)
 
 
-OURS = (attention, copied, fits, fitted, keyed_dropout, padded, voided)
+OURS = (attention, copied, fits, fitted, keyed_dropout, padded, product, voided)

@@ -7,11 +7,20 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._C._functorch import is_functorch_wrapped_tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from privaudit.files.user_code import told
+from trainers.data.transforms import plain
 from trainers.gradients.door.checks import SETS, NotTraced, whose, written
-from trainers.gradients.door.operators import attention, copied, keyed_dropout, padded
+from trainers.gradients.door.operators import (
+    attention,
+    copied,
+    keyed_dropout,
+    padded,
+    product,
+)
 
 aten = torch.ops.aten
 
@@ -21,15 +30,17 @@ def holders(graph: fx.Graph) -> list[fx.Node]:
 
 
 def own_constants(made: fx.GraphModule) -> None:
-    """Copies of all constants, as buffers."""
+    """Make copies of all constants, as buffers."""
     for name, value in list(vars(made).items()) + list(made.named_buffers()):
         if isinstance(value, Tensor):
+            if isinstance(value, FakeTensor) or is_functorch_wrapped_tensor(value):
+                raise NotTraced("it maps, or takes gradients, within itself")
             vars(made).pop(name, None)
             made._buffers.pop(name, None)
-            made.register_buffer(name, value.detach().clone(), persistent=False)
+            made.register_buffer(name, plain(value).clone(), persistent=False)
     for name, value in list(made.named_parameters()):
         del made._parameters[name]
-        made.register_buffer(name, value.detach().clone(), persistent=False)
+        made.register_buffer(name, plain(value).clone(), persistent=False)
 
 
 def fold(made: fx.GraphModule) -> None:
@@ -89,14 +100,27 @@ def replace(graph: fx.Graph) -> None:
                 new = graph.call_function(
                     attention, (*node.args[:3], seed, number), settings
                 )
+        elif name == "prod":
+            with graph.inserting_before(node):
+                new = graph.call_function(product, node.args, dict(node.kwargs))
         elif node.target is aten.embedding.default and [*node.args, -1, -1][2] >= 0:
             with graph.inserting_before(node):
                 new = graph.call_function(padded, node.args[:3])
         else:
+            if name in _SPARSE:  # a gradient that is dense has the same numbers
+                place = _SPARSE[name]
+                node.args = (
+                    *node.args[:place],
+                    *(False for _ in node.args[place:][:1]),
+                    *node.args[place + 1 :],
+                )
             continue
         new.meta = dict(node.meta)
         node.replace_all_uses_with(new)
         graph.erase_node(node)
+
+
+_SPARSE = {"embedding": 4, "embedding_bag": 5}  # which argument says so
 
 
 def without_regions(graph: fx.Graph) -> None:

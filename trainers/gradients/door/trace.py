@@ -21,6 +21,7 @@ from torch._decomp import get_decompositions
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from privaudit.files.user_code import held, told
+from trainers.data.transforms import plain
 from trainers.gradients.door import rewrite
 from trainers.gradients.door.checks import (
     NotTraced,
@@ -71,7 +72,7 @@ def trace(
     ValueError
         If it writes to what outlives a call, or draws random numbers.
     """
-    like = [each.detach().clone().requires_grad_() for each in parameters]
+    like = [plain(each).clone().requires_grad_() for each in parameters]
     try:
         return _checked(_made(function, like, given), names, known, like, given)
     except (NotTraced, ValueError):
@@ -92,7 +93,14 @@ def _checked(
     called = dict(zip(rewrite.holders(graph), names, strict=False))
     for node in graph.nodes:
         if node.op == "get_attr":
-            called[node] = known.get(id(getattr(made, node.target)), "")
+            value = getattr(made, node.target)
+            called[node] = known.get(id(value), "")
+            if not names and getattr(value, "requires_grad", False):
+                raise ValueError(
+                    "the loss uses a parameter that requires a gradient, and its "
+                    "gradient is of the model's outputs alone: leave it out of the "
+                    "loss, or detach() it"
+                )
     rewrite.own_constants(made)
     check_operations(graph)
     check_writes(graph, called)
@@ -182,18 +190,25 @@ def _ready() -> Iterator[None]:
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
         raise NotTraced(f"it has a gradient of its own, by autograd's {cls.__name__}")
 
+    def hook(self: Tensor, hook: Any) -> Any:
+        raise NotTraced("it changes a gradient, by a hook on a tensor")
+
     with _tracing, warnings.catch_warnings(), torch.enable_grad():
         warnings.simplefilter("ignore")  # of what torch does to trace
         fast = torch.backends.mha.get_fastpath_enabled()
         # Of an LSTM there would else be one operation, for which there is no rule.
         quick = torch._C._get_mkldnn_enabled()
-        before = torch.autograd.Function.__dict__["apply"]
         torch.backends.mha.set_fastpath_enabled(False)
         torch._C._set_mkldnn_enabled(False)
-        torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment]
+        # Below Function.apply, which people may have bound to a name before.
+        below: Any = torch.autograd.function._SingleLevelFunction
+        hooks = Tensor.register_hook
+        below.apply = classmethod(apply)
+        Tensor.register_hook = hook  # type: ignore[method-assign, assignment]
         try:
             yield
         finally:
-            torch.autograd.Function.apply = before  # type: ignore[method-assign]
+            del below.apply
+            Tensor.register_hook = hooks  # type: ignore[method-assign]
             torch._C._set_mkldnn_enabled(quick)
             torch.backends.mha.set_fastpath_enabled(fast)

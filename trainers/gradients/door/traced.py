@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from privaudit.files.user_code import checked
+from trainers.data.transforms import plain
 from trainers.gradients.door.operators import OFF, attention, seeds_of
 from trainers.gradients.door.trace import trace
 from trainers.gradients.per_sample import trained
@@ -41,11 +43,11 @@ def skeleton(module: nn.Module, made: dict[int, Any] | None = None) -> nn.Module
     found = made[id(module)] = nn.Module()
     for name, value in module._parameters.items():
         if value is not None and id(value) not in made:
-            made[id(value)] = nn.Parameter(value.detach().clone(), value.requires_grad)
+            made[id(value)] = nn.Parameter(plain(value).clone(), value.requires_grad)
         found.register_parameter(name, None if value is None else made[id(value)])
     for name, value in module._buffers.items():
         if value is not None and id(value) not in made:
-            made[id(value)] = value.detach().clone()
+            made[id(value)] = plain(value).clone()
         kept = name not in module._non_persistent_buffers_set
         found.register_buffer(
             name, None if value is None else made[id(value)], persistent=kept
@@ -163,7 +165,8 @@ class Traced(Bare):
 
     def __init__(self, module: nn.Module, example: Tensor) -> None:
         super().__init__(module)
-        own = copy.deepcopy(module)
+        with checked("the model cannot be copied"):
+            own = copy.deepcopy(module)
         door = door_of(self)
 
         def one(parameters: list[Tensor], input: Tensor) -> Tensor:
@@ -240,7 +243,9 @@ class TracedLoss:
                 )
             return found.reshape(())
 
-        self.graph = trace(one, [], [], [output[None], target[None]])
+        self.graph = trace(
+            one, [], [], [output[None].detach().requires_grad_(), target[None]]
+        )
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         self.graph.to(outputs.device)

@@ -81,7 +81,7 @@ class _Own:
     workers: int | None = None
 
     def named(self) -> dict[str, str]:
-        """What was given, as settings."""
+        """Settings that were given."""
         given = {"model": self.model, "data": self.data, "loss": self.loss}
         if self.data is not None and pathlib.Path(self.data).is_dir():
             given["data"] = f"{FOLDER}{self.data}"

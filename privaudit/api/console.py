@@ -55,7 +55,7 @@ class Console(Watch):
 
 
 def watching(watch: Watch | str | None) -> Watch:
-    """Who is told of a long call: ``watch``, "bar" or "none"; None: bars, if seen.
+    """Listener of a long call: ``watch``, "bar" or "none"; None: bars, if seen.
 
     Bars are seen in a terminal and in a notebook. Raises ``ValueError`` for other text.
     """

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class AuditedRun:
-    """What attacks on a training showed, beside what is certified.
+    """Findings of attacks on a training, beside what is certified.
 
     Attributes
     ----------
@@ -112,7 +112,7 @@ class Trained:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunAttack:
-    """How a training is attacked: what `TrainedModels.audit` takes."""
+    """Settings of attacks on a training: what `TrainedModels.audit` takes."""
 
     runs: int = 1000
     adversary: str | Sequence[str] | None = None

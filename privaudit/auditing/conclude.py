@@ -199,7 +199,7 @@ _STRONGER = {
 
 
 def stronger(adversary: str | None, canary: str) -> str:
-    """What would show more than an attack of ours, in a sentence."""
+    """Sentence on what would show more than an attack of ours."""
     crafted = "gradient" in canary
     more = _STRONGER.get(adversary or "", "neighbour and noisy-gradients see far more")
     if crafted or more != _MORE_RUNS:

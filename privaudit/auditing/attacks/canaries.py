@@ -86,7 +86,7 @@ def out_of_distribution(problem: Problem, seed: int) -> Canary:
 
 
 def classes_of(problem: Problem) -> int | None:
-    """How many classes targets tell apart; None if they are no classes."""
+    """Number of classes that targets tell apart; None if they are no classes."""
     known = len(problem.training.labels)
     if known:
         return known

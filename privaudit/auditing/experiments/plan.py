@@ -113,7 +113,7 @@ class Audit(AuditRecord[Training]):
 
     @property
     def start_seed(self) -> int:
-        """Of the models' start."""
+        """Seed of the models' start."""
         return self.seed if self.public_seed is None else self.public_seed
 
     @property

@@ -40,7 +40,7 @@ from trainers.runs.material import Material
 
 @dataclasses.dataclass(frozen=True)
 class _Asked:
-    """What an adversary has to know of a loop, as of a `trainers.runs.problem.Problem`.
+    """Facts of a loop for an adversary, as of a `trainers.runs.problem.Problem`.
 
     It stands for its training too, of which no more than the mechanism is known.
     """

@@ -47,7 +47,7 @@ class AuditedScores:
         beside: LowerBound | None,
         rates: AttackRates | None = None,
     ) -> AuditedScores:
-        """What was concluded from ``scores``."""
+        """Conclusion from ``scores``."""
         counts = scores.member_runs, scores.non_member_runs
         return cls(found.verdict, *counts, found.most, beside, rates)
 

@@ -29,10 +29,11 @@ from privaudit.accounting.pld.mechanisms.atoms import Atoms
 # Cells in the middle, over the deviation of the bulk. Each of some ten doublings adds a
 # sixth of its square to the variance, or takes half of that; costs are one over it.
 _FINE = 0.018
+_FINE_OF_MANY = 0.04  # where different shifts are many sums
 _GEOMETRIC = 0.03  # cells far out, over their distance
 _MIDDLE = 9.0  # deviations to each side that have fine cells, at most
 _MOST_CELLS = 1500  # of one ratio, which is wide where there is little noise
-_MOST_KINDS = 128  # of batches; more are bounded in so many groups
+_MOST_KINDS = 300  # of batches; more are bounded in so many groups
 _MOST_SHIFT = 12.0  # beyond, ratios times the least mass are not small
 _AWAY = 1e-3  # of the tail that may be lost, what each sum loses at either end
 _LEAST_TAIL = 1e-25
@@ -181,17 +182,19 @@ def _sum(epoch: Epoch, side: Side, tail: float) -> Law | None:
         return None
     parts: list[tuple[int, int, Law]] = []  # by how many ratios they are the sum of
     order = itertools.count()
-    for shifts, weights, count in _kinds(epoch, side):
+    kinds = _kinds(epoch, side)
+    fine = _FINE if len(kinds) <= 16 else _FINE_OF_MANY
+    for shifts, weights, count in kinds:
         power, left = _one(shifts, weights, side, tail), count
         while left:
             if left & 1:
                 heapq.heappush(parts, (count - left + 1, next(order), power))
             left >>= 1
             if left:
-                power = _added(power, power, side, tail)
+                power = _added(power, power, side, tail, fine)
     while len(parts) > 1:
         (one, _, first), (two, _, second) = heapq.heappop(parts), heapq.heappop(parts)
-        law = _added(first, second, side, tail)
+        law = _added(first, second, side, tail, fine)
         heapq.heappush(parts, (one + two, next(order), law))
     return parts[0][2]
 
@@ -270,9 +273,9 @@ def _law(mass: Floats, mean: Floats, edges: Floats, side: Side, error: float) ->
     return Law(edges, np.maximum(found, _LEAST_MASS), lacking, error + 8 * UNIT, 0.0)
 
 
-def _added(one: Law, other: Law, side: Side, tail: float) -> Law:
+def _added(one: Law, other: Law, side: Side, tail: float, fine: float) -> Law:
     """The law of the sum of two independent variables."""
-    edges = _grid(one, other, tail)
+    edges = _grid(one, other, tail, fine)
     value = (one.value[:, None] + other.value).ravel()
     mass = (one.mass[:, None] * other.mass).ravel()
     at = np.searchsorted(edges, value, "right") - 1
@@ -288,7 +291,7 @@ def _added(one: Law, other: Law, side: Side, tail: float) -> Law:
     )
 
 
-def _grid(one: Law, other: Law, tail: float) -> Floats:
+def _grid(one: Law, other: Law, tail: float, fine: float) -> Floats:
     """Ends of cells for the sum of two: 0, and where hardly any is below or above."""
     (value, mass), (more, weight) = _coarser(one), _coarser(other)
     value, mass = (value[:, None] + more).ravel(), (mass[:, None] * weight).ravel()
@@ -307,7 +310,7 @@ def _grid(one: Law, other: Law, tail: float) -> Floats:
     last = int(np.searchsorted(-above, -_AWAY * tail * above[0]))
     high = float(value[min(last, value.size - 1)])
     deviation = max((late - early) / 2, 1e-12 * middle)
-    fine = _FINE * deviation
+    fine *= deviation
     far = min(_MIDDLE, -float(special.ndtri_exp(math.log(_AWAY * tail)))) * deviation
 
     ratio = max(_GEOMETRIC, math.log(high / low) / _MOST_CELLS)

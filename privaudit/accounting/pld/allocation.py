@@ -185,7 +185,7 @@ def _sum(epoch: Epoch, side: Side, tail: float) -> Law | None:
     kinds = _kinds(epoch, side)
     fine = _FINE if len(kinds) <= 16 else _FINE_OF_MANY
     for shifts, weights, count in kinds:
-        power, left = _one(shifts, weights, side, tail), count
+        power, left = _one(shifts, weights, side, tail, fine), count
         while left:
             if left & 1:
                 heapq.heappush(parts, (count - left + 1, next(order), power))
@@ -232,12 +232,12 @@ def _kinds(epoch: Epoch, side: Side) -> list[tuple[Floats, Floats, int]]:
     return found
 
 
-def _one(shifts: Floats, weights: Floats, side: Side, tail: float) -> Law:
+def _one(shifts: Floats, weights: Floats, side: Side, tail: float, fine: float) -> Law:
     """The law of a ratio exp(s x - s^2 / 2), x normal, or a mixture of such laws."""
     far = -float(special.ndtri_exp(math.log(_AWAY * tail)))
     least, most = float(shifts[0]), float(shifts[-1])
     high = most * (far + most / 2)  # where P has as little beyond as Q has below -high
-    step = max(min(_GEOMETRIC, _FINE * least), 2 * high / _MOST_CELLS)
+    step = max(min(_GEOMETRIC, fine * least), 2 * high / _MOST_CELLS)
     number = math.ceil(2 * high / step)
     edges = np.concatenate([[0.0], np.exp(step * np.arange(number + 1) - high)])
     mass, mean, reach = np.zeros(edges.size), np.zeros(edges.size), 0.0

@@ -79,7 +79,9 @@ def kept(audited, tmp_path_factory):
 def no_charts(monkeypatch):
     """Pages without their charts, which take most of their time."""
     names = ("wide", "narrow", "scores", "roc", "views", "tradeoff", "runs", "quality")
-    monkeypatch.setattr(page, "_figures", lambda run: dict.fromkeys([*names, "consensus"], ""))
+    monkeypatch.setattr(
+        page, "_figures", lambda run: dict.fromkeys([*names, "consensus"], "")
+    )
 
 
 class TestBothSides:

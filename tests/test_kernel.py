@@ -456,7 +456,10 @@ def kinds():
             ADD,
         ),
     ]
-    return [(ledger_of((one, count)), relation) for one, count, relation in every[:: size(1, 2)]]
+    return [
+        (ledger_of((one, count)), relation)
+        for one, count, relation in every[:: size(1, 2)]
+    ]
 
 
 @pytest.fixture(scope="module")

@@ -74,7 +74,7 @@ class TestNodes:
     """Nodes whose noise is 1 and 2, each held to a budget of its own."""
 
     LEDGER = Ledger.joined([single(1.0), single(2.0)])
-    ALONE = [account(one, DELTA) for one in LEDGER.apart()]
+    ALONE = tuple(account(one, DELTA) for one in LEDGER.apart())
 
     @pytest.mark.parametrize("node", [0, 1])
     def test_each_node_is_held_to_its_own_budget(self, node):

@@ -16,6 +16,7 @@ from privaudit.api.place import Place, short_name
 from privaudit.api.watch import SILENT, Watch
 from privaudit.files.folder import RunFolder
 from privaudit.files.user_code import is_place
+from privaudit.records import TuningRecord
 from privaudit.report.load import figures_of
 from privaudit.results import DELTA, Claim, Finding, Status, UpperBound
 from privaudit.settings import TrainingSettings, claim_of
@@ -227,13 +228,14 @@ def run_in_folder(
     name: str = "train",
     watch: Watch = SILENT,
     exchange: Exchange | int | None = None,
+    tuning: TuningRecord | None = None,
 ) -> Trained | None:
     """As `run_training`, of a training that is made.
 
     ``own`` has its data, model and loss, where they have no names. A ``claim``
     whose epsilon is infinite says at which delta the run is accounted, and is kept
     nowhere. ``exchange`` is what carries a party's messages, or its number, if its
-    process was not told.
+    process was not told. ``tuning`` has the noise of a try that is charged.
     """
     from trainers.runs.budget import noise_by_node
     from trainers.runs.parties import connected, settled
@@ -262,9 +264,12 @@ def run_in_folder(
                 "own have none; leave it out, or have each process be a party"
             )
         claims = training.family.private and claim.epsilon < math.inf
-        noise = noise_by_node(problem, claim, settings, watch.note)
-        for warning in warnings_of(problem, noise, claim, settings):
-            watch.warn(warning)
+        if tuning is not None and tuning.is_charged:
+            noise = tuning.best.noise_multiplier
+        else:
+            noise = noise_by_node(problem, claim, settings, watch.note)
+            for warning in warnings_of(problem, noise, claim, settings):
+                watch.warn(warning)
         record = None
         if party is not None:
             noise, out, record = settled(party, noise, out, name, settings.seed)
@@ -280,6 +285,7 @@ def run_in_folder(
             party=record,
             evaluate=settings.evaluate,
             observer=claim.observer or None,
+            tuning=tuning,
         )
         place = Place(out, name)
         opened = place.opened(

@@ -12,8 +12,6 @@ from privaudit.cli import _COMMANDS, FINE, REFUTED, main
 from privaudit.cli.shapes import COMMANDS, schema
 from privaudit.ledger import Ledger
 
-pytestmark = pytest.mark.xdist_group("shapes")  # they share a fixture that is dear
-
 SCHEMA = json.loads(
     (pathlib.Path(__file__).parents[2] / "docs/schema.json").read_text()
 )

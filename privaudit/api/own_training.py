@@ -30,7 +30,6 @@ from privaudit.files.extras import need
 from privaudit.files.folder import MANIFEST, MODEL, FolderError, RunFolder, write_whole
 from privaudit.files.notebook import box
 from privaudit.ledger import Ledger
-from privaudit.records import TuningRecord
 from privaudit.report import page
 from privaudit.results import DELTA, Claim, Relation, Unit, symbols
 from privaudit.settings import Evaluate, NoiseBy, TrainingSettings, check_seeds
@@ -638,7 +637,6 @@ def trained_models(
     out: str | os.PathLike[str] | None = None,
     watch: Watch | str | None = None,
     exchange: Exchange | int | None = None,
-    tuning: TuningRecord | None = None,
 ) -> TrainedModels:
     """Train as `train` does, with arguments that are put together: `run_in_folder`."""
     from trainers.network.ranks import launched
@@ -664,7 +662,6 @@ def trained_models(
                 out=out,
                 watch=watching(watch),
                 exchange=exchange,
-                tuning=tuning,
             )
             folder = RunFolder(out if trained is None else trained.path)
             models = modules(

@@ -256,7 +256,7 @@ def claimed(
     delta: float,
     **more: Any,
 ) -> tuple[Claim, TrainingSettings]:
-    """What a training with this budget claims, and its settings, ``more`` of them."""
+    """Claim of a training with this budget, and its settings, ``more`` of them."""
     asked: dict[str, Any] = {"epsilon": epsilon}
     if isinstance(epsilon, tuple):
         asked = {"budgets": ",".join(map(repr, epsilon))}

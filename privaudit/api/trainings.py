@@ -114,10 +114,13 @@ class Own:
         The data, the model and the loss.
     choose
         From the sizes of all parties' shares to the training; None: it is made.
+    tuning
+        The tries of which this is to be one, with its noise if they are charged.
     """
 
     material: Material
     choose: Callable[[tuple[int, ...]], Training] | None = None
+    tuning: TuningRecord | None = None
 
 
 def run_training(
@@ -228,14 +231,13 @@ def run_in_folder(
     name: str = "train",
     watch: Watch = SILENT,
     exchange: Exchange | int | None = None,
-    tuning: TuningRecord | None = None,
 ) -> Trained | None:
     """As `run_training`, of a training that is made.
 
     ``own`` has its data, model and loss, where they have no names. A ``claim``
     whose epsilon is infinite says at which delta the run is accounted, and is kept
     nowhere. ``exchange`` is what carries a party's messages, or its number, if its
-    process was not told. ``tuning`` has the noise of a try that is charged.
+    process was not told.
     """
     from trainers.runs.budget import noise_by_node
     from trainers.runs.parties import connected, settled
@@ -245,6 +247,7 @@ def run_in_folder(
 
     compute = settings.compute
     material, choose = (None, None) if own is None else (own.material, own.choose)
+    tuning = None if own is None else own.tuning
     joined = connected(training, settings, material, exchange, watch.note, choose)
     with joined as (training, material, party):
         problem = Problem.of(

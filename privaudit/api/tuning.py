@@ -253,10 +253,8 @@ class _Call:
 
         training = changed(self.base, record.best.settings)
         claim, settings = self.claimed(training, seed)
-        own = Own(self.material)
-        return trained_models(
-            training, claim, settings, own, watch=watch, tuning=record
-        )
+        own = Own(self.material, tuning=record)
+        return trained_models(training, claim, settings, own, watch=watch)
 
     def on_public(
         self, candidates: list[dict[str, Any]], judge: PublicJudge

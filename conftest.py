@@ -50,9 +50,11 @@ def pytest_configure(config: pytest.Config) -> None:
     getattr(hook, "_must_rewrite", set()).discard("privaudit")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
+    tiers.together(items)
     if not tiers.FULL:
         items[:], left = tiers.sampled(items)
         config.hook.pytest_deselected(items=left)

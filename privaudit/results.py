@@ -177,6 +177,20 @@ def stated(value: float) -> str:
     return text if math.isfinite(value) and len(text) <= 8 else round_up(value, 7)
 
 
+def could_show(most: float, counted: str, method: str) -> str:
+    """Limit of so many runs in words; "" if they are no limit to the method.
+
+    >>> could_show(6.11, "runs", "best")
+    'the most that so many runs could have shown by the method best: 6.11'
+    """
+    if most == math.inf:
+        return ""
+    return (
+        f"the most that so many {counted} could have shown by the method {method}: "
+        f"{round_down(most)}"
+    )
+
+
 def seen_by(observer: str | UnsetType) -> str:
     """For whom a figure holds, as the end of a list in words; "" if for everybody.
 
@@ -752,11 +766,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Most that the audit could have shown, and what would show more, or ""."""
         if self.lower is None or self.most is UNSET:
             return ""
-        said = (
-            f"the most that so many {self.lower.counted} could have shown by the "
-            f"method {self.lower.method}: {round_down(self.most)}"
-        )
-        return said if self.stronger is UNSET else f"{said}; {self.stronger}"
+        said = [could_show(self.most, self.lower.counted, self.lower.method)]
+        said += [] if self.stronger is UNSET else [self.stronger]
+        return "; ".join(filter(None, said))
 
     def _repr_html_(self) -> str:
         known = (self.claim, self.upper, self.lower)

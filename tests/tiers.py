@@ -51,6 +51,14 @@ def sampled(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.It
     )
 
 
+def together(items: list[pytest.Item]) -> None:
+    """Let tests of a file that makes something once run in one process."""
+    texts = {path: path.read_text() for path in {item.path for item in items}}
+    for item in items:
+        if 'scope="module"' in texts[item.path]:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
 class Deadline:
     """Tests that would begin after so many seconds are skipped, and counted as that."""
 

@@ -32,6 +32,7 @@ from privaudit.results import (
     LowerBound,
     Relation,
     check_relation,
+    could_show,
     round_down,
     round_up,
 )
@@ -189,12 +190,9 @@ class Bounded:
                     f"its limits [{round_down(rate.low)}, {round_up(rate.high)}]"
                 )
         lines += [] if self.rates is None else [str(self.rates)]
-        most = round_down(self.most)
-        counted = self.found.lower.counted
-        lines.append(
-            f"the most that so many {counted} could have shown by the method "
-            f"{self.found.lower.method}: {most}"
-        )
+        lower = self.found.lower
+        said = could_show(self.most, lower.counted, lower.method)
+        lines += [said] if said else []
         return lines if verdict is None else [*lines, str(verdict)]
 
 

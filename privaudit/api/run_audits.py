@@ -177,6 +177,13 @@ def audit_run(
         precision=config.precision,
         material=None if material is None else dataclasses.replace(material, test=None),
     )
+    tuning = config.tuning
+    if tuning is not None and tuning.is_charged:
+        raise ValueError(
+            "the certificate of a tuned run is of the best of several tries, and "
+            "shadow runs would be of one: audit a run of privaudit.train with the "
+            "settings that came out"
+        )
     attackers = list(_attackers(training, config, result, how.adversary))
     known = folder.read("ledger.json", Ledger)
     _check_ledger(problem, config, known)

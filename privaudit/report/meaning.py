@@ -74,7 +74,7 @@ def _of_the_audit(run: FinishedAudit | FinishedProgram) -> list[str]:
         f"or more {'canaries' if lower.in_one_run else 'runs'}, may show more."
     ]
     best = perfect(run) if isinstance(run, FinishedAudit) else run.result.most_shown
-    if best is None:
+    if best is None or best == math.inf:
         return lines
     end = (
         f"That is not above the claim: with so few {lower.counted} no attack could "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import pathlib
 from collections.abc import Iterable
 from typing import Any, Literal
@@ -52,7 +53,9 @@ class Row:
             stated(claim.epsilon),
             round_up(upper.epsilon) + worth,
             round_down(lower.epsilon),
-            "" if result.gap is None else round_down(result.gap.most),
+            ""
+            if result.gap is None or result.gap.most == math.inf
+            else round_down(result.gap.most),
             "" if beside is None else round_down(beside.epsilon),
             f"{self.finished.config.runs:,}",
             result.status,

@@ -7,6 +7,7 @@ from scipy import optimize
 from privaudit.accounting import account, certificate, verdict, verdict_on
 from privaudit.accounting.plans import Plan
 from privaudit.claims.accounts import single
+from privaudit.ledger import Ledger
 from privaudit.results import Claim, LowerBound
 from tests.reference import gaussian_delta
 
@@ -67,6 +68,30 @@ class TestSound:
         true = account(many, DELTA).epsilon
         assert weak.epsilon < (between := 0.97 * true)
         assert verdict_on(claim(between), many, weak).status == "disproved"
+
+
+class TestNodes:
+    """Nodes whose noise is 1 and 2, each held to a budget of its own."""
+
+    LEDGER = Ledger.joined([single(1.0), single(2.0)])
+    ALONE = tuple(account(one, DELTA) for one in LEDGER.apart())
+
+    @pytest.mark.parametrize("node", [0, 1])
+    def test_each_node_is_held_to_its_own_budget(self, node):
+        budgets = [one.epsilon * 1.01 for one in self.ALONE]
+        promised = claim(max(budgets))
+        found = verdict.verdict_by_node(promised, budgets, self.LEDGER, self.ALONE)
+        assert (found.status, found.claim) == ("consistent", promised)
+        budgets[node] = self.ALONE[node].epsilon * 0.9  # others are below theirs
+        found = verdict.verdict_by_node(promised, budgets, self.LEDGER, self.ALONE)
+        assert (found.status, found.claim.epsilon) == ("disproved", budgets[node])
+        assert found.upper == self.ALONE[node]
+
+    def test_a_budget_that_is_met_exactly_is_met(self):
+        budgets = [one.epsilon for one in self.ALONE]
+        promised = claim(max(budgets))
+        found = verdict.verdict_by_node(promised, budgets, self.LEDGER, self.ALONE)
+        assert (found.status, found.claim) == ("consistent", promised)
 
 
 class TestCheap:

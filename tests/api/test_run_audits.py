@@ -1,5 +1,7 @@
 """Audits of a training that was made: both sides of it, on one page."""
 
+import functools
+import shutil
 from unittest import mock
 
 import numpy as np
@@ -8,10 +10,12 @@ import torch
 from torch import nn
 
 import privaudit as pa
+from privaudit.auditing.bounds import family_ranks, ledger_family
 from privaudit.cli import main
 from privaudit.files.folder import RunFolder
 from privaudit.report import page
 from privaudit.report.load import load
+from tests.tiers import FULL
 from trainers.gradients.clip_weights import ClipTo
 from trainers.numerics.randomness import Streams
 from trainers.oracles.oracle import Oracle
@@ -42,11 +46,42 @@ def trained(**more):
     return pa.train(given.pop("model", net()), given.pop("shares", shares()), **given)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def few_simulations():
+    """The level of a test by ranks is exact for any number of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not FULL:
+            ranks = functools.partial(family_ranks.RanksOfFamily, simulations=199)
+            patch.setattr(ledger_family, "RanksOfFamily", ranks)
+            patch.setattr(family_ranks, "_MOST", 199)
+            patch.setattr(family_ranks, "_PILOT", 50)
+        ledger_family.family_bound.cache_clear()
+        yield
+    ledger_family.family_bound.cache_clear()
+
+
 @pytest.fixture(scope="module")
 def audited():
     """A run, and what attacks on it showed."""
     run = trained()
     return run, run.audit(runs=200)
+
+
+@pytest.fixture(scope="module")
+def kept(audited, tmp_path_factory):
+    """Its folder, with a page."""
+    folder = tmp_path_factory.mktemp("kept") / "run"
+    audited[0].save(folder)
+    return folder
+
+
+@pytest.fixture
+def no_charts(monkeypatch):
+    """Pages without their charts, which take most of their time."""
+    names = ("wide", "narrow", "scores", "roc", "views", "tradeoff", "runs", "quality")
+    monkeypatch.setattr(
+        page, "_figures", lambda run: dict.fromkeys([*names, "consensus"], "")
+    )
 
 
 class TestBothSides:
@@ -65,22 +100,24 @@ class TestBothSides:
         assert "covered by no certificate" in found.private
         assert found.private in str(run)
 
-    def test_in_the_folder(self, audited, tmp_path, capsys):
-        run, found = audited
-        run.save(tmp_path / "run")
-        checked = pa.verify(tmp_path / "run")
+    def test_in_the_folder(self, audited, kept, capsys):
+        _, found = audited
+        checked = pa.verify(kept)
         assert checked.differences == ()
         assert any("audit-noisy-gradients" in one for one in checked.checked)
-        text = (tmp_path / "run/report.html").read_text()
+        text = (kept / "report.html").read_text()
         assert "covered by no certificate" in text
         assert text.count("all noisy gradients of its node") >= 1
         assert "audited" in text
         assert "no attack was tried" not in text
-        page.write(tmp_path / "run/audit-final-loss")
-        assert main(["show", str(tmp_path / "run")]) == 0
+        assert main(["show", str(kept)]) == 0
         assert str(found.lower) in capsys.readouterr().out
-        listed = RunFolder(tmp_path / "run").audits
+        listed = RunFolder(kept).audits
         assert [one.path.name for one in listed] == [*sorted(found.results)]
+
+    def test_an_audit_has_a_page(self, kept, tmp_path, no_charts):
+        shutil.copytree(kept / "audit-final-loss", tmp_path / "alone")
+        page.write(tmp_path / "alone")
 
     def test_nothing_of_it_is_public(self, tmp_path):
         run = trained()
@@ -94,9 +131,8 @@ class TestBothSides:
         assert names[0] == names[1]
         assert all(name.endswith(".safetensors") for name in names[1])
 
-    def test_a_bound_that_was_changed_is_seen(self, audited, tmp_path):
-        run, _ = audited
-        run.save(tmp_path / "run")
+    def test_a_bound_that_was_changed_is_seen(self, kept, tmp_path):
+        shutil.copytree(kept, tmp_path / "run")
         file = tmp_path / "run/audit-noisy-gradients/scores.npz"
         kept = dict(np.load(file))
         kept["score"] = kept["score"] + 5.0 * kept["member"]
@@ -253,7 +289,7 @@ class TestBugs:
     def test_are_refuted(self, bug):
         with mock.patch.object(*BUGS[bug]):
             run = trained(model=net(0.2))
-            found = run.audit(runs=400)
+            found = run.audit(runs=400, adversary="noisy-gradients")
         assert run.certificate.epsilon(1e-5).upper <= 2
         assert found.status == run.result.status == "refuted"
 
@@ -265,7 +301,7 @@ class TestBugs:
             found = run.audit(runs=4000, adversary="noisy-gradients")
         assert run.result.status == found.status == "refuted"
 
-    def test_the_page_says_so_where_nothing_was_claimed(self, tmp_path):
+    def test_the_page_says_so_where_nothing_was_claimed(self, tmp_path, no_charts):
         with mock.patch.object(*BUGS["clip-forgotten"]):
             run = trained(epsilon=None, noise_multiplier=2.0)
             found = run.audit(runs=200, adversary="noisy-gradients")
@@ -335,10 +371,18 @@ def other_shares():
     return shares(records=30)
 
 
+@pytest.fixture(scope="module")
+def unaudited(tmp_path_factory):
+    """A run's folder, without audits."""
+    folder = tmp_path_factory.mktemp("unaudited") / "run"
+    trained().save(folder)
+    return folder
+
+
 class TestCommand:
     @pytest.fixture
-    def folder(self, tmp_path):
-        trained().save(tmp_path / "run")
+    def folder(self, unaudited, tmp_path):
+        shutil.copytree(unaudited, tmp_path / "run")
         return str(tmp_path / "run")
 
     def names(self, data="given_shares"):

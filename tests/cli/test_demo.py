@@ -28,8 +28,7 @@ from tests.tiers import size
 from trainers.numerics.randomness import Streams
 from trainers.runs.problem import Problem
 
-# They share a fixture that is dear.
-pytestmark = [pytest.mark.xdist_group("demo"), pytest.mark.sized]
+pytestmark = pytest.mark.sized
 
 RUNS = size(1200, 600)
 NAMES = ["neighbour", "final-model", "planted-bug"]

@@ -24,8 +24,6 @@ from privaudit.ledger import Ledger
 from tests import tiers
 from tests.report import runs
 
-pytestmark = pytest.mark.xdist_group("fuzz")  # they share a fixture that is dear
-
 VALUES = (
     *("0", "1", "-1", "2", "0.5", "1e-5", "1e-300", "1e300", "nan", "inf", "-inf"),
     *("", " ", "x", "é", "\x00", "1e", "0x1", "1_0", "--", "-", "10", "3.7", "true"),
@@ -39,6 +37,7 @@ OPTIONS = {
     "growing-budget schedule ledger overlap group tries tries-law account",
     "convert": "mu epsilon delta",
     "plan": "sizes parameters epsilon budgets delta noise algorithm graph overlap set",
+    "tune": "grid data model classes tries law like judge seed",
     "bound": "delta confidence method relation design order seed epsilon",
     "consensus": "dims rounds b gamma-n delta decay clip-norm seed",
     "views": "noise-multiplier delta set colluding",

@@ -133,7 +133,7 @@ class TestPages:
         assert set(study.results()) <= set(study.cells())
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(14)
 @by_name
 def test_a_quick_study_is_few_small_cells_that_run(study, tmp_path):
     path = tmp_path / "quick.json"

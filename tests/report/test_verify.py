@@ -24,8 +24,6 @@ from tests.trainers.runs import test_run as resumable
 from tests.trainers.runs.test_run import done as trained
 from tests.trainers.runs.test_run import plan
 
-pytestmark = pytest.mark.xdist_group("verify")  # they share a fixture that is dear
-
 
 def done(path, what):
     with RunFolder.opened(path) as folder:

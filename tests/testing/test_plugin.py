@@ -90,6 +90,7 @@ def test_the_report_has_all_assertions_of_all_workers(tmp_path, workers):
     assert len(re.findall(r"seed=11, k=1\)", shown)) >= 2
 
 
+@pytest.mark.full
 def test_as_a_web_page(tmp_path):
     run_pytest(tmp_path, SUITE, "--privacy-report", "page.html", "-k", "account")
     page = (tmp_path / "page.html").read_text()
@@ -111,6 +112,7 @@ def test_a_budget_must_be_positive(tmp_path):
     assert "passed" not in done
 
 
+@pytest.mark.full
 def test_a_test_that_is_executed_again_gives_the_same_verdict(tmp_path):
     text = """
     import re

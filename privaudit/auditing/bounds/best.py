@@ -87,6 +87,11 @@ class BestOf(Estimator):
         named = {one.valid_for for one in self.estimators} - {"any mechanism"}
         return " and ".join(sorted(named)) or "any mechanism"
 
+    @property
+    def limited_by_runs(self) -> bool:
+        """Return whether all of them are."""
+        return all(one.limited_by_runs for one in self.estimators)
+
     def find(
         self, scores: Scores, delta: float, alpha: float, seed: int
     ) -> tuple[float, Evidence]:
@@ -114,6 +119,9 @@ def most_shown(
 ) -> float:
     """The bound that a perfect attack would give with so many runs.
 
+    Infinity where the runs are no limit to the method: within a family of noise scales
+    the least of them is.
+
     ``design`` is that of the runs, by default the first that the estimator accepts;
     ``worlds``, (runs,), are theirs in order, by default in one that ``seed`` deals.
 
@@ -123,6 +131,8 @@ def most_shown(
     >>> round(most_shown(TwoBinomial(), 1000, 1000, 1e-5), 1)
     6.1
     """
+    if not estimator.limited_by_runs:
+        return math.inf
     if worlds is None:
         member = np.zeros(members + non_members, dtype=np.bool_)
         member[:members] = True

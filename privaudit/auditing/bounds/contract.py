@@ -104,6 +104,11 @@ class Estimator(abc.ABC):
         """The mechanisms for which the confidence holds."""
         return "any mechanism"
 
+    @property
+    def limited_by_runs(self) -> bool:
+        """Return whether an attack that never errs is limited by how many runs are."""
+        return True
+
     @abc.abstractmethod
     def find(
         self, scores: Scores, delta: float, alpha: float, seed: int

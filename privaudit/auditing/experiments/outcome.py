@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -38,7 +39,8 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         The bound: the rest of ``reachable`` is what the attack did not get.
     most
         The bound that so many runs give to an attack that never errs, whatever the
-        mechanism.
+        mechanism; infinity where the estimator is for a family, whose least noise is
+        its only limit.
     counted
         What there are so many of: runs, or the canaries of one run.
     """
@@ -76,14 +78,16 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     def __str__(self) -> str:
         many = f"so many {self.counted}"
         most = (
-            f"With {many} no attack can show more than {round_down(self.most)} by this "
-            "method."
+            ""
+            if self.most == math.inf
+            else f" With {many} no attack can show more than {round_down(self.most)} "
+            "by this method."
         )
         if self.overshoot > 0:
             return (
                 f"No gap: audited {round_down(self.found)} is {self.overshoot:.3g} "
                 "above what the account says, by chance or because more was released "
-                f"than accounted. {most}"
+                f"than accounted.{most}"
             )
         slack = f"{self.account:.3g} because the account is not exact"
         parts = [
@@ -100,7 +104,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             f"Gap of {-self.overshoot:.3g} between account {round_up(self.certified)} "
             f"and audit {round_down(self.found)}"
         )
-        return f"{f'{gap}: {said}' if said else gap}. {most}"
+        return f"{f'{gap}: {said}' if said else gap}.{most}"
 
     def summary(self) -> dict[str, float]:
         """The parts, and the most, for JSON."""

@@ -54,7 +54,7 @@ from privaudit.files.folder import FolderError, RunFolder
 from privaudit.files.manifest import digest, write_result
 from privaudit.files.user_code import is_place
 from privaudit.ledger import Ledger
-from privaudit.results import Claim, UpperBound, round_down
+from privaudit.results import Claim, UpperBound, could_show
 from privaudit.version import __version__
 
 _EARLY = 10  # calls, up to which each is looked at for shared seeds
@@ -214,13 +214,10 @@ class ProgramResult(Outcome, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def limits(self) -> list[str]:
         """As there, with what could have been shown at most, and how well it told."""
-        most = round_down(self.most_shown)
-        said = [
-            "the most that so many runs could have shown by the method "
-            f"{self.lower().method}: {most}"
-        ]
+        said = [could_show(self.most_shown, "runs", self.lower().method)]
         if self.beside_gap is not None and self.beside is not None:
-            said[0] += f"; by {self.beside.method}: {round_down(self.beside_gap.most)}"
+            said.append(could_show(self.beside_gap.most, "runs", self.beside.method))
+        said = [*filter(None, said)]
         said += [SAME_SCORE] * self.one_score
         said += [str(one) for one in (self.stopped, self.rates) if one is not None]
         return [*super().limits(), *said]

@@ -15,8 +15,6 @@ from privaudit.cli import main
 from trainers.data import Dataset, PrivateData
 from trainers.runs.problem import Problem
 
-pytestmark = pytest.mark.xdist_group("one-run")  # they share a fixture that is dear
-
 FAST = {"rounds": 3}
 
 

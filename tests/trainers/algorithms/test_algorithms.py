@@ -81,7 +81,7 @@ class TestConservation:
 
 
 class TestReduction:
-    @pytest.mark.sampled(5)
+    @pytest.mark.sampled(11)
     @every
     @pytest.mark.parametrize("graph", ["complete", "ring", "star"])
     def test_a_quadratic_is_minimised(self, case, graph):

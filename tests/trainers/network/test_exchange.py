@@ -417,8 +417,8 @@ def _one_disagrees(one):
     ("work", "words"),
     [
         (_trade, [[180.0, 192.0, 204.0], [120.0, 132.0, 144.0], [60.0, 72.0, 84.0]]),
-        (_one_dies, ["party 2 has ended", "party 2 has ended"]),
         (_one_hangs, ["party 2 does not answer in 2 s"] * 2),
+        (_one_dies, ["party 2 has ended", "party 2 has ended"]),
         (_one_is_wrong, [*["party 2 sent something malformed"] * 2, "this party sent"]),
         (_one_disagrees, ["party 2 has other settings"] * 3),
     ],

@@ -145,6 +145,7 @@ class TestDeaths:
         assert [death.worker for death in outcome.deaths] == [2]
         assert sum(outcome.counts) in (499, 500)
 
+    @pytest.mark.full
     def test_who_hangs_after_its_last_step_is_ended(self, tmp_path):
         job = functools.partial(hanging, who=0)
         outcome = pool(tmp_path, job, steps=400, most=6, patience=4.0).run()

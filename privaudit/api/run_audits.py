@@ -177,6 +177,13 @@ def audit_run(
         precision=config.precision,
         material=None if material is None else dataclasses.replace(material, test=None),
     )
+    tuning = config.tuning
+    if tuning is not None and tuning.is_charged:
+        raise ValueError(
+            "the certificate of a tuned run is of the best of several tries, and "
+            "shadow runs would be of one: audit a run of privaudit.train with the "
+            "settings that came out"
+        )
     crafted = run.canary is None and "gradient" in (how.canary or "gradient")
     attackers = list(_attackers(problem, config, result, how.adversary, crafted))
     known = folder.read("ledger.json", Ledger)

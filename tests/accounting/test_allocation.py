@@ -425,7 +425,7 @@ class TestTight:
         found = one_of(20, 0.4).epsilon(1e-5)
         assert 10.2 <= found.lower <= found.upper <= 10.227
 
-    @pytest.mark.sampled(3)
+    @pytest.mark.sampled(11)
     @pytest.mark.parametrize("noise", [0.2, 0.5, 1.0, 5.0])
     @pytest.mark.parametrize(("batches", "epochs"), [(7, 1), (100, 3), (100_000, 1)])
     @pytest.mark.parametrize("delta", [1e-5, 1e-12])
@@ -578,7 +578,8 @@ class TestLaws:
         found = one_of(batches, noise).epsilon(1e-6)
         assert found.upper <= plain.epsilon(1e-6).upper
 
-    @pytest.mark.parametrize("noise", [1e-3, 0.3, 1e6, 1e12])
+    @pytest.mark.sampled(3)
+    @pytest.mark.parametrize("noise", [0.3, 1e-3, 1e6, 1e12])
     @pytest.mark.parametrize("delta", [0.0, 1e-12, 0.5])
     def test_never_nan(self, noise, delta):
         found = one_of(30, noise, epochs=2).epsilon(delta)

@@ -278,7 +278,7 @@ class TestJson:
             ("noise", *BUDGET),
             ("epsilon", "--noise-multiplier", 3, "--delta", 0.1),
             ("convert", "--mu", 1, "--delta", 0.1),
-            ("claims", "004", "--quick"),
+            pytest.param(("claims", "004", "--quick"), marks=pytest.mark.full),
             ("cite", "004"),
             ("recipes",),
         ],

@@ -48,17 +48,18 @@ class TestRandomAllocation:
         )
         assert one.upper == account.upper
 
+    @pytest.mark.full
     def test_noise(self, capsys):
         status, out, _ = call(
             capsys,
-            *("noise", "--epsilon", 1, *RUN, "--steps", 200, "--json"),
+            *("noise", "--epsilon", 1, *RUN, "--steps", 100, "--json"),
             *("--sampling", "random-allocation"),
         )
         assert status == FINE
         found = json.loads(out)
         assert 0.99 < found["epsilon"]["upper"] <= 1
         poisson = pa.noise_multiplier(
-            epsilon=1, delta=1e-5, sampling_rate=0.01, steps=200
+            epsilon=1, delta=1e-5, sampling_rate=0.01, steps=100
         )
         assert 0.9 * poisson < found["noise_multiplier"] < poisson
 

@@ -9,31 +9,43 @@ from typing import Any
 import numpy as np
 import torch
 
+# Those that code draws from without naming one.
+GLOBAL = (random.random.__self__, np.random.get_state.__self__)  # type: ignore[attr-defined]
+
 
 def generator_of(
     value: Any,
-) -> tuple[Callable[[], Any], Callable[[int], Any]] | None:
-    """Functions that put a generator back, and begin it at a seed; None if it is none.
+) -> tuple[Callable[[], Any], Callable[[Any], Any], Callable[[int], Any]] | None:
+    """Functions that read a generator's state, set it, and begin it at a seed.
+
+    None for what is no generator.
 
     >>> draws = random.Random(0)
-    >>> back, begin = generator_of(draws)
-    >>> first = draws.random(); back(); draws.random() == first
+    >>> state, put, begin = generator_of(draws)
+    >>> was, first = state(), draws.random()
+    >>> put(was); draws.random() == first
     True
     """
     if isinstance(value, torch.Generator):
-        kept = value.get_state()
-        return lambda: value.set_state(kept), value.manual_seed
+        return (
+            lambda: value.get_state().numpy(),
+            lambda state: value.set_state(torch.from_numpy(state)),
+            value.manual_seed,
+        )
     if isinstance(value, np.random.Generator):
         bits: Any = value.bit_generator
-        state, kind = bits.state, type(bits)
-        return (
-            lambda: setattr(bits, "state", state),
-            lambda seed: setattr(bits, "state", kind(seed % 2**64).state),
-        )
+
+        def put(state: Any) -> None:
+            bits.state = state
+
+        return lambda: bits.state, put, lambda seed: put(type(bits)(seed % 2**64).state)
     if isinstance(value, np.random.RandomState):
-        was: Any = value.get_state()
-        return lambda: value.set_state(was), lambda seed: value.seed(seed % 2**32)
-    if isinstance(value, random.Random):
-        now = value.getstate()
-        return lambda: value.setstate(now), value.seed
+        return (
+            value.get_state,
+            value.set_state,
+            lambda seed: value.seed(seed % 2**32),
+        )
+    system = isinstance(value, random.SystemRandom)  # which has no state
+    if isinstance(value, random.Random) and not system:
+        return value.getstate, value.setstate, value.seed
     return None

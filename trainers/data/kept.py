@@ -7,6 +7,7 @@ import collections
 import contextlib
 import contextvars
 import functools
+import pickle
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
@@ -53,7 +54,7 @@ class Kept:
     def __init__(self, roots: Iterable[Any], largest: int | None = None) -> None:
         self._seen: dict[int, Any] = {}  # by identity, which nothing else gets
         self._back: list[Callable[[], Any]] = []
-        self._reseed: list[Callable[[int], Any]] = []
+        self._generators: list[tuple[Any, Any, Any, Any]] = []
         self._caches: list[Any] = []
         self._places: dict[int, Tensor] = {}  # in memory
         self._largest = largest
@@ -87,8 +88,8 @@ class Kept:
         """
         self.restore()
         if seed is not None:
-            for reseed in self._reseed:
-                reseed(seed)
+            for *_, begin in self._generators:
+                begin(seed)
         try:
             yield
         finally:
@@ -99,8 +100,17 @@ class Kept:
         with torch._C.DisableTorchFunction(), torch.no_grad():
             for back in self._back:
                 back()
+        for kept, _, put, _ in self._generators:
+            put(kept)
         for cached in self._caches:
             cached.cache_clear()
+
+    def drew(self) -> bool:
+        """Return whether a generator that they reach is not where it was."""
+        return any(
+            pickle.dumps(kept) != pickle.dumps(state())
+            for kept, state, *_ in self._generators
+        )
 
     def _of(self, value: Any) -> Iterable[Any]:
         """Keep ``value`` itself; return what it leads to."""
@@ -116,6 +126,8 @@ class Kept:
             return () if _is_ours(value.__module__) else self._function(value)
         if isinstance(value, types.MethodType):
             return value.__func__, value.__self__
+        if isinstance(value, types.BuiltinMethodType | types.MethodWrapperType):
+            return (value.__self__,)  # such as a list's append
         if isinstance(value, staticmethod | classmethod):
             return (value.__func__,)
         if isinstance(value, property):
@@ -126,8 +138,7 @@ class Kept:
             return value.func, value.args, value.keywords
         generator = generator_of(value)
         if generator is not None:
-            self._back.append(generator[0])
-            self._reseed.append(generator[1])
+            self._generators.append((generator[0](), *generator))
             return ()
         if isinstance(value, torch.jit.ScriptModule | contextvars.ContextVar) or (
             hasattr(type(value), "__next__")

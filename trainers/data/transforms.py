@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -202,6 +203,14 @@ def _applied(alone: Alone, input: Tensor, seed: int) -> Tensor:
     return found
 
 
+def as_written() -> Any:
+    """Context in which what people gave to `torch.compile` runs as they wrote it."""
+    known = "torch._dynamo" in sys.modules  # else nothing is compiled; it loads slowly
+    return (
+        torch.compiler.set_stance("force_eager") if known else contextlib.nullcontext()
+    )
+
+
 @contextlib.contextmanager
 def set_aside() -> Iterator[None]:
     """Leaves global generators and settings as they were, and no warning is heard."""
@@ -211,7 +220,7 @@ def set_aside() -> Iterator[None]:
     strict = torch.are_deterministic_algorithms_enabled()
     graded, environ = torch.is_grad_enabled(), dict(os.environ)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), as_written():
             warnings.simplefilter("ignore")
             yield
     finally:

@@ -1,5 +1,9 @@
 """A user's own model and loss, against the plain loop over records."""
 
+import os
+import random
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -150,6 +154,18 @@ class Mixing(nn.Module):
         return self.inner(inputs - inputs.mean(0))
 
 
+class By(nn.Linear):
+    """A layer times what a function draws, of what another makes of the inputs."""
+
+    def __init__(self, draw, before=None):
+        super().__init__(5, 4)
+        self.draw, self.before = draw, before
+
+    def forward(self, inputs):
+        inputs = self.before(inputs) if self.before else inputs
+        return super().forward(inputs) * float(self.draw())
+
+
 class TestModels:
     def test_what_mixes_records_is_refused(self):
         with pytest.raises(ValueError, match="mixes the records"):
@@ -205,3 +221,50 @@ class TestModels:
         hidden = found[0](rows(3))
         torch.testing.assert_close(found(rows(3)), functional.layer_norm(hidden, [64]))
         enter(found, None, rows()[0], CLASSES[0])
+
+    def test_draws_of_numpys_and_pythons_are_each_records_own(self):
+        numpy, python = np.random.default_rng(0), random.Random(0)
+        for draw in (
+            numpy.random,
+            np.random.rand,
+            python.random,
+            random.random,
+        ):
+            taken = enter(By(draw), None, rows()[0], CLASSES[0])
+            assert "random numbers of numpy's or Python's" in taken.why_not
+            found = taken.module(rows())
+            assert not found.equal(rows())
+            assert found.flip(0).equal(taken.module(rows().flip(0)))
+
+    def test_draws_that_nothing_can_repeat_are_refused(self):
+        for draw in (
+            lambda: np.random.default_rng().random(),
+            lambda: random.SystemRandom().random(),
+            lambda: os.urandom(1)[0],
+        ):
+            with pytest.raises(ValueError, match="numbers of the system's"):
+                enter(By(draw), None, rows()[0], CLASSES[0])
+
+    def test_a_compiled_model_is_traced_as_it_is_written(self):
+        torch.manual_seed(0)
+        plain = nn.Sequential(nn.Linear(5, 4), nn.Tanh())
+        taken = enter(
+            torch.compile(plain, backend="eager"), None, rows()[0], CLASSES[0]
+        )
+        assert taken.why_not is None
+        torch.testing.assert_close(taken.module(rows()), plain(rows()))
+
+    def test_maps_and_gradients_within_a_model_or_a_loss_are_isolated(self):
+        squared = torch.func.grad(lambda row: row.square().sum())
+        torch.manual_seed(0)
+        model = By(lambda: 1.0, lambda x: torch.vmap(squared)(x))
+        taken = enter(model, None, rows()[0], CLASSES[0])
+        assert "within itself" in taken.why_not
+        torch.testing.assert_close(taken.module(rows()), model(rows()))
+        taken = enter(
+            nn.Linear(5, 4),
+            lambda o, t: torch.vmap(squared)(o).mean(),
+            rows()[0],
+            CLASSES[0],
+        )
+        assert "within itself" in taken.why_not

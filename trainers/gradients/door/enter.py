@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from privaudit.files.user_code import checked
+from trainers.data.generators import GLOBAL
 from trainers.data.kept import Kept
+from trainers.data.transforms import as_written
 from trainers.gradients.door.isolated import Isolated, IsolatedLoss
 from trainers.gradients.door.trace import NotTraced
 from trainers.gradients.door.traced import (
@@ -119,8 +121,8 @@ def _entered(
     if isinstance(taken, Bare) and not _same_together(module, taken, inputs):
         raise ValueError(
             "the model mixes the records of a batch: what it says of one depends on "
-            "the others, or on those before, so that it would be another model where "
-            "each is alone, as clipping needs it; let it treat each alone"
+            "the others, on those before or on the clock, so that it would be another "
+            "model where each is alone, as clipping needs it; let it treat each alone"
         )
     targets = _targets(target, alone)
     each, why = _loss(loss, alone, targets, kept)
@@ -157,12 +159,12 @@ def _same_together(module: nn.Module, taken: Bare, inputs: Tensor) -> bool:
         except (NotTraced, ValueError):
             return True
     try:
-        with torch.random.fork_rng(devices=()), torch.no_grad():
-            before = torch.random.get_rng_state()
+        with torch.random.fork_rng(devices=()), torch.no_grad(), as_written():
+            kept = Kept([own, torch.default_generator, *GLOBAL], largest=0)
             together = output_of(own(inputs.clone()))
-            alone = taken(inputs)
-            drew = not torch.equal(before, torch.random.get_rng_state())
-            return drew or not isinstance(together, Tensor) or _close(alone, together)
+            if kept.drew() or not isinstance(together, Tensor):
+                return True
+            return _close(taken(inputs), together)
     except Exception:  # of one record it works, and that is what it is used for
         return True
 
@@ -188,8 +190,11 @@ def _loss(
     classes = targets.dim() == 1 and not targets.is_floating_point()
     if loss is functional.cross_entropy and outputs.dim() == 2 and classes:
         return cross_entropy, None  # the same, faster
+    batch = copy.deepcopy(loss)
+    state = Kept([batch, torch.default_generator, *GLOBAL], largest=0)
     with checked("the loss fails on a batch of records"):
-        together = copy.deepcopy(loss)(outputs, targets)
+        together = batch(outputs, targets)
+    drew = state.drew()
     if not isinstance(together, Tensor) or not together.is_floating_point():
         raise ValueError(
             f"the loss gives {type(together).__name__}, not a tensor of floats"
@@ -205,7 +210,9 @@ def _loss(
     with checked("the loss fails on one record"):
         alone = taken(outputs, targets)
     candidates = [alone] if together.numel() > 1 else [alone.mean(), alone.sum()]
-    if not any(_close(together.reshape(each.shape), each) for each in candidates):
+    if not drew and not any(
+        _close(together.reshape(each.shape), each) for each in candidates
+    ):
         raise ValueError(
             "the loss of a batch is not made of the losses of its records alone: each "
             "must be a record's own, with nothing shared within the batch (class "

@@ -6,13 +6,15 @@ outside the module and what its functions name, which is a condition of the acco
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from privaudit.files.user_code import checked
 from trainers.data.kept import Kept
@@ -48,8 +50,8 @@ class Isolated(Bare):
         seeds = (seeds_of(inputs, word or 0) % 2**62).tolist()
         found = []
         for seed, row in zip(seeds, inputs.split(1), strict=True):
-            with mine.kept.put_back(seed), set_aside():
-                drawn_from(seed)
+            # It may take gradients within, as of a potential.
+            with mine.kept.put_back(seed), _alone(seed), torch.enable_grad():
                 # A copy, which what goes backward may need as it was left.
                 own = copy.deepcopy(mine.module)
                 if word is None:
@@ -60,7 +62,33 @@ class Isolated(Bare):
             if not isinstance(output, Tensor) or output.shape[:1] != (1,):
                 raise ValueError("the model must give one tensor with a row a record")
             found.append(bare(output))
-        return torch.cat(found)
+        together = torch.cat(found)
+        return together if torch.is_grad_enabled() else together.detach()
+
+
+@contextlib.contextmanager
+def _alone(seed: int) -> Iterator[None]:
+    """Has code of somebody's draw from ``seed``, and fail where it would crash."""
+    with set_aside(), torch.sparse.check_sparse_tensor_invariants(), _Checked():
+        drawn_from(seed)
+        yield
+
+
+class _Checked(TorchDispatchMode):
+    """Checks what ends the process if it is out of range: labels of ctc_loss."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if func.overloadpacket is torch.ops.aten._ctc_loss:
+            labels, lengths = args[1], torch.as_tensor(args[3])
+            if labels.dim() > 1:
+                places = torch.arange(labels.shape[1])
+                labels = labels[places < lengths[:, None]]
+            labels = labels[: int(lengths.sum())]
+            if ((labels < 0) | (labels >= args[0].shape[-1])).any():
+                raise IndexError("a label of ctc_loss is no class")
+        return func(*args, **kwargs or {})
 
 
 def bare(tensor: Tensor) -> Tensor:
@@ -96,8 +124,7 @@ class IsolatedLoss:
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         found = []
         for output, target in zip(outputs.split(1), targets.split(1), strict=True):
-            with self.kept.put_back(0), set_aside():
-                drawn_from(0)
+            with self.kept.put_back(0), _alone(0):
                 found.append(self._one(output, target.clone()))
         return torch.stack(found)
 

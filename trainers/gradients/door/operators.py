@@ -129,10 +129,62 @@ def _one_hot(labels: Tensor, classes: int = -1) -> Tensor:
     return zeros.scatter(-1, labels[..., None], 1)
 
 
+def _ctc(
+    scores: Tensor,
+    targets: Tensor,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: int = 1,
+    zero_infinity: bool = False,
+) -> Tensor:
+    """`torch.nn.functional.ctc_loss`, of which wild labels end the process.
+
+    By logarithms of Graves et al. 2006, equations 6 to 8; nan for wild lengths.
+    """
+    if scores.dim() == 2:
+        scores = scores[:, None]
+    steps, count, _ = scores.shape
+    if targets.dim() == 1 and count > 1:
+        raise NotImplementedError("ctc_loss of targets one after another")
+    labels = targets.reshape(count, -1).long()
+    given, wanted = (
+        torch.as_tensor(each, device=scores.device).reshape(count).long()
+        for each in (input_lengths, target_lengths)
+    )
+    here = torch.arange(labels.shape[1], device=scores.device) < wanted[:, None]
+    labels = labels.where(here, blank)
+    # Blanks between labels; of these one may be left out between two unlike ones.
+    path = torch.stack([torch.full_like(labels, blank), labels], 2).flatten(1)
+    path = functional.pad(path, (0, 1), value=blank)
+    leaps = (path[:, 2:] != blank) & (path[:, 2:] != path[:, :-2])
+    leaps = functional.pad(leaps, (path.shape[1] - leaps.shape[1], 0))
+    never = torch.finfo(scores.dtype).min / 4  # for log 0, with gradients that exist
+    emitted = scores.gather(2, path.expand(steps, -1, -1)).clamp_min(never)
+    first = torch.arange(path.shape[1], device=scores.device) < 2
+    sums = emitted[0].where(first, never)
+    for step in range(1, steps):
+        before = functional.pad(sums, (2, 0), value=never)
+        ways = [sums, before[:, 1:-1], before[:, :-2].where(leaps, never)]
+        found = (torch.stack(ways).logsumexp(0) + emitted[step]).clamp_min(never)
+        sums = found.where((step < given)[:, None], sums)
+    ends = functional.pad(sums, (1, 0), value=never)
+    last = 2 * wanted[:, None]
+    loss = -ends.gather(1, torch.cat([last, last + 1], 1)).logsumexp(1)
+    loss = loss.where(loss < -never / 2, 0.0 if zero_infinity else math.inf)
+    fits = (given > 0) & (given <= steps) & (wanted >= 0) & (wanted <= here.shape[1])
+    loss = loss.where(fits, math.nan)
+    if reduction == 1:
+        return (loss / wanted.clamp_min(1)).mean()
+    return loss.sum() if reduction else loss
+
+
 WRITTEN_OUT = {
     torch.ops.aten.lstm_cell.default: _lstm_cell,
     torch.ops.aten.gru_cell.default: _gru_cell,
     torch.ops.aten.one_hot.default: _one_hot,
+    torch.ops.aten.ctc_loss.IntList: _ctc,
+    torch.ops.aten.ctc_loss.Tensor: _ctc,
 }
 
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch._C._functorch import is_functorch_wrapped_tensor
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from privaudit.files.user_code import told
@@ -33,8 +31,6 @@ def own_constants(made: fx.GraphModule) -> None:
     """Make copies of all constants, as buffers."""
     for name, value in list(vars(made).items()) + list(made.named_buffers()):
         if isinstance(value, Tensor):
-            if isinstance(value, FakeTensor) or is_functorch_wrapped_tensor(value):
-                raise NotTraced("it maps, or takes gradients, within itself")
             vars(made).pop(name, None)
             made._buffers.pop(name, None)
             made.register_buffer(name, plain(value).clone(), persistent=False)

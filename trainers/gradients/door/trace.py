@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
+import random
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,10 +19,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch._decomp import get_decompositions
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from privaudit.files.user_code import held, told
+from trainers.data.generators import GLOBAL
+from trainers.data.kept import Kept
 from trainers.data.transforms import plain
 from trainers.gradients.door import rewrite
 from trainers.gradients.door.checks import (
@@ -81,6 +87,18 @@ def trace(
         return _checked(made, names, known, like, given)
 
 
+@contextlib.contextmanager
+def undrawn(*roots: Any) -> Iterator[None]:
+    """Raise `NotTraced` for code that draws numbers, which a trace makes constants of.
+
+    From a generator that ``roots`` reach, or from a global one of numpy's or Python's.
+    """
+    kept = Kept([*roots, *GLOBAL], largest=0)
+    yield
+    if kept.drew():
+        raise NotTraced("it draws random numbers of numpy's or Python's own")
+
+
 def _checked(
     made: fx.GraphModule,
     names: Sequence[str],
@@ -94,6 +112,8 @@ def _checked(
     for node in graph.nodes:
         if node.op == "get_attr":
             value = getattr(made, node.target)
+            if isinstance(value, FakeTensor) or is_functorch_wrapped_tensor(value):
+                raise NotTraced("it maps, or takes gradients, within itself")
             called[node] = known.get(id(value), "")
             if not names and getattr(value, "requires_grad", False):
                 raise ValueError(
@@ -134,7 +154,8 @@ def _made(
     places: bool = False,
 ) -> fx.GraphModule:
     def flat(parameters: list[Tensor], given: list[Tensor], seed: Tensor) -> Tensor:
-        return function(parameters, *given)
+        with _without_entropy():
+            return function(parameters, *given)
 
     seed = torch.zeros((), dtype=torch.long)
     try:
@@ -193,7 +214,9 @@ def _ready() -> Iterator[None]:
     def hook(self: Tensor, hook: Any) -> Any:
         raise NotTraced("it changes a gradient, by a hook on a tensor")
 
-    with _tracing, warnings.catch_warnings(), torch.enable_grad():
+    # What people compiled is traced as it is written.
+    eager = torch._dynamo.config.patch(error_on_nested_fx_trace=False)
+    with _tracing, warnings.catch_warnings(), torch.enable_grad(), eager:
         warnings.simplefilter("ignore")  # of what torch does to trace
         fast = torch.backends.mha.get_fastpath_enabled()
         # Of an LSTM there would else be one operation, for which there is no rule.
@@ -212,3 +235,23 @@ def _ready() -> Iterator[None]:
             Tensor.register_hook = hooks  # type: ignore[method-assign]
             torch._C._set_mkldnn_enabled(quick)
             torch.backends.mha.set_fastpath_enabled(fast)
+
+
+@contextlib.contextmanager
+def _without_entropy() -> Iterator[None]:
+    """Refuse random numbers of the system's, which a trace makes constants of."""
+
+    def refused(count: int) -> Any:
+        raise ValueError(
+            "the model, or the loss, draws random numbers of the system's (os.urandom, "
+            "or a generator without a seed), which nothing can repeat; make one "
+            "generator with a seed before"
+        )
+
+    words: Any = vars(random)
+    sources = os.urandom, words["_urandom"]  # one and the same, by two names
+    os.urandom = words["_urandom"] = refused
+    try:
+        yield
+    finally:
+        os.urandom, words["_urandom"] = sources

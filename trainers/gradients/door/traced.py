@@ -17,7 +17,7 @@ from torch import Tensor, fx, nn
 from privaudit.files.user_code import checked
 from trainers.data.transforms import plain
 from trainers.gradients.door.operators import OFF, attention, seeds_of
-from trainers.gradients.door.trace import trace
+from trainers.gradients.door.trace import trace, undrawn
 from trainers.gradients.per_sample import trained
 
 
@@ -182,7 +182,8 @@ class Traced(Bare):
         known = {id(each): f"the buffer {name}" for name, each in own.named_buffers()}
         known |= {id(each): name for name, each in own.named_parameters()}
         values = list(trained(own).values())
-        door.graph = trace(one, door.trained, values, [example[None]], known)
+        with undrawn(own):
+            door.graph = trace(one, door.trained, values, [example[None]], known)
         door.draws = draws(door.graph)
 
     def forward(self, inputs: Tensor, word: int | Tensor | None = 0) -> Tensor:
@@ -243,9 +244,9 @@ class TracedLoss:
                 )
             return found.reshape(())
 
-        self.graph = trace(
-            one, [], [], [output[None].detach().requires_grad_(), target[None]]
-        )
+        like = [output[None].detach().requires_grad_(), target[None]]
+        with undrawn(loss):
+            self.graph = trace(one, [], [], like)
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         self.graph.to(outputs.device)

@@ -216,6 +216,32 @@ def test_cells_that_are_written_out_are_torchs(kind, bias):
     torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.parametrize("number", range(20))
+def test_alignments_that_are_written_out_are_torchs(number):
+    generator = torch.Generator().manual_seed(number)
+
+    def whole(least, most, *shape):
+        return torch.randint(least, most + 1, shape, generator=generator)
+
+    steps, count, labels, blank = *(int(whole(1, 6)) for _ in range(3)), number % 3
+    targets = whole(0, 1, count, labels)
+    targets[targets == blank] = 2
+    given, wanted = whole(1, steps, count), whole(0, labels, count)
+    scores = torch.randn(steps, count, 3, generator=generator, dtype=torch.float64)
+    for reduction in range(3):
+        ours, theirs = scores.clone().requires_grad_(), scores.clone().requires_grad_()
+        settings = (targets, given, wanted, blank, reduction, bool(number % 2))
+        found = WRITTEN_OUT[torch.ops.aten.ctc_loss.Tensor](
+            ours.log_softmax(2), *settings
+        )
+        expected = torch.ctc_loss(theirs.log_softmax(2), *settings)
+        torch.testing.assert_close(found, expected)
+        if number % 2:  # else there may be none
+            found.sum().backward()
+            expected.sum().backward()
+            torch.testing.assert_close(ours.grad, theirs.grad)
+
+
 @pytest.mark.full
 def test_all_that_are_relied_on_are_tested_and_no_others_are():
     names = [*MADE, *OF_RECORDS]

@@ -17,6 +17,7 @@ Training with your own model and data:
 
     plan                settings of a training for a budget; TrainingPlan
     train               train a model on the data of several nodes, within a budget
+    tune                train with several settings; the best, with the tries charged
     oracle              noisy gradients and their ledger, for your own training loop
     replace_batch_norm  a copy of a module with group instead of batch normalisation
 
@@ -69,6 +70,7 @@ _PLACES = {
     "plan": "privaudit.api.planning",
     "TrainingPlan": "privaudit.api.training_plan",
     "train": "privaudit.api.own_training",
+    "tune": "privaudit.api.tuning",
     "oracle": "privaudit.api.loops",
     "replace_batch_norm": "trainers.models.own",
     "lower_bound": "privaudit.api.attacks",

@@ -20,6 +20,7 @@ from privaudit.api.own_training import train as train
 from privaudit.api.planning import plan as plan
 from privaudit.api.probes import probe as probe
 from privaudit.api.training_plan import TrainingPlan as TrainingPlan
+from privaudit.api.tuning import tune as tune
 from privaudit.api.views import views as views
 from privaudit.auditing.membership import lira as lira
 from privaudit.auditing.membership import rmia as rmia

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from privaudit.results import Claim
 from privaudit.settings import (
@@ -57,6 +57,81 @@ class PartyRecord:
         return dealt(self.party, self.parties, len(self.sizes))
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CandidateRecord:
+    """Settings that a try might have, and its noise, of all nodes or of each."""
+
+    settings: dict[str, Any]
+    noise_multiplier: float | tuple[float, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TuningRecord:
+    """Tries of which the run is the best, as far as its account depends on them.
+
+    Parameters
+    ----------
+    law
+        The law of the number of tries, as `privaudit.repeat_and_select` has them, each
+        of a candidate drawn by itself; "all": each candidate once; "public": on data
+        declared public, which the account does not count.
+    tries
+        The number of tries, on average.
+    candidates
+        What a try might be. They all set the same names.
+    chosen
+        Which candidate the best try was.
+    sizes
+        How many records each node has.
+    score_noise
+        Deviation of the noise in a try's number of records that its models get right;
+        None: tries were judged on public data.
+    """
+
+    law: str | float
+    tries: float
+    candidates: tuple[CandidateRecord, ...]
+    chosen: int
+    sizes: tuple[int, ...]
+    score_noise: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.chosen < len(self.candidates):
+            raise ValueError(
+                f"there are {len(self.candidates)} candidates, numbered from 0 on: "
+                f"none is {self.chosen}"
+            )
+
+    @property
+    def best(self) -> CandidateRecord:
+        """The candidate that was chosen."""
+        return self.candidates[self.chosen]
+
+    @property
+    def is_charged(self) -> bool:
+        """Return whether tries looked at private data."""
+        return self.law != "public"
+
+    def remarks(self) -> tuple[str, ...]:
+        """Remarks on what the account counts of the tries, in sentences."""
+        settings = ", ".join(f"{x}={own}" for x, own in self.best.settings.items())
+        of = f"of {len(self.candidates):,} candidates {settings} came out"
+        if not self.is_charged:
+            return (
+                f"tuned on data declared public: {of}; this costs no privacy if those "
+                "data are public, and is in no account if they are not",
+            )
+        if self.law == "all":
+            return (f"tuned on the private data: {of}; all tries are in the account",)
+        law = self.law if isinstance(self.law, str) else f"shape {self.law:g}"
+        return (
+            f"tuned on the private data: {of}; the account is of the best of a secret "
+            f"number of tries, {self.tries:g} on average ({law}), for whoever sees "
+            "nothing of the others: how many they were, how long they took and their "
+            "models must stay secret",
+        )
+
+
 def as_nodes(nodes: range) -> str:
     """Numbers of nodes, in words.
 
@@ -83,7 +158,7 @@ class TrainingRecord(Compute, RunIdentity, Generic[Task]):
     holds; None: for an observer of all releases. ``noise_multiplier`` is of all nodes,
     or of each, and ``budgets`` are their epsilons, where those differ. ``party`` is of
     a run whose processes are parties. ``evaluate`` is on how many test records models
-    are measured.
+    are measured. ``tuning`` is of the tries of which this is the best.
     """
 
     training: Task
@@ -96,6 +171,7 @@ class TrainingRecord(Compute, RunIdentity, Generic[Task]):
     observer: str | None = None
     party: PartyRecord | None = None
     evaluate: Evaluate = "tenth"
+    tuning: TuningRecord | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

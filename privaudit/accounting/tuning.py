@@ -8,8 +8,11 @@ best output is published, by any rule. Then Renyi divergences of the outcome are
   log(1/g) / b) + log(mean) / (a - 1), at any order b >= 1 (theorem 2 of Papernot and
   Steinke, arXiv:2110.03620);
 - Poisson: D'(a) = D(a) + mean delta + log(mean) / (a - 1), where one try is (e,
-  delta)-DP for some e <= log(1 + 1 / (a - 1)) (theorem 6; of no try a fixed output is
-  published).
+  delta)-DP for some e <= log(1 + 1 / (a - 1)) (theorem 6). Of no try, which has chance
+  c = exp(-mean) whatever the data are, a fixed output is published, or the number is
+  drawn again: outputs of some try have exp((a - 1) D') - c of the integral of powers,
+  and are drawn with chance 1 - c, so that log((exp((a - 1) D') - c) / (1 - c)) / (a -
+  1), which is larger, bounds both.
 
 Both grow with order, so that a lower order may use a higher one's.
 """
@@ -44,7 +47,7 @@ _SHAPES = {"geometric": 1.0, "logarithmic": 0.0, "poisson": math.inf}
 
 @public
 def repeat_and_select(
-    ledger: Ledger,
+    ledger: Ledger | Sequence[Ledger],
     *,
     tries: float,
     law: Law | float = "geometric",
@@ -59,7 +62,8 @@ def repeat_and_select(
     Parameters
     ----------
     ledger
-        What one try releases. Tries may differ in parameters if none costs more.
+        What one try releases; several, if each try draws one of these by itself,
+        whatever the data are: at each order the worst of them counts.
     tries
         The mean number of tries, >= 1.
     law
@@ -85,68 +89,75 @@ def repeat_and_select(
     >>> bool(2 < Certificate.of(tuned).epsilon(1e-5).upper < 6)
     True
     """
-    shape = _SHAPES[law] if isinstance(law, str) else float(law)
-    if not shape >= 0:
-        raise ValueError(f"law must be a name or a shape >= 0, got {law!r}")
+    shape = _shape_of(law)
     if not 1 <= tries <= MOST_TRIES:
         raise ValueError(
             f"the mean number of tries must be between 1 and 1e10, got {tries}"
         )
-    if ledger.failure:
+    ledgers = [ledger] if isinstance(ledger, Ledger) else list(ledger)
+    if not ledgers:
+        raise ValueError("give what one try releases: a ledger, or several")
+    if any(one.failure for one in ledgers):
         raise ValueError(
             "a ledger whose sensitivities may fail cannot be tuned: the chance counts "
             "once a try, and how many tries there are is not bounded"
         )
-    if ledger.most_nodes > 1:
+    if any(one.most_nodes > 1 for one in ledgers):
         raise ValueError(
             "tuning is charged for records at one node: leave overlap at 1, or charge "
             "a ledger of one node that has the releases of all"
         )
-    if shape == math.inf and len(ledger.nodes) > 1:
-        raise ValueError(
-            "under the Poisson law nodes that hold the same record are not charged one "
-            "by one: give the ledger of one node, or the geometric law"
-        )
-    chosen = relation_of(ledger) if relation is None else check_relation(relation)
-    known: dict[tuple[Entry, ...], tuple[Entry, ...]] = {}
-    for entries in ledger.nodes:
-        if entries not in known:
-            known[entries] = _selected(entries, chosen, tries, shape)
+    whole = Ledger.composed(ledgers)  # raises, if they are not of the same data
+    chosen = relation_of(whole) if relation is None else check_relation(relation)
+    known: dict[tuple[tuple[Entry, ...], ...], tuple[Entry, ...]] = {}
+    # A record at one node is hidden by that node's releases, in each of the tries.
+    nodes = list(zip(*(one.nodes for one in ledgers), strict=True))
+    for each in nodes:
+        if each not in known:
+            distinct = tuple(dict.fromkeys(each))
+            known[each] = _selected(distinct, chosen, tries, shape)
     return Ledger(
-        nodes=tuple(known[entries] for entries in ledger.nodes),
-        unit=ledger.unit,
-        assumes=ledger.assumes,
-        observer=ledger.observer,
+        nodes=tuple(known[each] for each in nodes),
+        unit=whole.unit,
+        assumes=whole.assumes,
+        observer=whole.observer,
     )
 
 
 def _selected(
-    entries: tuple[Entry, ...], relation: Relation, tries: float, shape: float
+    each: tuple[tuple[Entry, ...], ...], relation: Relation, tries: float, shape: float
 ) -> tuple[Entry, ...]:
-    if not entries:
+    """Charge one node, of which a try releases one of ``each``."""
+    if not any(each):
         return ()
-    whole = len(outside_passes(entries)) == len(entries)
-    if not whole or any(map(is_allocated, entries)):
+    if any(
+        len(outside_passes(entries)) < len(entries) or any(map(is_allocated, entries))
+        for entries in each
+    ):
         raise ValueError(
             "tuning is charged for releases in sequence, not for passes over disjoint "
             "records nor for random allocation"
         )
-    if not all(entry.release.is_private for entry in entries):
-        return entries
-    one = Certificate.of(Ledger(nodes=(entries,)), relation)
+    for entries in each:
+        if not all(entry.release.is_private for entry in entries):
+            return entries
+    ones = [Certificate.of(Ledger(nodes=(entries,)), relation) for entries in each]
     # Under Poisson delta is asked for at every order.
     orders = ORDERS[::4] if shape == math.inf else ORDERS
     curve = [
-        math.fsum(
-            entry.count * divergence(entry.release, relation, order)
-            for entry in entries
+        max(
+            math.fsum(
+                entry.count * divergence(entry.release, relation, order)
+                for entry in entries
+            )
+            for entries in each
         )
         * (1 + 1e-15)
         for order in orders
     ]
 
     def delta_at(epsilon: float) -> float:
-        return one.delta(epsilon, 0.05, "upper").upper
+        return max(one.delta(epsilon, 0.05, "upper").upper for one in ones)
 
     found = selected_curve(orders, curve, tries, shape, delta_at)
     some = [(a, d) for a, d in zip(orders, found, strict=True) if math.isfinite(d)]
@@ -187,7 +198,7 @@ def selected_curve(
     if shape == math.inf:
         for i in np.flatnonzero(above):
             delta = delta_at(math.log1p(1 / (float(a[i]) - 1)) * (1 - 1e-14))
-            found[i] = d[i] + tries * delta + more[i]
+            found[i] = _some_try(float(d[i] + tries * delta + more[i]), a[i] - 1, tries)
     else:
         gamma = parameter_of(tries, shape)
         with np.errstate(invalid="ignore"):
@@ -199,6 +210,50 @@ def selected_curve(
     order = np.argsort(-a)  # a lower order may use a higher one's
     found[order] = np.minimum.accumulate(found[order])
     return (found * (1 + 1e-14)).tolist()
+
+
+def _shape_of(law: Law | float) -> float:
+    shape = _SHAPES.get(law, -1.0) if isinstance(law, str) else float(law)
+    if not shape >= 0:
+        raise ValueError(
+            f"law is {', '.join(_SHAPES)}, or a number, a shape >= 0, got {law!r}"
+        )
+    return shape
+
+
+def _some_try(divergence: float, power: float, tries: float) -> float:
+    """Divergence of order ``power`` + 1, given that there is a try; rounded up."""
+    if not power * divergence < 700:  # c is lost beside its exponential
+        return divergence - math.log1p(-math.exp(-tries)) / power
+    # log((e^x - c) / (1 - c)) = log1p((e^x - 1) / (1 - c)), without a difference of two
+    more = math.expm1(power * max(0.0, divergence)) / -math.expm1(-tries)
+    return math.log1p(more) / power * (1 + 1e-14)
+
+
+def draw_tries(tries: float, law: Law | float, uniform: float) -> int:
+    """Number of tries, >= 1, at ``uniform`` in [0, 1) of its law's distribution.
+
+    Under the Poisson law the number is drawn again where it is 0.
+
+    >>> [draw_tries(3.0, "geometric", u) for u in (0.0, 0.5, 0.9)]
+    [1, 2, 6]
+    """
+    shape, gamma = _shape_of(law), 1.0
+    if shape == math.inf:
+        chance = tries / math.expm1(tries)
+    else:
+        gamma = parameter_of(tries, shape)
+        if gamma == 1:
+            return 1
+        log = math.log(gamma)
+        chance = (1 - gamma) * (shape / math.expm1(-shape * log) if shape else -1 / log)
+    number = 1
+    while uniform >= chance > 0:  # at the far end chances are none, by rounding
+        uniform -= chance
+        ratio = tries if shape == math.inf else (1 - gamma) * (number + shape)
+        number += 1
+        chance *= ratio / number
+    return number
 
 
 def mean_of(gamma: float, shape: float) -> float:

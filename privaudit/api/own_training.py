@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from privaudit.api.training_plan import TrainingPlan
     from trainers.network.exchange import Exchange
+    from trainers.runs.run import TrainingRun
     from trainers.runs.training import Training
 
 _NOT_OPTIONS = (
@@ -79,6 +80,11 @@ class TrainedModels:
     def result(self) -> TrainingResult:
         """All figures, as ``result.json`` holds them, with those of `audit`."""
         return self._trained.folder.read("result.json", TrainingResult)
+
+    @property
+    def config(self) -> TrainingRun:
+        """Settings of the run, as ``config.json`` has them, with those of its tries."""
+        return self._trained.config
 
     @functools.cached_property
     def certificate(self) -> Certificate:
@@ -474,11 +480,9 @@ def train(
     need("privaudit.train", "train")
     from trainers.algorithms import family_named
     from trainers.data.shares import Users
-    from trainers.network.ranks import launched, where_am_i
-    from trainers.runs.final_models import modules
+    from trainers.network.ranks import where_am_i
     from trainers.runs.material import Material
     from trainers.runs.planning import training_for
-    from trainers.runs.run import TrainingRun
 
     if exchange is not None:
         party = exchange.rank
@@ -613,10 +617,37 @@ def train(
         observer=UNSET if settings.observer is None else settings.observer,
         overlap=training.told_overlap,
     )
+    return trained_models(
+        training,
+        claim,
+        settings,
+        Own(material, None if plan is not None else choose),
+        out=out,
+        watch=watch,
+        exchange=party if exchange is None else exchange,
+    )
+
+
+def trained_models(
+    training: Training,
+    claim: Claim,
+    settings: TrainingSettings,
+    own: Own,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    watch: Watch | str | None = None,
+    exchange: Exchange | int | None = None,
+) -> TrainedModels:
+    """Train as `train` does, with arguments that are put together: `run_in_folder`."""
+    from trainers.network.ranks import launched
+    from trainers.runs.final_models import modules
+    from trainers.runs.run import TrainingRun
+
+    material = own.material
     with contextlib.ExitStack() as stack:
         own_folder = out is None
         if out is None:
-            if launched() and party is None:
+            if launched() and exchange is None:
                 raise ValueError(
                     "under torchrun, give out=: the folder in which the ranks meet"
                 )
@@ -627,14 +658,15 @@ def train(
                 training,
                 claim,
                 settings,
-                own=Own(material, None if plan is not None else choose),
+                own=own,
                 out=out,
                 watch=watching(watch),
-                exchange=party if exchange is None else exchange,
+                exchange=exchange,
             )
             folder = RunFolder(out if trained is None else trained.path)
-            own = material.given or material.module
-            models = modules((folder / MODEL).read_bytes(), own)
+            models = modules(
+                (folder / MODEL).read_bytes(), material.given or material.module
+            )
             found = TrainedModels(
                 models=[*models.values()],
                 _numbers=tuple(models),

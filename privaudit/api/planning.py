@@ -123,8 +123,14 @@ def plan(
         )
     chosen = planning.chosen(task, values)
     if like is not None and step_size is None:
-        factor = _best_on(like, model, classes, loss, {**network, **chosen}, task)
-        chosen["step_size"] = planning.two_digits(chosen["step_size"] * factor)
+        from privaudit.api.public_search import PublicJudge
+
+        judge = PublicJudge.of(like, model, classes, loss)
+        first = chosen["step_size"]
+        steps = [planning.two_digits(first * factor) for factor in _REACHES]
+        chosen["step_size"] = max(
+            steps, key=lambda step: judge({**chosen, "step_size": step}, task)
+        )
     settings = {**network, **chosen}
     seconds = None
     if material is not None:
@@ -188,61 +194,3 @@ def _seconds(material: Any, training: Training, sizes: tuple[int, ...]) -> float
     batches = training.expected_batch(sizes) * len(sizes)
     drawn = 3e-8 * at.shape[1] * len(sizes)  # of noise, 30 ns a number
     return training.rounds * (least / _TIMED * batches + drawn)
-
-
-def _best_on(
-    like: Any,
-    model: Any,
-    classes: int | None,
-    loss: Any,
-    values: dict[str, Any],
-    task: Any,
-) -> float:
-    """Best factor of the step size, on public data like the shares.
-
-    Four fifths are trained on by one node, with noise that leaves as much signal in
-    them as the budget leaves in the shares; a fifth judges.
-    """
-    import torch
-
-    from privaudit.api.own_training import train
-    from trainers.data.shares import Lazy, data_set
-
-    if isinstance(model, int):
-        raise ValueError("like is for a model that can be trained on it, not a number")
-    whole = data_set(like, "like")
-    if isinstance(whole, Lazy):
-        inputs, targets = whole.read(torch.arange(len(whole)))
-    else:
-        inputs, targets = whole.inputs, whole.targets
-    order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(0))
-    left = order[: len(order) * 4 // 5], order[len(order) * 4 // 5 :]
-    (own, judge) = ((inputs[rows], targets[rows]) for rows in left)
-    rounds, rate = values["rounds"], values.get("sampling_rate", 1.0)
-    ratio = task.signal_to_noise(rounds, rate)
-    noise = rate * math.sqrt(rounds) * len(left[0])
-    noise /= ratio * math.sqrt(task.parameters)
-
-    def score(factor: float) -> float:
-        run = train(
-            model,
-            [own],
-            "dp-sgd",
-            noise_multiplier=noise,
-            classes=classes,
-            loss=loss,
-            rounds=rounds,
-            sampling_rate=rate,
-            clip_norm=values["clip_norm"],
-            step_size=values["step_size"] * factor,
-            schedule=values.get("schedule"),
-            test=judge,
-            evaluate="all",
-            seed=0,
-        )
-        result = run.result
-        if result.accuracy is not None:
-            return result.accuracy
-        return -math.inf if result.loss is None else -result.loss
-
-    return max(_REACHES, key=score)

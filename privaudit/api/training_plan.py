@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -75,6 +74,13 @@ class TrainingPlan:
     signal_to_noise: float
     seconds: float | None = None
     remarks: tuple[str, ...] = ()
+
+    @property
+    def budgets(self) -> tuple[float, ...]:
+        """Epsilon of each node."""
+        if isinstance(self.epsilon, tuple):
+            return self.epsilon
+        return (self.epsilon,) * len(self.sizes)
 
     def arguments(self) -> dict[str, Any]:
         """Arguments of `privaudit.train` beside the model and the shares."""
@@ -220,18 +226,8 @@ def worth(
     sizes, parameters = made_for.sizes, made_for.parameters
     settings = {"nodes": len(sizes), **settings}
     training = training_of(settings, sizes)
-    asked = TrainingSettings(
-        **_asked(epsilon),
-        noise=noise,
-        delta=delta,
-    )
-    claim = Claim(
-        epsilon=max(asked.each_budget or (asked.epsilon or math.inf,)),
-        delta=delta,
-        relation=training.relation(relation),
-        unit=training.unit,
-        source="privaudit.plan",
-        overlap=training.told_overlap,
+    claim, asked = claimed(
+        training, "privaudit.plan", epsilon, delta, noise=noise, relation=relation
     )
     problem = planning.Sized(training, sizes)
     found = noise_by_node(problem, claim, asked)
@@ -253,11 +249,27 @@ def worth(
     )
 
 
-def _asked(epsilon: float | tuple[float, ...]) -> dict[str, Any]:
-    """Epsilon of all nodes, or the budgets of each, as `TrainingSettings` has them."""
+def claimed(
+    training: Training,
+    source: str,
+    epsilon: float | tuple[float, ...],
+    delta: float,
+    **more: Any,
+) -> tuple[Claim, TrainingSettings]:
+    """Claim of a training with this budget, and its settings, ``more`` of them."""
+    asked: dict[str, Any] = {"epsilon": epsilon}
     if isinstance(epsilon, tuple):
-        return {"budgets": ",".join(map(repr, epsilon))}
-    return {"epsilon": epsilon}
+        asked = {"budgets": ",".join(map(repr, epsilon))}
+    settings = TrainingSettings(**asked, delta=delta, **more)
+    claim = Claim(
+        epsilon=max(epsilon) if isinstance(epsilon, tuple) else epsilon,
+        delta=delta,
+        relation=training.relation(settings.relation),
+        unit=training.unit,
+        source=source,
+        overlap=training.told_overlap,
+    )
+    return claim, settings
 
 
 def training_of(values: Mapping[str, Any], sizes: tuple[int, ...]) -> Training:

@@ -16,6 +16,7 @@ from privaudit.api.place import Place, short_name
 from privaudit.api.watch import SILENT, Watch
 from privaudit.files.folder import RunFolder
 from privaudit.files.user_code import is_place
+from privaudit.records import TuningRecord
 from privaudit.report.load import figures_of
 from privaudit.results import DELTA, Claim, Finding, Status, UpperBound
 from privaudit.settings import TrainingSettings, claim_of
@@ -113,10 +114,13 @@ class Own:
         The data, the model and the loss.
     choose
         From the sizes of all parties' shares to the training; None: it is made.
+    tuning
+        The tries of which this is to be one, with its noise if they are charged.
     """
 
     material: Material
     choose: Callable[[tuple[int, ...]], Training] | None = None
+    tuning: TuningRecord | None = None
 
 
 def run_training(
@@ -243,6 +247,7 @@ def run_in_folder(
 
     compute = settings.compute
     material, choose = (None, None) if own is None else (own.material, own.choose)
+    tuning = None if own is None else own.tuning
     joined = connected(training, settings, material, exchange, watch.note, choose)
     with joined as (training, material, party):
         problem = Problem.of(
@@ -262,9 +267,12 @@ def run_in_folder(
                 "own have none; leave it out, or have each process be a party"
             )
         claims = training.family.private and claim.epsilon < math.inf
-        noise = noise_by_node(problem, claim, settings, watch.note)
-        for warning in warnings_of(problem, noise, claim, settings):
-            watch.warn(warning)
+        if tuning is not None and tuning.is_charged:
+            noise = tuning.best.noise_multiplier
+        else:
+            noise = noise_by_node(problem, claim, settings, watch.note)
+            for warning in warnings_of(problem, noise, claim, settings):
+                watch.warn(warning)
         record = None
         if party is not None:
             noise, out, record = settled(party, noise, out, name, settings.seed)
@@ -280,6 +288,7 @@ def run_in_folder(
             party=record,
             evaluate=settings.evaluate,
             observer=claim.observer or None,
+            tuning=tuning,
         )
         place = Place(out, name)
         opened = place.opened(

@@ -29,6 +29,7 @@ _COMMANDS = {
         "train:train",
         "Train an algorithm, and account what it released.",
     ),
+    "tune": ("tune:tune", "Train with several settings, the tries charged."),
     "federation": (
         "federation:federation",
         "Write a project and a job of NVIDIA FLARE, for several organisations.",

@@ -81,19 +81,27 @@ class _Asked:
         assert self.data is not None
         if self.model is None or self.parameters is not None:
             raise ValueError("with --data give --model, and no --parameters")
-        from privaudit.files.user_code import is_place
-        from trainers.runs.material import OwnData, model_made
+        task = own_task(self.data, self.model, self.classes)
+        return {name: task[name] for name in ("model", "shares", "classes")}
 
-        folder = pathlib.Path(self.data).is_dir()
-        found = OwnData.load(f"{FOLDER}{self.data}" if folder else self.data)
-        if found.nodes is not None:
-            raise ValueError(
-                f"{self.data} gives one data set, and a plan is for nodes: have it "
-                "give a list with one a node, or give --sizes and --parameters"
-            )
-        model = model_made(self.model, 0) if is_place(self.model) else self.model
-        classes = found.classes if self.classes is None else self.classes
-        return {"model": model, "shares": found.shares, "classes": classes}
+
+def own_task(data: str, model: str, classes: int | None) -> dict[str, Any]:
+    """A user's model and data, as `privaudit.train` takes them; ``ValueError``."""
+    from privaudit.files.user_code import is_place
+    from trainers.runs.material import OwnData, model_made
+
+    found = OwnData.load(f"{FOLDER}{data}" if pathlib.Path(data).is_dir() else data)
+    if found.nodes is None:
+        raise ValueError(
+            f"{data} gives one data set, and a plan is for nodes: have it give a list "
+            "with one a node, or plan with --sizes and --parameters"
+        )
+    return {
+        "model": model_made(model, 0) if is_place(model) else model,
+        "shares": found.shares,
+        "classes": found.classes if classes is None else classes,
+        "test": found.test,
+    }
 
 
 def plan(

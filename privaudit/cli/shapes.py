@@ -661,6 +661,7 @@ COMMANDS: dict[str, tuple[type[Shape], ...]] = {
     "convert": (Converted,),
     "plan": (Planned,),
     "train": (TrainDone,),
+    "tune": (TrainDone,),
     "federation": (Federated,),
     "views": (Views,),
     "consensus": (Averaged,),

@@ -177,6 +177,13 @@ def _call(run: Finished) -> str:
         given["device"] = config.device
     if config.evaluate != "tenth":
         given["evaluate"] = config.evaluate
+    tuning = config.tuning
+    if tuning is not None and tuning.is_charged:
+        return (
+            "privaudit.tune(  # with the plan, grid, model and data that were given\n"
+            f"    plan, grid, model, shares, tries={tuning.tries!r}, "
+            f"law={tuning.law!r},\n)"
+        )
     return "\n".join(
         [
             "privaudit.train(  # with the model, data and loss that were given",

@@ -610,6 +610,7 @@ def _ledger_by_settings(
     """The ledger against what the settings say would be released, to nodes so large."""
     try:
         from trainers.runs.training import Training
+        from trainers.runs.tuned import changed, tuned_ledger
     except ModuleNotFoundError as error:
         unchecked.append(f"the ledger against the settings, which needs {error.name}")
         return None
@@ -632,11 +633,27 @@ def _ledger_by_settings(
             return _unlike(run, "the number of nodes", len(run.ledger.nodes), len(held))
         # With a rate, batches of each size are; sizes are known where they are whole.
         batch = None if training.batch_size is UNSET else training.batch_size
-        known = party.sizes if party else _sizes(run.ledger, batch)
+        tuning = getattr(run.config, "tuning", None)
+        if tuning is not None and (
+            len(tuning.sizes) != nodes
+            or changed(training, tuning.best.settings) != training
+            or tuning.best.noise_multiplier not in (0.0, run.config.noise_multiplier)
+        ):
+            file = run.path / "config.json"
+            what = "the settings that came out of its tries"
+            own = f"{tuning.best.settings}, of {len(tuning.sizes)} nodes"
+            return Difference(file, what, own, "others", "its training has")
+        if tuning is not None:
+            known: tuple[int | None, ...] = tuning.sizes
+        else:
+            known = party.sizes if party else _sizes(run.ledger, batch)
         least = max(1, math.ceil(batch or 1))
         sizes = tuple(least if size is None else size for size in known)
 
         def planned_for(sizes: tuple[int, ...]) -> Ledger:
+            if tuning is not None and tuning.is_charged:
+                relation = run.upper.relation
+                return tuned_ledger(training, tuning, relation)
             setting = training.setting(sizes)
             return training.family.planned(setting, run.config.noise_multiplier)
 

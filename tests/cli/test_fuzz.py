@@ -37,6 +37,7 @@ OPTIONS = {
     "growing-budget schedule ledger overlap group tries tries-law account",
     "convert": "mu epsilon delta",
     "plan": "sizes parameters epsilon budgets delta noise algorithm graph overlap set",
+    "tune": "grid data model classes tries law like judge seed",
     "bound": "delta confidence method relation design order seed epsilon",
     "consensus": "dims rounds b gamma-n delta decay clip-norm seed",
     "views": "noise-multiplier delta set colluding",

@@ -4,6 +4,7 @@ import json
 import pathlib
 
 import jsonschema
+import numpy as np
 import pytest
 
 from privaudit import PoissonSampling, Release
@@ -47,6 +48,10 @@ def said(tmp_path_factory):
     folder = tmp_path_factory.mktemp("said")
     (folder / "sweep.toml").write_text(SWEEP)
     (folder / "plan.csv").write_text("noise_multiplier,sampling_rate\n1,.1\n2,.1\n")
+    (folder / "own").mkdir()
+    for node, size in enumerate((60, 40)):
+        inputs, targets = np.ones((size, 5), np.float32), np.zeros(size, int)
+        np.savez(folder / f"own/node-{node}.npz", inputs=inputs, targets=targets)
     release = Release.of_sum(
         norm_bound=2.0, noise_multiplier=1.0, sampling=PoissonSampling(0.01)
     )
@@ -79,6 +84,10 @@ RUNS = {
         FINE,
     ),
     "plan --sizes 60,40 --parameters 12 --budgets 4,1 --delta 0.1": ([], FINE),
+    "tune a-plan.toml --data own --model softmax --classes 2 --law all --out tuned": (
+        ["--grid", "step_size=1"],
+        FINE,
+    ),
     "train dp-dsgd --epsilon 4 --set nodes=3 --out one": (SET, FINE),
     "train dp-dsgd --budgets 4,2,1 --out each": ([*SET, "--set", "nodes=3"], FINE),
     "train sgd --out two": (SET, FINE),

@@ -95,6 +95,13 @@ class Task:
         """Number of records of all nodes."""
         return sum(self.sizes)
 
+    def rate(self, settings: Mapping[str, Any]) -> float:
+        """Sampling rate of ``settings``, at a node of mean size."""
+        if "sampling_rate" in settings:
+            return settings["sampling_rate"]
+        batch = settings["batch_size"] * len(self.sizes)
+        return min(1.0, batch / self.records)
+
     def mus(self, rounds: int, rate: float) -> list[float]:
         """mu of each node's budget, or of the given noise."""
         share = math.sqrt(self.overlap)
@@ -134,9 +141,7 @@ def chosen(task: Task, given: dict[str, Any]) -> dict[str, Any]:
     if not {"sampling_rate", "batch_size"} & given.keys():
         found["sampling_rate"] = _rate(task, rounds)
     if "step_size" not in given:
-        batch = given.get("batch_size", 0) * len(task.sizes) / task.records
-        rate = found.get("sampling_rate", batch)
-        ratio = task.signal_to_noise(rounds, rate)
+        ratio = task.signal_to_noise(rounds, task.rate(found))
         reach = min(max(REACH * ratio, LEAST_REACH), MOST_STEP * rounds)
         found["step_size"] = two_digits(reach / rounds / found["clip_norm"])
         if found.get("schedule", "cosine") == "cosine":

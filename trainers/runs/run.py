@@ -38,6 +38,7 @@ from trainers.runs.outcome import TrainingResult, protection
 from trainers.runs.problem import Observers, Problem
 from trainers.runs.run_keys import forget_key, journal_of, key_of
 from trainers.runs.training import Training
+from trainers.runs.tuned import tuned_ledger
 
 T = TypeVar("T")
 
@@ -119,6 +120,17 @@ class Assignment:
         name = run.training.algorithm
         return account_observed(name, ledger, observer, self.delta, under, run.account)
 
+    def with_tries(self, ledger: Ledger) -> Ledger:
+        """``ledger`` of this run, with the tries of which it is the best."""
+        tuning, training = self.run.tuning, self.run.training
+        if tuning is None or not tuning.is_charged:
+            return ledger
+        relation = training.relation(
+            self.run.claim.relation if self.run.claim else self.relation
+        )
+        planned = tuned_ledger(training, tuning, relation)
+        return msgspec.structs.replace(planned, assumes=ledger.assumes)
+
 
 class Keeper:
     """Measures, accounts and keeps a run as it goes."""
@@ -138,6 +150,7 @@ class Keeper:
         self.resume: dict[str, Any] | None = None
         self._given = given
         self._folder = folder
+        self._is_tuned = given.run.tuning is not None and given.run.tuning.is_charged
         self._rounds = given.run.training.rounds
         self._every = max(1, self._rounds // _ACCOUNTS)
         self._seen = 0  # rounds done, at the last look
@@ -168,10 +181,12 @@ class Keeper:
 
     def _is_accounted(self, done: int) -> bool:
         passed = done // self._every > self._seen // self._every
-        return passed or done == self._rounds
+        # Tries before it have spent a part that is known at the end.
+        return (passed and not self._is_tuned) or done == self._rounds
 
     def _spend(self, done: int, ledger: Ledger) -> float | None:
         observer = self._given.run.observer
+        ledger = self._given.with_tries(ledger)
         self._epsilons[done] = worst_bound(
             self._given.account(ledger, observer)
         ).epsilon
@@ -218,6 +233,9 @@ class Keeper:
         nodes by number, each (dims,), or None where they are not kept.
         """
         run, problem = self._given.run, self._given.problem
+        if self._is_tuned:
+            self._check_planned(ledger)
+            ledger = self._given.with_tries(ledger)
         nodes = every = self._given.account(ledger)
         if run.observer is not None:
             nodes = self._given.account(ledger, run.observer)
@@ -240,6 +258,8 @@ class Keeper:
                     "gradients were taken one record a call, which is slow: "
                     f"{problem.material.why_not}",
                 )
+        if run.tuning is not None:
+            warned += run.tuning.remarks()
         result = TrainingResult(
             nodes=nodes,
             verdict=verdict,
@@ -277,6 +297,17 @@ class Keeper:
         write_result(self._folder, result, released)
         self._folder.remove("checkpoint.pt")
         return result
+
+    def _check_planned(self, ledger: Ledger) -> None:
+        """``ValueError`` if this try released more than is charged for each."""
+        run, problem = self._given.run, self._given.problem
+        planned = problem.stated(problem.ledger(run.noise_multiplier))
+        most = run.training.family.plans_at_most(problem.setting)
+        if ledger.nodes != planned.nodes and not most:
+            raise ValueError(
+                f"{run.training.algorithm} released something else than was planned "
+                "for, so that its tries cannot be charged"
+            )
 
     def _restore(self) -> None:
         """Go on from the checkpoint, if there is one."""

@@ -1,0 +1,100 @@
+"""Judges settings on public data, which costs no privacy."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from privaudit.api.own_training import train
+from privaudit.api.watch import Watch
+
+if TYPE_CHECKING:
+    from trainers.runs.planning import Task
+
+# What a training on public data has of a plan's settings.
+_TAKEN = (*("rounds", "clip_norm", "step_size", "schedule", "optimiser", "warm_up"),)
+
+
+class _Unseen(Watch):
+    def warn(self, message: str) -> None:
+        """Say nothing: made-up budgets are nobody's."""
+
+
+_UNSEEN = _Unseen()
+
+
+@dataclasses.dataclass(frozen=True)
+class PublicJudge:
+    """Quality of settings on public data like the shares.
+
+    Four fifths are trained on by one node, with noise that leaves as much signal in
+    them as the budget leaves in the shares; a fifth judges.
+
+    Parameters
+    ----------
+    model, classes, loss
+        As in `privaudit.train`.
+    own, held_out
+        Inputs and targets to train on, and to judge by.
+    """
+
+    model: Any
+    classes: int | None
+    loss: Callable[..., Any] | None
+    own: Any
+    held_out: Any
+
+    @classmethod
+    def of(
+        cls, like: Any, model: Any, classes: int | None, loss: Callable[..., Any] | None
+    ) -> PublicJudge:
+        """Split the data set ``like``; ``ValueError`` if it is none."""
+        import torch
+
+        from trainers.data.shares import Lazy, data_set
+
+        if isinstance(model, int):
+            raise ValueError(
+                "like is for a model that can be trained on it, not a number"
+            )
+        whole = data_set(like, "like")
+        if isinstance(whole, Lazy):
+            inputs, targets = whole.read(torch.arange(len(whole)))
+        else:
+            inputs, targets = whole.inputs, whole.targets
+        order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(0))
+        left = order[: len(order) * 4 // 5], order[len(order) * 4 // 5 :]
+        parts = ((inputs[rows], targets[rows]) for rows in left)
+        return cls(model, classes, loss, *parts)
+
+    def __call__(self, values: Mapping[str, Any], task: Task) -> float:
+        """Score of ``values`` for a ``task``, the higher the better."""
+        rounds, rate = values["rounds"], task.rate(values)
+        ratio = task.signal_to_noise(rounds, rate)
+        noise = rate * math.sqrt(rounds) * len(self.own[0])
+        noise /= ratio * math.sqrt(task.parameters)
+        try:
+            run = train(
+                self.model,
+                [self.own],
+                "dp-sgd",
+                noise_multiplier=noise,
+                classes=self.classes,
+                loss=self.loss,
+                sampling_rate=rate,
+                test=self.held_out,
+                evaluate="all",
+                seed=0,
+                watch=_UNSEEN,
+                **{name: values[name] for name in _TAKEN if name in values},
+            )
+        except ValueError as error:
+            if "not finite" not in str(error):
+                raise
+            return -math.inf
+        result = run.result
+        if result.accuracy is not None:
+            return result.accuracy
+        return -math.inf if result.loss is None else -result.loss

@@ -1,0 +1,421 @@
+"""Tuning: the best of several trainings, with what looking at them costs."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import os
+import random
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from privaudit.accounting import gdp
+from privaudit.accounting.tuning import draw_tries
+from privaudit.api.console import watching
+from privaudit.api.own_training import TrainedModels, trained_models
+from privaudit.api.planning import OPEN
+from privaudit.api.public_search import PublicJudge
+from privaudit.api.training_plan import TrainingPlan, claimed, training_of
+from privaudit.api.trainings import Own, warnings_of
+from privaudit.api.watch import SILENT, Watch
+from privaudit.files.arguments import public
+from privaudit.files.extras import need
+from privaudit.records import CandidateRecord, TuningRecord
+from privaudit.settings import Evaluate, check_seeds
+from privaudit.task_settings import laid_over
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from trainers.runs.material import Material
+    from trainers.runs.problem import Problem
+    from trainers.runs.training import Training
+
+TUNED = (*OPEN, "optimiser", "warm_up", "algorithm", "graph")
+MOST_TRIES = 500.0  # on average
+DRAWN = 30  # candidates of a strategy
+# Deviation of the noise in a try's count of right records, times the mu of the budget:
+# its own mu is a third of a training's, which then has 5 % more noise.
+SCORE_NOISE = 3.0
+
+
+@public
+def tune(
+    plan: TrainingPlan,
+    grid: Any,
+    model: nn.Module | Callable[[], nn.Module] | str,
+    shares: Any,
+    *,
+    tries: float | None = None,
+    law: str | float = "poisson",
+    like: Any = None,
+    judge: Any = None,
+    classes: int | None = None,
+    loss: Callable[..., Any] | None = None,
+    transform: Callable[[Tensor], Any] | None = None,
+    test: Any = None,
+    evaluate: Evaluate = "tenth",
+    seed: int | None = None,
+    public_seed: int = 0,
+    device: str = "cpu",
+    out: str | os.PathLike[str] | None = None,
+    watch: Watch | str | None = None,
+) -> TrainedModels:
+    """Train with several settings; return the best, within the budget of the plan.
+
+    Tries on private data are charged: all of them have so much noise that the best one,
+    as it comes out, meets the budget. That holds for whoever sees the result and
+    nothing of the other tries, nor how many there were, nor how long they took: for
+    the public, and not for nodes that hear each other's messages. With ``law`` "all" it
+    holds for these as well. On public data (``like``) tuning costs nothing.
+
+    Parameters
+    ----------
+    plan
+        A `privaudit.plan`: the budget, and the settings that are not tuned.
+    grid
+        Values by setting, such as ``{"step_size": [0.1, 0.3], "clip_norm": [0.5, 1]}``,
+        of which all combinations are candidates; or a list of candidates, each such as
+        ``{"step_size": 0.1, "rounds": 50}``; or a hypothesis strategy for these, of
+        which 30 are drawn. Rounds, batches, clip norm, step size, schedule, warm_up,
+        optimiser, algorithm and graph can be tuned.
+    model, shares, classes, loss, transform, test, evaluate
+        As in `privaudit.train`.
+    tries
+        The number of tries on average, from 1 to 500; each is of a candidate drawn at
+        random. None: as many as there are candidates.
+    law
+        "poisson" (at least one try), "geometric", "logarithmic" or a shape, of the
+        secret number of tries, as `privaudit.repeat_and_select` has them; "all": each
+        candidate once, and all that they release is in the account.
+    like
+        Public or made-up data, inputs and targets, of the shape of the shares. Each
+        candidate is tried on them, with noise that leaves as much signal, and the best
+        is trained on the shares, with the whole budget. None: tries are on the shares.
+    judge
+        A public data set on which tries on the shares are judged. None: by how many of
+        their own records the nodes' models get right, with noise that is charged.
+    seed, public_seed, device, out, watch
+        As in `privaudit.train`; ``out`` is a new folder. The public seed draws from a
+        strategy.
+
+    Returns
+    -------
+    The best try, a `TrainedModels`, whose certificate counts the tries.
+    ``result.remarks`` say what was tuned and charged, and which candidate came out.
+
+    Raises
+    ------
+    ValueError
+        If a candidate has no meaning, the tries cannot be charged, or training diverges
+        in all of them; and as `privaudit.train`.
+
+    Examples
+    --------
+    >>> import privaudit as pa, torch
+    >>> inputs = torch.randn(80, 5, generator=torch.Generator().manual_seed(0))
+    >>> shares = [(x, (x.sum(1) > 0).long()) for x in inputs.split(40)]
+    >>> net = torch.nn.Linear(5, 2)
+    >>> plan = pa.plan(net, shares, epsilon=4, rounds=5)
+    >>> run = pa.tune(plan, {"step_size": [0.3, 3]}, net, shares, tries=2, seed=0)
+    >>> 3.9 < run.certificate.epsilon(1e-5).upper <= 4
+    True
+    """
+    need("privaudit.tune", "train")
+    from trainers.runs.material import Material
+
+    check_seeds(seed, public_seed)
+    candidates = _candidates(grid, plan, public_seed)
+    if like is not None and judge is not None:
+        raise ValueError("on public data (like) a part of them judges: leave judge out")
+    own = {"classes": classes, "loss": loss}
+    tested = Material.own(model, shares, **own, test=judge).test if judge else None
+    material = Material.own(model, shares, **own, test=test)
+    if transform is not None:
+        material = material.with_transform(transform)
+    sizes = tuple(map(len, material.shares))
+    plan.over({}, material.shares)  # raises, if it is for others
+    call = _Call(
+        plan=plan,
+        material=material,
+        sizes=sizes,
+        more={
+            **{"seed": seed, "public_seed": public_seed},
+            **{"device": device, "evaluate": evaluate},
+        },
+        watch=watching(watch),
+    )
+    if like is not None:
+        found = call.on_public(candidates, PublicJudge.of(like, model, classes, loss))
+    else:
+        if tries is None:
+            tries = float(len(candidates))
+        if not 1 <= tries <= MOST_TRIES:
+            raise ValueError(f"tries on average are 1 to 500, got {tries:g}")
+        found = call.on_private(candidates, tries, law, tested)
+    if out is not None:
+        found.save(out)
+    return found
+
+
+def _candidates(grid: Any, plan: TrainingPlan, seed: int) -> list[dict[str, Any]]:
+    """Settings to try, all with the same names; ``ValueError``."""
+    if isinstance(grid, Mapping):
+        values = [
+            list(each)
+            if isinstance(each, Sequence) and not isinstance(each, str)
+            else []
+            for each in grid.values()
+        ]
+        found = [
+            dict(zip(grid, one, strict=True)) for one in itertools.product(*values)
+        ]
+    elif hasattr(grid, "example"):
+        found = _drawn(grid, seed)
+    else:
+        found = list(grid) if isinstance(grid, Sequence) else []
+    if not found or not all(isinstance(one, Mapping) and one for one in found):
+        raise ValueError(
+            "grid has a list of values for each setting, such as "
+            '{"step_size": [0.1, 0.3]}, or is a list of settings by name, or a '
+            f"hypothesis strategy for these, got {grid!r}"
+        )
+    names = dict.fromkeys(name for one in found for name in one)
+    for name in names:
+        if name not in TUNED:
+            raise ValueError(f"{name} is not tuned; {', '.join(TUNED)} are")
+    if {"batch_size", "sampling_rate"} <= names.keys():
+        raise ValueError("tune batch_size or sampling_rate, not both")
+    planned = {name: plan.settings[name] for name in names if name in plan.settings}
+    whole = [{**planned, **one} for one in found]
+    for one in whole:
+        if one.keys() != names.keys():
+            raise ValueError(
+                f"candidates set the same names: {dict(one)} has no "
+                f"{', '.join(names.keys() - one.keys())}, nor has the plan"
+            )
+    return [one for i, one in enumerate(whole) if one not in whole[:i]]
+
+
+def _drawn(strategy: Any, seed: int) -> list[Any]:
+    """Values that a hypothesis strategy gives, drawn by ``seed``."""
+    import hypothesis
+
+    found: list[Any] = []
+
+    @hypothesis.seed(seed)
+    @hypothesis.settings(
+        max_examples=DRAWN,
+        database=None,
+        deadline=None,
+        phases=[hypothesis.Phase.generate],
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    @hypothesis.given(strategy)
+    def draw(one: Any) -> None:
+        found.append(one)
+
+    draw()
+    return found
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Call:
+    """A plan, data to train on, and arguments of all trainings."""
+
+    plan: TrainingPlan
+    material: Material
+    sizes: tuple[int, ...]
+    more: dict[str, Any]
+    watch: Watch
+
+    @property
+    def base(self) -> Training:
+        """The plan's training, before anything is tuned."""
+        return training_of(self.plan.settings, self.sizes)
+
+    def claimed(self, training: Training, seed: int | None) -> Any:
+        """Claim of the budget, and settings of a training by ``seed``."""
+        plan = self.plan
+        more = {"noise": plan.noise, "relation": plan.relation, **self.more}
+        more["seed"] = seed
+        return claimed(training, "privaudit.tune", plan.epsilon, plan.delta, **more)
+
+    def train(
+        self, record: TuningRecord, seed: int | None, watch: Watch
+    ) -> TrainedModels:
+        """Train with the settings that ``record`` calls the best."""
+        from trainers.runs.tuned import changed
+
+        training = changed(self.base, record.best.settings)
+        claim, settings = self.claimed(training, seed)
+        own = Own(self.material, tuning=record)
+        return trained_models(training, claim, settings, own, watch=watch)
+
+    def on_public(
+        self, candidates: list[dict[str, Any]], judge: PublicJudge
+    ) -> TrainedModels:
+        """Train with the candidate that is best on public data."""
+        from trainers.runs.planning import Task
+
+        plan = self.plan
+        for one in candidates:
+            if other := {"algorithm", "graph"} & one.keys():
+                raise ValueError(
+                    f"public data are at one place, where {' and '.join(other)} cannot "
+                    "be judged: leave like or these out"
+                )
+        task = Task(
+            sizes=plan.sizes,
+            parameters=plan.parameters,
+            epsilon=plan.budgets,
+            delta=plan.delta,
+            overlap=plan.settings.get("overlap", 1),
+        )
+        scores = []
+        for done, one in enumerate(candidates, 1):
+            self.watch.note(f"public data: candidate {done} of {len(candidates)}")
+            scores.append(judge(laid_over(plan.settings, one), task))
+        record = TuningRecord(
+            law="public",
+            tries=float(len(candidates)),
+            candidates=tuple(
+                CandidateRecord(settings=one, noise_multiplier=0.0)
+                for one in candidates
+            ),
+            chosen=scores.index(max(scores)),
+            sizes=self.sizes,
+        )
+        return self.train(record, self.more["seed"], self.watch)
+
+    def on_private(
+        self,
+        candidates: list[dict[str, Any]],
+        tries: float,
+        law: str | float,
+        judge: Any,
+    ) -> TrainedModels:
+        """Return the best of several tries on the shares, which are charged."""
+        from trainers.runs.problem import Problem
+        from trainers.runs.tuned import calibrated, changed
+
+        seed = self.more["seed"]
+        trainings = [changed(self.base, one) for one in candidates]
+        claim, settings = self.claimed(trainings[0], seed)
+        problems = [
+            Problem.of(one, seed=settings.public_seed, material=self.material)
+            for one in trainings
+        ]
+        count = None
+        if judge is None:
+            _check_counted(problems[0])
+            least = min(float(gdp.mu(own, claim.delta)) for own in self.plan.budgets)
+            count = SCORE_NOISE / least
+        self.watch.note("calibrating the noise of all tries ...")
+        noise, count = calibrated(
+            trainings, self.sizes, law, tries, count, claim, settings
+        )
+        # Of what a single try spends nothing is to be said.
+        unclaimed = msgspec.structs.replace(claim, epsilon=math.inf)
+        for line in warnings_of(problems[0], noise[0], unclaimed, settings):
+            self.watch.warn(line)
+        found = TuningRecord(
+            law=law,
+            tries=tries,
+            candidates=tuple(
+                CandidateRecord(settings=one, noise_multiplier=own)
+                for one, own in zip(candidates, noise, strict=True)
+            ),
+            chosen=0,
+            sizes=self.sizes,
+            score_noise=count,
+        )
+        best: tuple[float, TrainedModels] | None = None
+        for chosen, own_seed in _tries(len(candidates), tries, law, seed):
+            record = dataclasses.replace(found, chosen=chosen)
+            try:
+                run = self.train(record, own_seed, SILENT)
+            except ValueError as error:
+                if "not finite" not in str(error):
+                    raise
+                continue
+            score = _score(problems[chosen], run, judge, count, own_seed)
+            if best is None or score > best[0]:
+                best = score, run
+        if best is None:
+            raise ValueError(
+                "training diverges in all tries: parameters are not finite; lower the "
+                "step sizes of the grid"
+            )
+        return best[1]
+
+
+def _tries(
+    candidates: int, tries: float, law: str | float, seed: int | None
+) -> Iterator[tuple[int, int | None]]:
+    """Candidate and seed of each try; seeds None: of a secret key."""
+    random_source = secrets.SystemRandom() if seed is None else random.Random(seed)
+
+    def own_seed() -> int | None:
+        return None if seed is None else random_source.randrange(1 << 31)
+
+    if law == "all":
+        yield from ((candidate, own_seed()) for candidate in range(candidates))
+        return
+    for _ in range(draw_tries(tries, law, random_source.random())):  # type: ignore[arg-type]
+        yield random_source.randrange(candidates), own_seed()
+
+
+def _check_counted(problem: Problem) -> None:
+    """``ValueError`` unless a record moves the count of right ones by one at most."""
+    if problem.material.quality != "accuracy" or problem.material.example[1].dim():
+        raise ValueError(
+            "tries are judged by how many records models get right, and these targets "
+            "are not a class each: give public data to judge by, judge="
+        )
+    if problem.training.overlap > 1:
+        raise ValueError(
+            "a record that several nodes hold would be counted at each: give public "
+            "data to judge by, judge="
+        )
+
+
+def _score(
+    problem: Problem,
+    run: TrainedModels,
+    judge: Any,
+    deviation: float | None,
+    seed: int | None,
+) -> float:
+    """Score of a try: of public data, or the noisy count of right private records."""
+    import torch
+
+    from trainers.data import Dataset
+    from trainers.gradients.per_sample import parameter_places
+    from trainers.numerics.keys import Key
+    from trainers.numerics.randomness import Streams
+    from trainers.runs.measures import quality
+
+    names = parameter_places(problem.module)
+    states = [model.state_dict() for model in run.models]
+    models = torch.stack(
+        [torch.cat([own[name].flatten() for name in names]) for own in states]
+    )[None]
+    gradients, kind = problem.gradients(), problem.material.quality
+    if judge is not None:
+        found = float(quality(gradients, models, judge, kind).mean())
+        found = found if kind == "accuracy" else -found
+        return -math.inf if math.isnan(found) else found
+    assert deviation is not None
+    right = 0
+    for node, share in enumerate(problem.material.in_memory().shares):
+        assert isinstance(share, Dataset)
+        own = quality(gradients, models[:, node : node + 1], share, "accuracy")
+        right += round(float(own) * len(share))
+    key = Key.secret() if seed is None else Key.study(f"score {seed}")
+    count = torch.tensor([[[float(right)]]], dtype=torch.float64)
+    return float(Streams(key).noisy(count, [0], 0, deviation))

@@ -1,0 +1,171 @@
+"""`privaudit tune`: the best of several trainings, with the tries charged."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import pathlib
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from privaudit.cli import FINE
+from privaudit.cli.options import Flat, Json, Require
+from privaudit.cli.output import emit
+from privaudit.cli.plan import own_task
+from privaudit.cli.signing import Sign, check_key, kept
+from privaudit.cli.verdicts import status_of
+from privaudit.settings import Evaluate
+
+Plan = Annotated[
+    pathlib.Path,
+    Parameter(help="The file of a plan, as `privaudit plan --out` writes it."),
+]
+Grid = Annotated[
+    list[str],
+    Parameter(
+        name="--grid",
+        negative=(),
+        help="Values of a setting to try, as key=value,value: step_size=0.1,0.3; may "
+        "be repeated, for all combinations.",
+    ),
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Tried:
+    """The data, and what is tried on them.
+
+    Parameters
+    ----------
+    data
+        Your data, as `privaudit train` takes them, one data set a node.
+    model
+        module:function of yours that returns a torch module; or a name, with --classes.
+    classes
+        How many classes the labels tell apart, where the model is a name.
+    loss
+        module:function of yours that returns the loss of outputs and targets. Default:
+        cross entropy.
+    tries
+        How many tries on the private data, on average. Default: the number of
+        candidates.
+    law
+        Law of the secret number of tries: poisson, geometric, logarithmic or a shape;
+        all: each candidate once, charged for whoever sees every try.
+    like
+        module:function of public data, inputs and targets, on which all candidates are
+        tried instead; only the best is trained on the private data. It costs nothing
+        if they are public.
+    judge
+        module:function of public data on which tries on the private data are judged.
+        Default: by a noisy count of the private records, which is charged.
+    evaluate
+        How many test records measure the models, as for `privaudit train`.
+    seed
+        Seed of a study: makes all of it repeatable. A model trained with a seed is not
+        protected.
+    public_seed
+        Seed of what may be public: the initial model.
+    device
+        cpu, cuda or cuda:NUMBER.
+    out
+        A new folder for the run. Default: a new one in runs.
+    """
+
+    data: str
+    model: str
+    classes: int | None = None
+    loss: str | None = None
+    tries: float | None = None
+    law: str = "poisson"
+    like: str | None = None
+    judge: str | None = None
+    evaluate: Evaluate = "tenth"
+    seed: int | None = None
+    public_seed: int = 0
+    device: str = "cpu"
+    out: pathlib.Path | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of `privaudit.tune` but the plan and the grid; ``ValueError``."""
+        from privaudit.files.user_code import checked, function_named
+
+        given = {"like": self.like, "judge": self.judge}
+        found: dict[str, Any] = {}
+        for name, place in given.items():
+            if place is not None:
+                with checked(f"{name} {place}"):
+                    found[name] = function_named(place)()
+        if self.loss is not None:
+            found["loss"] = function_named(self.loss)
+        same = ("tries", "evaluate", "seed", "public_seed", "device")
+        return {
+            **own_task(self.data, self.model, self.classes),
+            **found,
+            **{name: getattr(self, name) for name in same},
+            "law": _number(self.law),
+        }
+
+
+def tune(
+    plan: Plan,
+    /,
+    *,
+    grid: Grid,
+    tried: Annotated[_Tried, Flat],
+    sign: Sign = None,
+    require: Require = None,
+    json: Json = False,
+) -> int:
+    """Train with several settings; keep the best, within the budget of the plan.
+
+    Tries on private data are charged: all have so much noise that the best one meets
+    the budget, for whoever sees it and nothing of the others. How many there are is
+    drawn, and stays secret; so must the time that they take.
+    """
+    from privaudit.api.console import Console
+    from privaudit.api.training_plan import TrainingPlan
+    from privaudit.api.trainings import Trained
+    from privaudit.api.tuning import tune
+
+    check_key(sign)
+    out = tried.out or _new_folder(plan.stem)
+    found = tune(
+        TrainingPlan.read(plan),
+        _grid(grid),
+        **tried.arguments(),
+        out=out,
+        watch=Console(),
+    )
+    done = Trained(out, found.config, found.result, found.result.remarks)
+    emit(done.summary(), [*done.lines(), kept(out, sign)], as_json=json)
+    return FINE if done.status is None else status_of([done.status], require)
+
+
+def _grid(texts: Sequence[str]) -> dict[str, list[Any]]:
+    """Values by setting; ``ValueError`` for what is no key=value,value."""
+    from privaudit.task_settings import changes_of
+
+    given = changes_of(texts)
+    return {
+        name: [_number(value) for value in str(values).split(",")]
+        for name, values in given.items()
+    }
+
+
+def _number(text: str) -> Any:
+    """A number, where ``text`` is one."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text.strip()
+
+
+def _new_folder(name: str) -> pathlib.Path:
+    first = pathlib.Path("runs") / f"tune-{name}"
+    more = (first.with_name(f"{first.name}-{k}") for k in itertools.count(2))
+    return next(path for path in itertools.chain([first], more) if not path.exists())

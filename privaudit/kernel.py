@@ -36,6 +36,7 @@ import math
 import re
 import sys
 import time
+from bisect import bisect_left
 from fractions import Fraction
 from functools import partial
 from typing import Any
@@ -44,6 +45,7 @@ from flint import arb, ctx, fmpq, fmpq_mat, fmpz_poly
 
 SUMS = ("gaussian", "laplace")  # lines that lemma 5 orders
 SECONDS, LETTERS, POINTS, BITS = 1800, 1 << 24, 1 << 20, 1 << 27  # at most
+ONES = fmpz_poly([1] * POINTS)
 
 
 def need(fact, why):
@@ -77,7 +79,7 @@ def divided(p):
 
 def tail(x):
     """P(N > x), N standard normal."""
-    return (x / arb(2).sqrt()).erfc() / 2
+    return (x * Law.root).erfc() / 2
 
 
 # A pair (lemma 1) is a function of a loss and its exp, a, as last arguments. It gives P
@@ -126,12 +128,10 @@ def mixture(law, loss, a):
 
 def atoms(law, rest, loss, a):
     """Outputs of masses (p, q); of both laws up to ``rest`` was left out at an end."""
-    sure = [one for one in law if one[0] > a * one[1]]
-    if len(sure) == len(law) and rest == 0:
-        return arb(1), arb(1)
-    unclear = [p - a * q for p, q in law if not (p > a * q or p <= a * q)]
+    gaps = [p - a * q for p, q in law]
+    sure = [one for one, gap in zip(law, gaps, strict=True) if gap > 0]
     p, q = (sum((one[i] for one in sure), rest) for i in (0, 1))
-    return p + sum(arb(0).union(x.abs_upper()) for x in unclear), q
+    return p + sum(gap.max(0) for gap in gaps if not gap > 0), q
 
 
 def discrete(decay, s):
@@ -151,8 +151,7 @@ def guarantee(e, d):
     """Any (e, d)-DP mechanism (Kairouz, Oh, Viswanath 2015)."""
     law = [((1 - d) / (1 + (-x).exp()), (1 - d) / (1 + x.exp())) for x in (e, -e)]
     need(law[0][1] > 0, "a guarantee has no bound")
-    law = [(1 - d, 1 - d)] if e == 0 else law
-    return partial(atoms, law if d == 0 else [(d, arb(0)), *law, (arb(0), d)], arb(0))
+    return partial(atoms, [(d, arb(0)), *law, (arb(0), d)], arb(0))
 
 
 def sampled(of, rate, loss, a):
@@ -169,9 +168,8 @@ def either(of, loss, a):
     """The larger H of both orders of ``of``, of which each may be chosen anew."""
     (p, q), (v, u) = of(loss, a), of(-loss, 1 / a)
     one, other = p - a * q, 1 - u - a * (1 - v)
-    if one >= other or (p, q) == (1 - u, 1 - v):
-        return p, q
-    return (1 - u, 1 - v) if other >= one else (one.max(other) + a * q, q)
+    q = q if one > other else 1 - v
+    return one.max(other) + a * q, q
 
 
 class Law:
@@ -187,8 +185,9 @@ class Law:
     @classmethod
     def settle(cls, hints, delta, steps):
         need(time.monotonic() < cls.until, "it takes too long")
-        cls.bits, cls.small = count(hints["bits"], 32, 20000), delta / (steps << 15)
+        cls.bits, cls.small = count(hints["bits"], 32, 20000), delta / (steps << 11)
         cls.unit, ctx.prec = 1 << cls.bits, cls.bits + 64
+        cls.root = arb(0.5).sqrt()
         cls.h = ball(number(hints["spacing"], Fraction(1, 1 << 40), 1 << 10))
         cls.wide, cls.grow = (count(hints[x], 1, POINTS) for x in ("widest", "growth"))
 
@@ -202,7 +201,7 @@ class Law:
     @classmethod
     def table(cls, pair):
         """Knots (j, exp(j h), p, q), until hardly any loss lies beyond them."""
-        rows, small = [], ball(cls.small) / 64
+        rows, small = [], ball(cls.small) / 16
         for way in (1, -1):
             j, more = min(way, 0), True
             while more:
@@ -211,7 +210,7 @@ class Law:
                 a = (j * cls.h).exp()
                 p, q = pair(j * cls.h, a)
                 rows.append((j, a, p, q))
-                more = not (a * q <= small if way > 0 else 1 - p <= small * a)
+                more = (a * q if way > 0 else (1 - p) / a) > small
                 j += way * min(1 + abs(j) // cls.grow, cls.wide)
         return sorted(rows, key=lambda row: row[0])
 
@@ -250,18 +249,18 @@ class Law:
         need(fits, "it takes too long, or has too many points")
         found, small = [x * y for x, y in both], int(self.small * steps * unit)
         # Rounded up are P's masses from above, or Q's.
-        found[-1] += fmpz_poly([unit - 1] * len(found[-1]))
-        found = [x // unit for x in found]
-        first, last, bottom, top, p = 0, len(found[0]), 0, 0, found[0]
-        while last > 1 and top + p[last - 1] <= small:
-            last, top = last - 1, top + p[last - 1]
-        while first < last - 1 and bottom + p[first] <= small:
-            first, bottom = first + 1, bottom + p[first]
+        found[-1] += (unit - 1) * ONES.truncate(len(found[-1]))
+        p, *_ = found = [x // unit for x in found]
+        ends = range(1, len(p) + 1)
+        last = 1 + bisect_left(ends, True, key=lambda i: p.right_shift(i)(1) <= small)
+        first = bisect_left(ends, True, key=lambda i: p.truncate(i)(1) > small)
+        first = min(first, last - 1)
+        top, bottom = int(p.right_shift(last)(1)), int(p.truncate(first)(1))
         found = [x.truncate(last).right_shift(first) for x in found]
         t, u = (int(x(1)) for x in both[0])
         beyond = (t + self.beyond) * (u + other.beyond) - t * u
         if len(both) == 1:  # what was cut off is raised
-            found[0], beyond = found[0] + bottom, beyond + int(top) * unit + unit - 1
+            found[0], beyond = found[0] + bottom, beyond + top * unit + unit - 1
         return Law(self.low + other.low + first, found, beyond // unit, steps)
 
     def delta(self, epsilon):
@@ -299,22 +298,22 @@ def pays(unit, lines):
 
 
 def ways(nodes):
-    """Ways of a record at all of ``nodes``: lists of (line above, line below,
-    count). Of a group of lines, or a pass, it is said what is above and what below."""
-    steps, passes = [(None, None, 1)], []
+    """Ways of a record at all of ``nodes``: lists of (line above, whether data attain
+    it, count). Of a budget's releases, or a pass, it is said what is above them."""
+    steps, passes = [(None, False, 1)], []
     for group in itertools.chain(*(node["groups"] for node in nodes)):
-        lines, above, below = group["lines"], group.get("above"), group.get("below")
+        lines, above, fits = group["lines"], group.get("above"), True
         if group.get("pass"):
-            fits = all(x in above or any(over(y, x) for y in above) for x in lines)
-            need(lines and above, "a pass of nothing")
-            passes.append([(x, None, 1) for x in above])
+            fits = lines and all(
+                x in above or any(over(y, x) for y in above) for x in lines
+            )
+            passes.append([(x, False, 1) for x in above])
         elif above:
-            fits = pays(above, lines) and all(over(x, below or x) for x in lines)
-            steps.append((above, None, count(above["count"], 1)))
-            steps.append((None, below, sum(count(x["count"], 1) for x in lines)))
+            fits = pays(above, lines)
+            steps.append((above, False, count(above["count"], 1)))
         else:
-            fits, steps = True, steps + [(x, x, count(x["count"], 1)) for x in lines]
-        need(fits, "what is said to be above or below a group of lines is not")
+            steps += [(x, True, count(x["count"], 1)) for x in lines]
+        need(fits, "what is said to be above a group of lines is not")
     need(math.prod(map(len, passes)) < 256, "there are too many ways through passes")
     return [steps + list(way) for way in itertools.product(*passes)]
 
@@ -416,21 +415,19 @@ class Certificate:
         return both, None
 
     def laws(self, steps):
-        """The product of (line above, line below, count): above in both orders of P
-        and Q, and below in one."""
+        """The product of ``ways``: above in both orders of P and Q, below in one."""
         if len(steps) > 1:
             n = len(steps) // 2
             both = self.laws(steps[:n]), self.laws(steps[n:])
             return [x * y for x, y in zip(*both, strict=True)]
-        ((line, less, n),) = steps
+        ((line, known, n),) = steps
         (pair, attained), one = self.pairs(line), fmpz_poly([Law.unit])
-        attained = attained if less == line else self.pairs(less)[1]
         laws = [Law(0, [one] * size, 0) for size in (1, 1, 2)]  # where nothing is told
         rows = Law.table(pair) if pair else []
         if pair:
             laws[0] = Law.above(rows)
             laws[1] = laws[1] if self.replaced else Law.above(turned(rows))
-        if attained:
+        if attained and known and self.c["lower"] is not None:
             rows = rows if attained is pair else Law.table(attained)
             add = self.c["hints"]["order"] == "add"
             laws[2] = Law.below(turned(rows) if add else rows)

@@ -522,8 +522,8 @@ class Certificate:
     def witness(self, delta: float) -> dict[str, object]:
         """Document of what is claimed at a delta, which `privaudit.kernel` checks.
 
-        Claims are a thousandth wider than the figures of `epsilon`; of thousands of
-        unlike steps, or of batches of a fixed size, as wide as the kernel can prove.
+        Claims are a thousandth wider than the figures of `epsilon`; of batches of a
+        fixed size, as wide as the kernel can prove.
         """
         delta = _checked_delta(delta)
         if self.holder is not None or self.own:

@@ -1,7 +1,7 @@
 """The witness of a certificate: a file that `privaudit.kernel` checks by itself.
 
 It has the ledger in the plainest words, a line for each kind of release, what is
-claimed, and hints (grid, groups of lines) that make checking fast and decide nothing.
+claimed, and hints (a grid) that make checking fast and decide nothing.
 The claims are what another proof, on a coarser grid, can be expected to reach: the
 account's upper side raised and its lower side lowered by a thousandth.
 """
@@ -12,7 +12,7 @@ import collections
 import decimal
 import fractions
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -33,14 +33,13 @@ MARGIN = 1e-3  # relative, that a claim is less than the account's figure
 # A spacing of this share of one step's standard deviation widens an epsilon by about
 # its square over 12, .02 %; cells of a tenth of all steps' by as much. Of many kinds
 # of steps, whose laws are multiplied one by one, a coarser grid is .06 % wide.
-_SPACING, _COARSE, _WIDEST = 0.045, 0.08, 0.1
+_SPACING, _COARSE, _WIDEST = 0.045, 0.12, 0.1
 _GROWTH = (64, 24)  # cells become as wide as this part of their loss
 _KINDS = 200  # from so many on the grid is coarse
 _MOST_POINTS = 1 << 19
 _FEW = 1 << 14  # points up to a loss of its own mass that are all knots
 _WINDOW = 20  # standard deviations of the sum that masses lie in
-_ALIKE = 700  # kinds of steps, or groups of them: what a check takes long for
-_ROOM = 2**48  # units of masses in what delta is of all steps
+_ROOM = 2**36  # units of masses in what delta is of all steps
 
 
 def witness(
@@ -214,29 +213,15 @@ def _mark(release: Release, relation: Relation, group: int) -> float | None:
 
 
 def _node(entries: Sequence[Entry], relation: Relation) -> dict[str, object]:
-    """Lines of a node's releases, equal ones in one, and what is above unlike ones."""
+    """Lines of releases, equal ones in one, and what is above those of a pass."""
     counts: dict[tuple[Release, int | None], int] = collections.Counter()
     for entry in entries:
         where = None if isinstance(entry.disjoint, UnsetType) else entry.disjoint
         counts[entry.release, where] += entry.count
-    single = [release for release, where in counts if where is None]
-    groups = _groups(single, relation) if len(single) > _ALIKE else []
-    within = {single[i] for some in groups for i in some}
     plain = [
-        _line(one, relation, n)
-        for (one, where), n in counts.items()
-        if where is None and one not in within
+        _line(one, relation, n) for (one, where), n in counts.items() if where is None
     ]
     found: list[dict[str, object]] = [{"lines": plain}] if plain else []
-    for some in groups:
-        alike = [single[i] for i in some]
-        lines = [_line(one, relation, counts[one, None]) for one in alike]
-        n = sum(counts[one, None] for one in alike)
-        ends = {
-            name: _line(_end(alike, relation, pick), relation, n)
-            for name, pick in (("above", max), ("below", min))
-        }
-        found.append({"lines": lines, **ends})
     passes: dict[int, list[Release]] = {}
     for one, where in counts:
         if where is not None:
@@ -269,42 +254,12 @@ def _over(one: dict[str, object], other: dict[str, object]) -> bool:
     )
 
 
-def _groups(releases: Sequence[Release], relation: Relation) -> list[list[int]]:
-    """Groups of releases that are near in rate and noise, of equal sizes.
-
-    A tile of neighbours in rate is cut into neighbours in noise.
-    """
-    kinds: dict[object, list[int]] = {}
-    for i, one in enumerate(releases):
-        if one.details is UNSET and one.noise and one.sensitivity_under(relation):
-            kinds.setdefault((one.mechanism, type(one.sampling)), []).append(i)
-
-    def noise(i: int) -> float:
-        return releases[i].noise / releases[i].sensitivity_under(relation)
-
-    found = []
-    for kind in kinds.values():
-        size = 2 ** max(0, math.ceil(math.log2(len(kind) / _ALIKE)))
-        kind.sort(key=lambda i: (releases[i].sampling.rate, noise(i)))
-        rates = {releases[i].sampling.rate for i in kind}
-        noises = {noise(i) for i in kind}
-        across = len(kind)
-        if len(rates) > 1 and len(noises) > 1:
-            across = size * math.ceil(math.sqrt(len(kind) / size))
-        for first in range(0, len(kind), across):
-            tile = sorted(kind[first : first + across], key=noise)
-            found += [tile[i : i + size] for i in range(0, len(tile), size)]
-    return [some for some in found if len(some) > 1]
-
-
 def coarse(ledger: Ledger, relation: Relation, side: Side) -> Ledger:
     """The ledger whose figure the kernel comes near to, from above or from below.
 
-    It is ``ledger`` itself, but for groups of unlike steps, of which each is taken as
-    the one with the least noise and the highest rate (from below: the other ends); for
-    replaced records of Poisson samples under Laplace noise, of which the kernel knows
-    nothing from below; and
-    for batches of a fixed size, whose records need not lie in a ball for the kernel.
+    It is ``ledger`` itself, but for replaced records of Poisson samples under Laplace
+    noise, of which the kernel knows nothing from below, and for batches of a fixed
+    size, whose records need not lie in a ball for the kernel.
     """
     return msgspec.structs.replace(
         ledger, nodes=tuple(_coarse(node, relation, side) for node in ledger.nodes)
@@ -314,13 +269,6 @@ def coarse(ledger: Ledger, relation: Relation, side: Side) -> Ledger:
 def _coarse(
     entries: tuple[Entry, ...], relation: Relation, side: Side
 ) -> tuple[Entry, ...]:
-    pick = max if side == "upper" else min
-    releases = [entry.release for entry in entries if entry.disjoint is UNSET]
-    groups = _groups(releases, relation) if len(set(releases)) > _ALIKE else []
-    shared: dict[Release, Release] = {}
-    for some in groups:
-        alike = [releases[i] for i in some]
-        shared |= dict.fromkeys(alike, _end(alike, relation, pick))
     found = []
     for entry in entries:
         one = entry.release
@@ -328,32 +276,10 @@ def _coarse(
         unknown &= isinstance(one.sampling, PoissonSampling)
         if unknown and side == "lower" and relation == "replace-one":
             continue
-        if entry.disjoint is UNSET:
-            one = shared.get(one, one)
         if side == "upper" and isinstance(one.sampling, SamplingWithoutReplacement):
             one = msgspec.structs.replace(one, norm_bound=one.norm_bound * (1 + 1e-9))
         found.append(Entry(one, entry.count, entry.disjoint))
     return tuple(found)
-
-
-def _end(
-    alike: list[Release], relation: Relation, pick: Callable[..., float]
-) -> Release:
-    """The release above all of ``alike`` (max), or below them (min)."""
-    base = alike[0]
-    moved = pick(r.sensitivity_under(relation) / r.noise for r in alike)
-    norm = pick(r.norm_bound / r.noise for r in alike)
-    rate = pick(r.sampling.rate for r in alike)
-    room = 1 + 1e-12 if pick is max else 1 - 1e-12  # for rounding
-    noise = base.sensitivity_under(relation) / (moved * room)
-    sampling = base.sampling
-    if isinstance(sampling, PoissonSampling):
-        sampling = PoissonSampling(rate)
-    elif isinstance(sampling, SamplingWithoutReplacement):
-        sampling = pick((r.sampling for r in alike), key=lambda s: s.rate)
-    return msgspec.structs.replace(
-        base, noise=noise, norm_bound=norm * room * noise, sampling=sampling
-    )
 
 
 def _line(release: Release, relation: Relation, count: int) -> dict[str, object]:

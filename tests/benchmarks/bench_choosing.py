@@ -155,7 +155,7 @@ def draw(found: Found, path: str) -> None:
     import matplotlib
 
     matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "privaudit"
+    matplotlib.rcParams |= {"svg.hashsalt": "privaudit", "svg.fonttype": "none"}
     from matplotlib import pyplot
 
     figure, axis = pyplot.subplots(figsize=(7, 4.2), layout="constrained")

@@ -170,6 +170,9 @@ def check_units(kernel):
     kernel.Law.bits, kernel.Law.unit, kernel.Law.small = 2, 4, Fraction(0)
     one = kernel.Law(0, [kernel.fmpz_poly([1])], 1)
     assert (one * one).beyond >= 1
+    assert (one * one).masses[0](1) >= 1  # a quarter of one unit is no less than one
+    both = kernel.Law(0, [kernel.fmpz_poly([1])] * 2, 0)
+    assert [x(1) for x in (both * both).masses] == [0, 1]
 
 
 # ---------------------------------------------------------- claims that are not true
@@ -245,6 +248,13 @@ def check_ledgers(kernel):
     holds_both(kernel, [], one, nodes=nodes)
     holds_both(kernel, [], two, nodes=[nodes[1]] * 3, overlap=2)
     holds_both(kernel, [gaussian()], four, group=2)
+    ledger = ledger_of((of_sum(2.0, PoissonSampling(0.2)), 20))
+    found = Certificate.of(ledger, group=2).epsilon(1e-5)
+    batches = [poisson("0.2", scale="2", count=20)]
+    holds_both(kernel, batches, (found.lower, found.upper), group=2, steps=20)
+    for how, rate in (("fixed", "0.1"), ("random-allocation", "0.1"), ("none", "0.1")):
+        some = document([gaussian(sampling=how, rate=rate)])
+        assert proves(kernel, some, upper="1000") is None
     part = document([gaussian()], epsilon=one, failure="5e-6")
     left = float(gdp.epsilon(1.0, 5e-6))
     assert proves(kernel, part, upper=repr(left * 1.002)) is True
@@ -286,6 +296,9 @@ def check_passes(kernel):
     unlike = [gaussian(), {**gaussian("1.5"), "noise": "laplace"}]
     some = [{"groups": [{"lines": unlike, "pass": 1, "above": unlike}]}]
     holds_both(kernel, [], (0, one), nodes=some)
+    some = [{"groups": [{"lines": unlike, "pass": 1, "above": unlike[1:]}]}]
+    assert proves(kernel, document([], nodes=some), upper="1000") is None
+    unlike = [gaussian(), {**gaussian("0.5"), "noise": "laplace"}]
     some = [{"groups": [{"lines": unlike, "pass": 1, "above": unlike[1:]}]}]
     assert proves(kernel, document([], nodes=some), upper="1000") is None
 
@@ -575,7 +588,8 @@ FAULTS = {
     "one node is enough": ("all(x <= ball(self.left)", "any(x <= ball(self.left)"),
     "overlap ignored": ("min(self.overlap, len(nodes))", "min(1, len(nodes))"),
     "groups ignored": ('m = ball(group * number(get("moves")))', 'm = ball(number(get("moves")))'),
-    "groups of samples: one less": ('q) ** (k - i) for i in range(k + 1))', 'q) ** (k - i) for i in range(k))'),
+    "groups of samples: all are in it": ("q**i * (1 - q) ** (k - i)", "q**i"),
+    "other sampling is Poisson": ('need(known, f"sampling', 'need(True, f"sampling'),
     "mixtures: shifts halved": ('*((s, c, 0) for s, c in law)', '*((s / 2, c, 0) for s, c in law)'),
     "the loss of a Gaussian": ("tail(loss / m - m / 2), tail(loss / m + m / 2)", "tail(loss / m - m / 2), tail(loss / m + m)"),
     "the tail of a normal law": ("(x * Law.root).erfc() / 2", "(x * Law.root).erfc() / 3"),

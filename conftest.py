@@ -25,13 +25,14 @@ settings.load_profile(
 
 @pytest.fixture(scope="session", autouse=True)
 def quick() -> Generator[None]:
-    """The best attack's reach is that of fewer simulated audits."""
+    """Reach is of fewer simulated audits, and an audit starts one process."""
     from privaudit.auditing.experiments import reach
 
     with pytest.MonkeyPatch.context() as patch:
         if not tiers.FULL:
             patch.setattr(reach, "_REPEATS", 1)
             patch.setattr(reach, "_LEAST", 1)
+            patch.setattr(os, "cpu_count", lambda: 1)  # each takes seconds to start
         yield
 
 

@@ -146,9 +146,10 @@ class AttackSettings(BoundSettings, Compute):
         noisy-gradients (all of them of one node); where messages are released,
         neighbour, one neighbour's inbox. Weaker threat models: neighbour, observer (by
         itself, one that hears all; the default with --observer), all-models,
-        final-loss, all-losses, lira or rmia (the final loss beside those under
-        reference models that it trains), and actions (of deep-q). In one run:
-        noisy-gradients (the default), final-loss, all-losses, lira or rmia.
+        final-models (their weights along a crafted gradient), final-loss, all-losses,
+        lira or rmia (the final loss beside those under reference models that it
+        trains), and actions (of deep-q). In one run: noisy-gradients (the default),
+        final-loss, all-losses, lira or rmia.
     canary
         What is planted: gradient (a crafted one, where others are smallest; the default
         where they are clipped, and the attacker sees them or what is linear in them),

@@ -184,7 +184,8 @@ def audit_run(
             "shadow runs would be of one: audit a run of privaudit.train with the "
             "settings that came out"
         )
-    attackers = list(_attackers(training, config, result, how.adversary))
+    crafted = run.canary is None and "gradient" in (how.canary or "gradient")
+    attackers = list(_attackers(problem, config, result, how.adversary, crafted))
     known = folder.read("ledger.json", Ledger)
     _check_ledger(problem, config, known)
     settings = AuditSettings(
@@ -278,14 +279,16 @@ def planted_record(run: Trained, record: Any) -> Trained:
 
 
 def _attackers(
-    training: Training,
+    problem: Problem,
     config: Any,
     result: TrainingResult,
     adversary: str | Sequence[str] | None,
+    crafted: bool,
 ) -> Any:
     """Name, adversary and claim of each: all observers that the certificate is for."""
-    from privaudit.auditing.experiments.plan import strongest
+    from privaudit.auditing.experiments.plan import of_final_models, strongest
 
+    training = problem.training
     verdict = result.verdict
     claim = None if verdict is None else verdict.claim
     if claim is None:
@@ -297,7 +300,8 @@ def _attackers(
         return
     if adversary is None:
         seen = strongest(training)
-        chosen = [seen] if seen == "final-loss" else [seen, "final-loss"]
+        final = of_final_models(problem, crafted=crafted and seen != "final-loss")
+        chosen = [seen] if final is None else [seen, final]
     else:
         chosen = [adversary] if isinstance(adversary, str) else list(adversary)
     if config.observer is not None:

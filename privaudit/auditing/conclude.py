@@ -194,6 +194,7 @@ _STRONGER = {
     "noisy-gradients": _MORE_RUNS,
     "observer": _MORE_RUNS,
     "neighbour": "noisy-gradients sees every release, also those that no message has",
+    "final-models": "noisy-gradients sees every release, and not their sum alone",
     "all-models": "noisy-gradients sees every release by itself",
 }
 

@@ -116,7 +116,7 @@ class TestBothSides:
         assert [one.path.name for one in listed] == [*sorted(found.results)]
 
     def test_an_audit_has_a_page(self, kept, tmp_path, no_charts):
-        shutil.copytree(kept / "audit-final-loss", tmp_path / "alone")
+        shutil.copytree(kept / "audit-final-models", tmp_path / "alone")
         page.write(tmp_path / "alone")
 
     def test_nothing_of_it_is_public(self, tmp_path):

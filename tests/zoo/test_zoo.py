@@ -13,7 +13,7 @@ from tests.zoo.frame import probed
 from trainers.oracles.oracle import Oracle
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", BUGS)
 def test_is_caught(monkeypatch, name):
     bug = BUGS[name]
@@ -54,7 +54,7 @@ def test_what_no_audit_sees_has_its_reason():
     assert len(SEEN) >= 16
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", AUDITED)
 def test_an_audit_refutes_what_the_ledger_certifies(name):
     bug = SEEN[name]

@@ -222,10 +222,10 @@ def packing(
     found = []
     for room in range(4):  # deviations
         wanted = replicas * mean + room * math.sqrt(replicas * variance)
+        again = float(stats.norm.sf(room)) if variance else 0.0
         for calls in range(fewest, 4 * fewest + 16):
             rows = min(limit, math.ceil(wanted / calls))
-            times = calls + (stats.norm.sf(room) if variance else 0.0)
-            found.append((times * (rows * costs + _CALL), rows))
+            found.append(((calls + again) * (rows * costs + _CALL), rows))
     return min(found)[1]
 
 

@@ -42,6 +42,8 @@ class Record:
         For round k, number k modulo their number: whose messages are seen. None: none.
     models
         Whether all models after each round are seen.
+    final
+        Number of rounds, if models are seen after the last alone.
     direction
         (dims,), or None.
     """
@@ -51,9 +53,11 @@ class Record:
         heard: Sequence[Sequence[int]] | None,
         *,
         models: bool = False,
+        final: int | None = None,
         direction: Tensor | None = None,
     ) -> None:
         self._heard = heard
+        self._final = final
         self._models = models
         self._direction = None if direction is None else direction.double()
         self.dims: int | None = None
@@ -72,7 +76,7 @@ class Record:
 
     def after_round(self, done: int, models: Tensor) -> None:
         """See all models."""
-        if self._models:
+        if self._models and self._final in (None, done):
             for node in range(models.shape[1]):
                 self._keep(models[:, node], (done, MODEL, node))
 
@@ -139,7 +143,12 @@ class LinearMap:
 
     @classmethod
     def of(
-        cls, problem: Problem, heard: Sequence[Sequence[int]] | None, *, models: bool
+        cls,
+        problem: Problem,
+        heard: Sequence[Sequence[int]] | None,
+        *,
+        models: bool,
+        final: int | None = None,
     ) -> LinearMap:
         """The map of a problem's algorithm, for what a `Record` of these would keep.
 
@@ -161,7 +170,8 @@ class LinearMap:
             )
 
         def run(start: Tensor, answers: Mapping) -> tuple[_Script, Record]:
-            oracle, record = _Script(nodes, answers), Record(heard, models=models)
+            oracle = _Script(nodes, answers)
+            record = Record(heard, models=models, final=final)
             record.dims = len(start)
             problem.network.run(
                 start.repeat(1, nodes, 1),

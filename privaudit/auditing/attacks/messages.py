@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -19,6 +21,7 @@ from privaudit.auditing.attacks.likelihood import (
 )
 from privaudit.auditing.attacks.linear import LinearMap, Reader, Record
 from trainers.network.engine import Observer
+from trainers.runs.problem import Problem
 
 _EXACT = 1e-6  # a gradient of which less than this share is hidden was read off
 _FAINT = 1e-3  # less than this share of it tells nothing
@@ -31,14 +34,23 @@ class LinearAdversary(Adversary):
     """
 
     models = False
+    only_final = False  # of models; then too little shows to know where gradients were
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self.heard = self.hears(scene)
-        self.map = LinearMap.of(scene.problem, self.heard, models=self.models)
+        self.map = self.map_of(scene.problem, self.heard)
         divisor = scene.mechanism.given_over
         scale = [scene.scales(index)[1] / divisor for _, index in self.map.inputs]
         self.reader = Reader.of(self.map, np.array(scale))
+
+    @classmethod
+    def map_of(
+        cls, problem: Problem, heard: Sequence[Sequence[int]] | None = None
+    ) -> LinearMap:
+        """Map from gradients to what is seen; see `LinearMap.of`."""
+        final = problem.training.rounds if cls.only_final else None
+        return LinearMap.of(problem, heard, models=cls.models, final=final)
 
     def hears(self, scene: Scene) -> list[list[int]] | None:
         """Whose messages are seen, round by round."""
@@ -47,9 +59,11 @@ class LinearAdversary(Adversary):
     def watch(self, runs: int, gradients: Differentiator) -> Watcher:
         """See `Adversary.watch`."""
         # Other coordinates are needed only for what other records do in this one.
-        crafted = self.scene.canary.direction is not None
-        along = self.scene.canary.direction if crafted and self.scene.silent else None
-        record = Record(self.heard, models=self.models, direction=along)
+        along = self.scene.canary.direction
+        if not (along is None or self.only_final or self.scene.silent):
+            along = None
+        final = self.scene.problem.training.rounds if self.only_final else None
+        record = Record(self.heard, models=self.models, final=final, direction=along)
         record.dims = len(self.scene.start)
         return _Watcher(self, record, gradients)
 

@@ -1,8 +1,15 @@
-"""The adversary who sees the models of all nodes after every round."""
+"""Adversaries who see the models of all nodes: after every round, or the final ones."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from privaudit.auditing.attacks.contract import Scene
+from privaudit.auditing.attacks.linear import LinearMap
 from privaudit.auditing.attacks.messages import LinearAdversary
+from trainers.runs.problem import Problem
+
+_MOST_GRADIENTS = 5_000  # whose map is square: 200 MB
 
 
 class AllModels(LinearAdversary):
@@ -11,3 +18,41 @@ class AllModels(LinearAdversary):
     name = "all-models"
     sees = "the models of all nodes after every round, with all other records known"
     models = True
+
+
+class FinalModels(LinearAdversary):
+    """Weighs the final weights of all nodes along the canary's crafted gradient.
+
+    The hidden state, against who crafts gradients: the canary's was chosen beforehand
+    (Cebere, Bellet and Papernot 2025, arXiv:2405.14457). As the gradient is the same in
+    every round, it does not matter that no round is seen: the weights are its sum and
+    that of the noise. What other records add along it counts as noise.
+    """
+
+    name = "final-models"
+    sees = (
+        "the final models of all nodes (hidden state), with a canary whose gradient "
+        "was crafted beforehand"
+    )
+    models = True
+    only_final = True
+
+    def __init__(self, scene: Scene) -> None:
+        if scene.canary.direction is None:
+            raise ValueError(
+                "final-models weighs final weights along a crafted gradient: choose "
+                "the canary gradient, or final-loss, to which it may be a record"
+            )
+        super().__init__(scene)
+
+    @classmethod
+    def map_of(
+        cls, problem: Problem, heard: Sequence[Sequence[int]] | None = None
+    ) -> LinearMap:
+        """As there. Raises ``ValueError`` as well if there are too many rounds."""
+        if len(problem.shares) * problem.training.rounds > _MOST_GRADIENTS:
+            raise ValueError(
+                f"final-models solves for the gradients of all rounds, and there are "
+                f"more than {_MOST_GRADIENTS:,}: choose final-loss"
+            )
+        return super().map_of(problem, heard)

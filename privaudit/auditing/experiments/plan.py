@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +20,9 @@ from privaudit.accounting.views import (
 )
 from privaudit.auditing.attacks import ADVERSARIES
 from privaudit.auditing.attacks.canaries import CANARIES, CANARY_NODE, RECORD
+from privaudit.auditing.attacks.final_loss import FinalLoss
 from privaudit.auditing.attacks.many import KINDS, MANY
+from privaudit.auditing.attacks.models import FinalModels
 from privaudit.auditing.bounds import ESTIMATORS
 from privaudit.auditing.bounds.ledger_family import BOTH, FAMILY
 from privaudit.auditing.experiments import one_run_plan
@@ -161,7 +164,7 @@ def check_relation(training: Training, relation: Relation) -> None:
 
 # Adversaries that see noisy gradients, or what is linear in them: to these a crafted
 # one shows most. To others it is nothing, as the loss of its record does not move.
-SEES = ("noisy-gradients", "neighbour", "observer")
+SEES = ("noisy-gradients", "neighbour", "observer", "final-models")
 
 
 def strongest(training: Training) -> str:
@@ -184,6 +187,21 @@ def strongest(training: Training) -> str:
         all(bool((g[node] >= g[CANARY_NODE]).all()) for g in graphs) for node in others
     )
     return "neighbour" if any(hears_all) else "final-loss"
+
+
+def of_final_models(problem: Problem, *, crafted: bool) -> str | None:
+    """The strongest adversary that sees final models alone; None if nobody sees them.
+
+    ``crafted`` is whether the canary is a crafted gradient.
+    """
+    training = problem.training
+    if training.family.stays_home(training.setting()):
+        return None
+    if crafted:
+        with contextlib.suppress(ValueError):
+            FinalModels.map_of(problem)
+            return FinalModels.name
+    return FinalLoss.name
 
 
 def certified_claim(plan: Audit, problem: Problem) -> Claim:

@@ -20,12 +20,17 @@ EACH = pytest.mark.parametrize("name", [n for n in ADVERSARIES if n != "actions"
 
 
 def each_with(*canaries):
-    """All pairs; a crafted gradient has no probability, which rmia would read."""
+    """All pairs; a crafted gradient has no probability, which rmia would read.
+
+    To final-models nothing else has a direction.
+    """
     pairs = [
         (name, canary)
         for name in ADVERSARIES
         for canary in canaries
-        if name != "actions" and not (name == "rmia" and canary.endswith("gradient"))
+        if name != "actions"
+        and not (name == "rmia" and canary.endswith("gradient"))
+        and (name != "final-models" or canary.endswith("gradient"))
     ]
     return pytest.mark.parametrize(("name", "canary"), pairs)
 
@@ -81,6 +86,31 @@ class TestTight:
         _, white = scores("noisy-gradients", of, 50)
         _, models = scores("all-models", of, 50)
         np.testing.assert_allclose(models, white, atol=1e-3)
+
+    def test_final_models_tell_all_where_no_batch_is_drawn(self):
+        """Of one node: its weights are the sum, which is sufficient."""
+        of = scene(problem("dp-sgd", nodes=1, train=20, batch_size=20.0), "gradient")
+        _, white = scores("noisy-gradients", of, 200)
+        _, final = scores("final-models", of, 200)
+        assert np.corrcoef(white, final)[0, 1] > 1 - 1e-6
+
+    def test_final_models_of_several_nodes_tell_less(self):
+        """The noise of all is mixed into each: by sqrt(nodes) at most."""
+        of = scene(problem(batch_size=20.0), "gradient")
+        member, white = scores("noisy-gradients", of, 2000)
+        _, final = scores("final-models", of, 2000)
+
+        def apart(found):
+            within = np.mean([found[member].var(), found[~member].var()])
+            return (found[member].mean() - found[~member].mean()) / within**0.5
+
+        nodes = of.problem.training.nodes
+        assert nodes > 1
+        assert 1 / nodes**0.5 - 0.05 < apart(final) / apart(white) < 0.97
+
+    def test_final_models_need_a_crafted_gradient(self):
+        with pytest.raises(ValueError, match="choose the canary gradient"):
+            ADVERSARIES["final-models"](scene(problem(), "blank"))
 
     def test_records_that_reach_the_direction_are_taken_off(self):
         of = scene(problem(rounds=6), "random-gradient", noise=0.5)

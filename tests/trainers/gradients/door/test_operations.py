@@ -81,6 +81,7 @@ def check(name: str, own: bool) -> None:
             )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", OF_RECORDS)
 def test_functions_mapped_are_one_by_one(name):
     check(name, False)
@@ -158,7 +159,7 @@ def alone(node, values, seen):
 LEFT = ("binary_cross_entropy", "soft_margin_loss", "batch_norm", "floor_divide")
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(29)
 @pytest.mark.parametrize("name", [*OF_RECORDS, *MADE])
 def test_no_neighbour_moves_a_bit(name):
     """Nor which way its gradient is taken, as torch's of a product would be."""

@@ -101,12 +101,13 @@ def normal(law, near, loss, a):
     for _ in range(99):
         at = [((s * near[0] - s * s / 2).exp(), s, p, q) for s, p, q in law]
         one, other = (sum(row[0] * row[i] for row in at) for i in (2, 3))
+        r: Any = one / other
         rise = sum(e * s * (p / one - q / other) for e, s, p, q in at)
-        x, step = near[0], (((one / other).log() - loss) / rise).mid()
+        x, step = near[0], ((r.log() - loss) / rise).mid()
         if abs(step) < arb(2) ** (-0.75 * ctx.prec):
             break
         near[0] = (x - step.max(-1).min(1)).mid()
-    over, more = [(tail(x - s), p, q) for s, p, q in law], one / other - a
+    over, more = [(tail(x - s), p, q) for s, p, q in law], r - a
     p, q = (sum(row[0] * row[i] for row in over) for i in (1, 2))
     return p + arb(0).union(more.max(0) - more * q), q
 

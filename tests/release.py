@@ -3,8 +3,8 @@
 ``make release`` builds both into ``build/release``. The wheel is installed at the
 tested versions, and the lines of README that need no clone are run. The sdist is
 unpacked: it must have each file that git knows, and its own tests of the documentation
-must pass. ``notes.md`` is the section of CHANGELOG.md of this version. The tag is made by
-hand: ``git tag -s v`` and the version.
+must pass. ``notes.md`` is the section of CHANGELOG.md of this version. The tag is made
+by hand: ``git tag -s v`` and the version.
 """
 
 from __future__ import annotations

@@ -71,6 +71,14 @@ class TestPlan:
         assert [plan.settings[name] for name in kept] == [8, 0.3, "constant"]
         assert "sampling_rate" not in plan.settings
 
+    def test_an_ordinary_node_is_told_where_nodes_differ(self):
+        plan = pa.plan(10, [20, 200, 220], 2, batch_size=8, rounds=5)
+        middle = sorted(plan.certified)[1]
+        assert middle < 1 < 1.98 < max(plan.certified)
+        (line,) = [one for one in plan.lines() if "ordinary" in one]
+        assert 0 <= float(line.split()[-1]) - middle < 1e-3
+        assert "ordinary" not in str(pa.plan(10, [20, 200, 220], 2, rounds=5))
+
     def test_it_never_looks_at_records(self):
         def other(rows):
             return [(1e6 * x + 7, 1 - y) for x, y in rows]
@@ -142,6 +150,26 @@ class TestPlan:
         assert 0 < found["sampling_rate"] <= 1
         assert min(sizes) * found["sampling_rate"] >= 0.9
         assert 0 < found["step_size"] < math.inf
+
+    @pytest.mark.parametrize(
+        ("algorithm", "rounds"),
+        [("dp-butterfly", 450), ("dp-chain", 1200), ("adp2sgd", 1200)],
+    )
+    def test_a_step_of_many_rounds_is_as_long(self, algorithm, rounds):
+        """Of eight nodes: exchanges of the logarithm, of all, and one node a round."""
+        graph = algorithm.removeprefix("dp-") if "dp-" in algorithm else None
+        plan = pa.plan(650, [170] * 8, 2, algorithm=algorithm, graph=graph)
+        same = pa.plan(650, [170] * 8, 2)
+        assert plan.settings["rounds"] == rounds
+        for name in ("step_size", "sampling_rate"):
+            assert plan.settings[name] == same.settings[name]
+
+    def test_options_of_an_algorithm_are_its_own_defaults(self):
+        """Adam on noisy gradients learns nothing."""
+        plan = pa.plan(net(), shares(), 8, algorithm="dp-dinno", rounds=20)
+        assert plan.settings["optimiser"] == "sgd"
+        run = pa.train(net(), shares(), "dp-dinno", epsilon=8, rounds=20, seed=0)
+        assert run.config.training.options["optimiser"] == "sgd"
 
     def test_signal_to_noise_by_hand(self):
         """With all in each batch T n C over z C (T N d)^(1/2), z = T^(1/2) / mu."""

@@ -16,14 +16,16 @@ from trainers.oracles.oracle import Oracle
 
 
 def wide():
-    """A model with a parameter for each of 200 canaries."""
-    return nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 2))
+    """A model with a parameter for each of 200 canaries, the same each time."""
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 2))
 
 
 def trained(**more):
     """A run with 200 canaries, of full batches."""
-    given = {"epsilon": 2, "rounds": 4, "batch_size": 40, "canaries": 200, **more}
-    return pa.train(wide(), shares(), **given)
+    given = {"epsilon": 2, "rounds": 4, "batch_size": 40, "canaries": 200, "seed": 0}
+    return pa.train(wide(), shares(), **given | more)
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +96,7 @@ def mock_problem(trained):
 
 
 class TestTight:
-    def test_noise_that_is_left_out_is_refuted(self, tmp_path):
+    def test_noise_that_is_left_out_is_refuted(self):
         noisy = Oracle._noisy
 
         def less(self, total, nodes, deviation, step):
@@ -104,14 +106,10 @@ class TestTight:
             run = trained(epsilon=1)
         assert run.certificate.epsilon(1e-5).upper <= 1
         assert run.result.status == "refuted"
-
-    def test_members_are_those_that_were_planted(self, kept):
-        """Their scores are higher on the average, by many deviations."""
-        _, folder = kept
-        found = load(folder / "audit-canaries-releases").scores
+        found = load(run._trained.folder.path / "audit-canaries-releases").scores
         assert 60 < found.member.sum() < 140
-        apart = found.score[found.member].mean() - found.score[~found.member].mean()
-        assert apart > 3 * found.score.std() / np.sqrt(50)
+        there, not_there = found.score[found.member], found.score[~found.member]
+        assert (there[:, None] > not_there).mean() > 0.85
 
 
 class TestKept:

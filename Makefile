@@ -10,7 +10,7 @@ export OMP_NUM_THREADS ?= 1
 # Compiled files are kept: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-pages test-plain test-full test-changed mutants integrations lint types house docs browser benchmark gpu clean
+.PHONY: help demo test test-pages test-plain test-full test-changed mutants integrations lint types house docs browser benchmark gpu release clean
 
 help:
 	@echo "make demo       audit one training three times, one of them with a planted bug"
@@ -26,6 +26,7 @@ help:
 	@echo "make browser    install Chromium, with which pages are tested (Debian, as root)"
 	@echo "make house      print the rooms of the code and what imports what"
 	@echo "make benchmark  measure against the peers that are installed"
+	@echo "make release    build wheel and sdist, and try both in empty environments"
 	@echo "make gpu        on a GPU: equality with the CPU, speed, a paper's recipe; JSON"
 
 demo: $(VENV)/ready-all
@@ -90,6 +91,12 @@ docs: $(VENV)/ready-docs
 browser:
 	command -v chromium || command -v google-chrome || \
 	  (apt-get update -q && apt-get install -qy --no-install-recommends chromium)
+
+release: $(VENV)/ready-test
+	rm -rf build/release
+	$(BIN)/python -m pip install -q --disable-pip-version-check build
+	$(BIN)/python -m build --outdir build/release . > /dev/null
+	$(BIN)/python -m tests.release build/release
 
 gpu: $(VENV)/ready-test
 	@$(BIN)/python tests/benchmarks/bench_gpu.py

@@ -7,15 +7,11 @@ record and without, delta is H(a) = E_Q[(dP/dQ - a)+], a = exp(epsilon); a loss 
 dP/dQ; the other order is "turned". Believed, with proofs in docs/kernel.md:
 
 1. Pairs. If no neighbours' H is above a pair's, in each of several releases, then of
-   all together none is above that of the pairs' product (Zhu, Dong, Wang 2022, Thm
-   10). Each mechanism's pair is the one that its function here names.
-2. Sampling. Poisson sampling at rate q makes q H(1 + (a - 1) / q) of H(a), and 1 - a
-   below 1 - q; no sampling is above that. Turned, H is 1 - a + a H(1 / a). Where a
-   record is replaced in a sample of fixed size the larger of both is above, and the
-   former attained (Balle, Barthe, Gaboardi 2018).
-3. Above. Chords of H between knots, from (0, 1) on and flat beyond the last, are above
-   H, and are the H of masses on the knots (Doroshenko et al. 2022). To add P-mass, to
-   raise losses, to call them infinite raises delta.
+   all none is above that of the pairs' product (Zhu, Dong, Wang 2022, Theorem 10).
+2. Sampling. At rate q a Poisson sample has (1-q) Q + q P for P; unsampled is above it.
+   Turned, H is 1 - a + a H(1 / a). Fixed sizes, replaced: the larger (Balle 2018).
+3. Above. Chords of H, from (0, 1) and flat beyond the last knot, are the H of masses on
+   knots. More P-mass, larger and infinite losses have more (Doroshenko et al. 2022).
 4. Below. Over any labels of outputs the sum of (P - a Q)+ is at most delta; less so for
    P less and Q more (Neyman, Pearson 1933).
 5. Order. Less noise over what a record moves, and a higher rate, have the larger H.
@@ -23,10 +19,10 @@ dP/dQ; the other order is "turned". Believed, with proofs in docs/kernel.md:
    2009); delta pays for failures. k records of a group move k times as far, Binomial(k,
    q) of them in a Poisson batch (Ganesh 2024). Releases chosen as one goes may use up
    copies of a pair above each, or squares of Gaussian moves (Smith, Thakurta 2022).
-7. Observers. Who is told rows R of sums with noise N, and the points where the sums in
-   R are taken, learns at most what a node's own sums with noise s would say, if R (N N'
-   - diag s^2) R' has no negative square (views.md; Cyffers et al. 2022).
-8. FLINT. arb encloses, fmpq and fmpz are exact, // of an fmpz_poly by a whole number
+7. Observers. Told rows R of sums with noise N, and the points where they are taken, one
+   learns at most what a node's sums with noise s say, if R (N N' - diag s^2) R' has no
+   negative square (views.md; Cyffers et al. 2022).
+8. FLINT. arb encloses; fmpq and fmpz are exact; // of an fmpz_poly by a whole number
    rounds coefficients >= 0 down.
 """
 
@@ -57,8 +53,8 @@ def number(given, low=0, high=10**300, whole=False) -> Any:
     """Read the exact number that a decimal or a ratio of two says."""
     form = r"-?[0-9]{1,400}(\.[0-9]{1,400})?(e[+-]?[0-9]{1,3})?"
     need(re.fullmatch(f"{form}(/{form})?", str(given)), f"{given!s:.40} is no number")
-    top, *bottom = map(Fraction, str(given).split("/"))
-    value = top / bottom[0] if bottom else top
+    top, _, bottom = str(given).partition("/")
+    value = Fraction(top) / Fraction(bottom or 1)
     fits = low <= value <= high and (value.denominator == 1 or not whole)
     need(fits, f"{given!s:.40} is out of range")
     return int(value) if whole else value
@@ -71,8 +67,8 @@ def ball(x):
     return arb(fmpq(*Fraction(x).as_integer_ratio()))
 
 
-def divided(p):
-    p = [number(x) for x in p]
+def divided(given):
+    p = list(map(number, given))
     need(len(p) <= 4096 and sum(p) > 0, "a law has no mass, or too many outputs")
     return [ball(x / sum(p)) for x in p]
 
@@ -99,31 +95,26 @@ def laplace(m, loss, a):
     return 1 - ((loss - m) / 2).exp() / 2, (-(loss + m) / 2).exp() / 2
 
 
-def opposed(c, q, loss, a):
-    """(1-q) N(0) + q N(c) against (1-q) N(0) + q N(-c), a Poisson sample's record
-    replaced. exp(c x) at a loss >= 0 solves a quadratic equation; minus it, at -x."""
-    a, sign = (a, 1) if loss >= 0 else (1 / a, -1)
-    b, g = (1 - q) * (a - 1), q * (-c * c / 2).exp()
-    x = sign * ((b + (b * b + 4 * a * g * g).sqrt()) / (2 * g)).log() / c
-    return [(1 - q) * tail(x) + q * tail(x - s) for s in (c, -c)]
+def normal(law, near, loss, a):
+    """N(s, 1) at chances p under P and q under Q, where P's density is r times Q's at x
+    and r grows: P(X > x) - r Q(X > x) is H(r), and H(a) is at most r - a above H(r)."""
+    for _ in range(99):
+        at = [((s * near[0] - s * s / 2).exp(), s, p, q) for s, p, q in law]
+        one, other = (sum(row[0] * row[i] for row in at) for i in (2, 3))
+        r: Any = one / other
+        rise = sum(e * s * (p / one - q / other) for e, s, p, q in at)
+        x, step = near[0], ((r.log() - loss) / rise).mid()
+        if abs(step) < arb(2) ** (-0.75 * ctx.prec):
+            break
+        near[0] = (x - step.max(-1).min(1)).mid()
+    over, more = [(tail(x - s), p, q) for s, p, q in law], r - a
+    p, q = (sum(row[0] * row[i] for row in over) for i in (1, 2))
+    return p + arb(0).union(more.max(0) - more * q), q
 
 
-def mixture(law, loss, a):
-    """N(s, 1) with chance c, all s >= 0, against N(0, 1): the ratio grows with x."""
-
-    def over(x):  # 1, -1, or 0: unclear
-        ratio = sum(c * (s * x - s * s / 2).exp() for c, s in law)
-        return (ratio > a) - (ratio < a)
-
-    low, high = arb(-8), arb(8)
-    for _ in range(40):
-        low, high = low * (2 - (over(low) < 0)), high * (2 - (over(high) > 0))
-    if over(low) > 0:
-        return arb(1), arb(1)
-    need(over(low) < 0 < over(high), "a ratio of mixtures is unclear")
-    while over(middle := ((low + high) / 2).mid()) and high - low > arb(2) ** -ctx.prec:
-        low, high = (low, middle) if over(middle) > 0 else (middle, high)
-    return [sum(c * tail(low.union(high) - t * s) for c, s in law) for t in (1, 0)]
+def added(law):
+    """N(s, 1) with chance c, all s >= 0, against N(0, 1)."""
+    return partial(normal, [(0, 0, 1), *((s, c, 0) for s, c in law)], [arb(0)])
 
 
 def atoms(law, rest, loss, a):
@@ -199,8 +190,8 @@ class Law:
         return max(int(x.unique_fmpz()), 0)
 
     @classmethod
-    def table(cls, pair):
-        """Knots (j, exp(j h), p, q), until hardly any loss lies beyond them."""
+    def tables(cls, pair):
+        """Knots (j, exp(j h), p, q), until hardly any loss lies beyond; and turned."""
         rows, small = [], ball(cls.small) / 16
         for way in (1, -1):
             j, more = min(way, 0), True
@@ -212,7 +203,8 @@ class Law:
                 rows.append((j, a, p, q))
                 more = (a * q if way > 0 else (1 - p) / a) > small
                 j += way * min(1 + abs(j) // cls.grow, cls.wide)
-        return sorted(rows, key=lambda row: row[0])
+        rows.sort(key=lambda row: row[0])
+        return rows, [(-j, 1 / a, 1 - q, 1 - p) for j, a, p, q in rows[::-1]]
 
     @classmethod
     def above(cls, rows):
@@ -227,11 +219,12 @@ class Law:
     @classmethod
     def below(cls, rows):
         """The laws of labels under P, rounded down, and Q, rounded up (lemma 4)."""
-        low, high, beyond = rows[0][0], rows[-1][0], 0
+        low, high, beyond, last = rows[0][0], rows[-1][0], 0, (arb(1), arb(1))
         masses = [[0] * (high - low + 1) for _ in "PQ"]
-        ends = (arb(1), arb(1)), (arb(0), arb(0))
-        for (*_, p, q), (*_, u, v) in itertools.pairwise([ends[0], *rows, ends[1]]):
-            p, q = p - u, q - v
+        for *_, u, v in [*rows, (arb(0), arb(0))]:
+            if not (u < last[0] or v < last[1]):  # or its event is in the last one
+                continue
+            p, q, last = last[0] - u, last[1] - v, (u, v)
             if q == 0:
                 beyond += cls.units(p, up=False)
             elif p > 0:
@@ -274,27 +267,26 @@ class Law:
         return found.upper() if above else found.lower()
 
 
-def turned(rows):
-    return [(-j, 1 / a, 1 - q, 1 - p) for j, a, p, q in reversed(rows)]
-
-
 def over(one, other):
     """Return whether lemma 5 puts a line above another."""
-    same = all(one[x] == other[x] for x in ("noise", "sampling"))
-    if not same or one["noise"] not in SUMS:
-        return False
-    return all(number(one[x]) >= number(other[x]) for x in ("rate", "moves", "norm"))
+    if one["noise"] not in SUMS or one["sampling"] != other["sampling"]:
+        return one == other
+    more = all(number(one[x]) >= number(other[x]) for x in ("rate", "moves", "norm"))
+    return more and one["noise"] == other["noise"]
 
 
 def pays(unit, lines):
     """Return whether copies of a line pay for releases chosen as one goes (5, 6)."""
     squares = (unit["noise"], unit["sampling"]) == ("gaussian", "none")
     fits = all(x["noise"] == "gaussian" if squares else over(unit, x) for x in lines)
-
-    def cost(x):
-        return count(x["count"], 1) * (number(x["moves"]) ** 2 if squares else 1)
-
-    return fits and sum(map(cost, lines)) <= cost(unit)
+    cost, most = (
+        sum(
+            count(x["count"], 1) * (number(x["moves"]) ** 2 if squares else 1)
+            for x in y
+        )
+        for y in (lines, [unit])
+    )
+    return fits and cost <= most
 
 
 def ways(nodes):
@@ -304,9 +296,7 @@ def ways(nodes):
     for group in itertools.chain(*(node["groups"] for node in nodes)):
         lines, above, fits = group["lines"], group.get("above"), True
         if group.get("pass"):
-            fits = lines and all(
-                x in above or any(over(y, x) for y in above) for x in lines
-            )
+            fits = lines and all(any(over(y, x) for y in above) for x in lines)
             passes.append([(x, False, 1) for x in above])
         elif above:
             fits = pays(above, lines)
@@ -366,19 +356,18 @@ class Certificate:
         noise, get, group = line["noise"], line.get, self.group
         if noise in SUMS:
             m = ball(group * number(get("moves")))
-            return m > 0 and partial(gaussian if noise == "gaussian" else laplace, m)
+            return partial(gaussian if noise == "gaussian" else laplace, m)
         if noise == "guarantee":
             e, d = ball(number(get("epsilon"), 0, 700)), ball(number(get("delta")))
             return guarantee(group * e, sum((i * e).exp() * d for i in range(group)))
         if noise in ("discrete-gaussian", "discrete-laplace"):
-            s, scale = group * count(get("moves")), number(get("scale"))
-            normal = noise == "discrete-gaussian"
-            of = (lambda x: x * x / scale**2 / 2) if normal else (lambda x: x / scale)
-            return s and discrete(of, s)
+            scale, square = number(get("scale")), noise == "discrete-gaussian"
+            of = (lambda x: x * x / scale**2 / 2) if square else (lambda x: x / scale)
+            return discrete(of, group * count(get("moves")))
         need(group == 1, f"groups and noise {noise!s:.40}")
         if noise == "mixture" and not self.replaced:
-            shifts = [ball(number(s)) for s in get("shifts")]
-            return partial(mixture, [*zip(divided(get("p")), shifts, strict=True)])
+            law = zip(map(number, get("shifts")), divided(get("p")), strict=True)
+            return added((ball(s), p) for s, p in law)
         need(noise == "pair", f"noise {noise!s:.40} of this relation")
         law = zip(divided(get("p")), divided(get("q")), strict=True)
         return partial(atoms, [x for x in law if any(x)], arb(0))
@@ -386,33 +375,32 @@ class Certificate:
     def pairs(self, line):
         """The pair above a line's releases and one that data attain (1, 2, 6); none
         where nothing is told, or nothing is known to be."""
-        if not line:
+        rate = line and number(line["rate"], 0, 1)
+        if not rate or not number(line.get("moves", 1)):
             return None, None
         noise, how, pair = line["noise"], line["sampling"], self.alone(line)
-        rate, fixed = number(line["rate"], 0, 1), how == "fixed" and self.replaced
-        fixed = fixed and noise in SUMS
+        fixed = how == "fixed" and self.replaced and noise in SUMS
         known = rate == 1 if how == "none" else how == "poisson" or fixed
         need(known, f"sampling {how!s:.40} here")
-        if not pair or not rate:
-            return None, None
-        q, attained, k = ball(rate), noise != "guarantee", self.group
+        q, k, attained = ball(rate), self.group, noise != "guarantee"
         both = partial(either, pair) if self.replaced and noise == "pair" else pair
         if rate == 1:
             return both, attained and pair
         if k == 1 and (fixed or not self.replaced):
             some = partial(sampled, pair, q)
             return partial(either, some) if fixed else some, attained and some
-        m = ball(number(line.get("moves", 0)))
-        if noise in SUMS and k == 1:
-            c = ball(max(number(line["moves"]) / 2, number(line["norm"])))
-            if noise == "gaussian":
-                return partial(opposed, c, q), partial(opposed, m / 2, q)
-            ends = (1 - q + q * c.exp()) / (1 - q + q * (c - m).exp())  # of all losses
+        if noise not in SUMS or (k > 1 and (noise == "laplace" or self.replaced)):
+            return both, None
+        m = ball(number(line["moves"]))
+        if k > 1:
+            law = (math.comb(k, i) * q**i * (1 - q) ** (k - i) for i in range(k + 1))
+            return (added((m * i, c) for i, c in enumerate(law)),) * 2
+        c = ball(max(number(line["moves"]) / 2, number(line["norm"])))
+        if noise == "laplace":  # from the largest of all losses to minus it
+            ends = (1 - q + q * c.exp()) / (1 - q + q * (c - m).exp())
             return guarantee(ends.log(), arb(0)), None
-        if noise == "gaussian" and how == "poisson" and not self.replaced:
-            law = [math.comb(k, i) * q**i * (1 - q) ** (k - i) for i in range(k + 1)]
-            return (partial(mixture, [(c, m * i) for i, c in enumerate(law)]),) * 2
-        return both, None
+        both = ([(0, 1 - q, 1 - q), (s, q, 0), (-s, 0, q)] for s in (c, m / 2))
+        return [partial(normal, law, [arb(0)]) for law in both]
 
     def laws(self, steps):
         """The product of ``ways``: above in both orders of P and Q, below in one."""
@@ -423,22 +411,21 @@ class Certificate:
         ((line, known, n),) = steps
         (pair, attained), one = self.pairs(line), fmpz_poly([Law.unit])
         laws = [Law(0, [one] * size, 0) for size in (1, 1, 2)]  # where nothing is told
-        rows = Law.table(pair) if pair else []
+        both = pair and Law.tables(pair)
         if pair:
-            laws[0] = Law.above(rows)
-            laws[1] = laws[1] if self.replaced else Law.above(turned(rows))
+            orders = both[:1] if self.replaced else both
+            laws[: len(orders)] = map(Law.above, orders)
         if attained and known and self.c["lower"] is not None:
-            rows = rows if attained is pair else Law.table(attained)
-            add = self.c["hints"]["order"] == "add"
-            laws[2] = Law.below(turned(rows) if add else rows)
+            both = both if attained is pair else Law.tables(attained)
+            laws[2] = Law.below(both[self.c["hints"]["order"] == "add"])
         found = laws
         for bit in f"{n:b}"[1:]:
             found = [law * law for law in found]
-            more = zip(found, laws, strict=True) if bit == "1" else ()
-            found = [x * y for x, y in more] or found
+            if bit == "1":
+                found = [x * y for x, y in zip(found, laws, strict=True)]
         return found
 
-    def check(self, tell):
+    def check(self, tell=print):
         """Tell a line for each side; return whether all that is claimed is proved."""
         c, nodes, deltas, proved = self.c, self.c["nodes"], ([], []), []
         upper, lower = (number(c[x] or 0, 0, 10**6) for x in ("upper", "lower"))
@@ -462,23 +449,19 @@ class Certificate:
         return all(proved)
 
 
-def check(document, tell=print):
-    return Certificate(document).check(tell)
-
-
-def once(items):
-    need(len(dict(items)) == len(items), "a name is there twice")
-    return dict(items)
-
-
 def main(path):
     """Check a file; return the status."""
+
+    def once(items):
+        need(len(dict(items)) == len(items), "a name is there twice")
+        return dict(items)
+
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(LETTERS + 1)
         need(len(text) <= LETTERS, "it is too long")
         exact = {"parse_float": str, "parse_int": str, "object_pairs_hook": once}
-        good = check(json.loads(text, **exact))
+        good = Certificate(json.loads(text, **exact)).check()
     except Exception as why:  # of a stranger's file: anything
         print(f"NOT COVERED: {why!s:.200}".replace("\n", " "))
         return 3

@@ -1,8 +1,9 @@
 """The rooms of each folder, the arrows between them, and what goes round or up.
 
-Run as ``make house``. Rooms are the files and folders side by side in a folder, arrows
-are imports, those inside functions and under TYPE_CHECKING counted. The order of the
-layers stands in pyproject.toml, where `make lint` checks it.
+Run as ``make house``; it draws ``docs/architecture.svg`` as well. Rooms are the files
+and folders side by side in a folder, arrows are imports, those inside functions and
+under TYPE_CHECKING counted. The order of the layers stands in pyproject.toml, where
+`make lint` checks it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import grimp
 import networkx as nx
 
 PACKAGES = ("privaudit", "trainers")
+PICTURE = pathlib.Path(__file__).parent.parent / "docs" / "architecture.svg"
 
 
 def rooms(graph: grimp.ImportGraph, folder: str) -> nx.DiGraph:
@@ -36,6 +38,59 @@ def layers() -> list[list[str]]:
     contracts = tomllib.loads(path.read_text())["tool"]["importlinter"]["contracts"]
     found = next(c["layers"] for c in contracts if c["type"] == "layers")
     return [[name.strip() for name in layer.split("|")] for layer in found]
+
+
+def room_of(module: str, known: list[str]) -> str | None:
+    """The room of the layers that a module is in."""
+    while module and module not in known:
+        module = module.rpartition(".")[0]
+    return module or None
+
+
+def picture(graph: grimp.ImportGraph) -> str:
+    """The layers as rows, their rooms as boxes, imports between them as lines (SVG)."""
+    rows = layers()
+    known = [name for names in rows for name in names]
+    edges = set()
+    for one in graph.modules:
+        for other in graph.find_modules_directly_imported_by(one):
+            ends = room_of(one, known), room_of(other, known)
+            if None not in ends and ends[0] != ends[1]:
+                edges.add(ends)
+    width, high, step = 720, 30, 54
+    place = {
+        name: (width * (k + 1) / (len(names) + 1), 20 + row * step)
+        for row, names in enumerate(rows)
+        for k, name in enumerate(names)
+    }
+    found = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} '
+        f'{20 + len(rows) * step}" font-family="sans-serif" font-size="13">',
+        "<title>Layers of privaudit, from the top down, and what imports what</title>",
+        '<rect width="100%" height="100%" fill="#fff"/>',
+    ]
+    for one, other in sorted(edges):
+        (x, y), (u, v) = place[one], place[other]
+        skipped = round((v - y) / step) - 1
+        bend = 36 * skipped * (1 if hash_of(one + other) else -1)
+        found.append(
+            f'<path d="M{x:.0f} {y + high:.0f}Q{(x + u) / 2 + bend:.0f} '
+            f'{(y + high + v) / 2:.0f} {u:.0f} {v:.0f}" fill="none" '
+            f'stroke="#777" stroke-opacity="{1 / (1 + skipped):.2f}"/>'
+        )
+    for name, (x, y) in place.items():
+        label = name.removeprefix("privaudit.")
+        found.append(
+            f'<rect x="{x - 100:.0f}" y="{y}" width="200" height="{high}" rx="4" '
+            f'fill="#eef3fa" stroke="#345"/><text x="{x:.0f}" y="{y + 20}" '
+            f'text-anchor="middle">{label}</text>'
+        )
+    return "\n".join([*found, "</svg>", ""])
+
+
+def hash_of(text: str) -> int:
+    """0 or 1, by the letters: to which side a line bends."""
+    return sum(map(ord, text)) % 2
 
 
 def upward(graph: grimp.ImportGraph) -> list[tuple[str, str]]:
@@ -80,6 +135,7 @@ def main() -> int:
         if not any(room == name for name in known)
     ]
     print(f"{len(up)} arrows up; rooms in no layer: {', '.join(lost) or 'none'}")
+    PICTURE.write_text(picture(graph))
     return int(bool(wrong or up or lost))
 
 

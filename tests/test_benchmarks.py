@@ -66,3 +66,25 @@ def test_what_is_counted(monkeypatch):
     assert work.flops == 2 * (2 * 3 * 3 * 4)
     assert work.bytes == 4 * (24 + 24 + 18)  # the view moves nothing
     assert work.launches == 1
+
+
+@pytest.mark.full
+def test_ways_to_train_are_compared(monkeypatch, capsys, tmp_path):
+    """The quickest task, by two algorithms, and their picture."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import bench_choosing
+    import tasks
+
+    ways = {
+        name: lambda task, seed, name=name: bench_choosing.algorithm_way(
+            task, seed, name=name, epsilon=8.0, runs=1
+        )
+        for name in ("dp-sgd", "dp-dsgd")
+    }
+    found = bench_choosing.compare({"wine": tasks.wine, "again": tasks.wine}, ways, 1)
+    assert found["dp-sgd"]["wine"] == found["dp-sgd"]["again"]
+    assert all(0.8 < row["wine"]["score"] <= 1 for row in found.values())
+    bench_choosing.show(found)
+    assert capsys.readouterr().out.count("dp-dsgd") == 3
+    bench_choosing.draw(found, str(tmp_path / "it.svg"))
+    assert "<svg" in (tmp_path / "it.svg").read_text()

@@ -45,7 +45,7 @@ def said(document):
 def proves(kernel, document, **changed):
     """Whether the kernel proves it, with some fields changed; None: not covered."""
     try:
-        return kernel.check(said({**document, **changed}), [].append)
+        return kernel.Certificate(said({**document, **changed})).check([].append)
     except Exception:  # as its main does
         return None
 
@@ -162,10 +162,17 @@ def check_units(kernel):
     assert Fraction(kernel.Law.units(wide, up=True), 2**64) > Fraction(1, 3)
     assert kernel.Law.units(wide, up=False) == 0
     assert kernel.Law.units(-third, up=True) == 0
+    # An event that is no part of the one before adds no mass.
+    events = ((0, "0.5", "0.2"), (1, "0.6", "0.3"), (2, "0.1", "0.01"))
+    rows = [(j, None, kernel.arb(p), kernel.arb(q)) for j, p, q in events]
+    assert kernel.Law.below(rows).masses[0](1) <= 2**64
     # Quarters of which one is at 0 and one at infinity: 3/16 of two are infinite.
     kernel.Law.bits, kernel.Law.unit, kernel.Law.small = 2, 4, Fraction(0)
     one = kernel.Law(0, [kernel.fmpz_poly([1])], 1)
     assert (one * one).beyond >= 1
+    assert (one * one).masses[0](1) >= 1  # a quarter of one unit is no less than one
+    both = kernel.Law(0, [kernel.fmpz_poly([1])] * 2, 0)
+    assert [x(1) for x in (both * both).masses] == [0, 1]
 
 
 # ---------------------------------------------------------- claims that are not true
@@ -241,6 +248,13 @@ def check_ledgers(kernel):
     holds_both(kernel, [], one, nodes=nodes)
     holds_both(kernel, [], two, nodes=[nodes[1]] * 3, overlap=2)
     holds_both(kernel, [gaussian()], four, group=2)
+    ledger = ledger_of((of_sum(2.0, PoissonSampling(0.2)), 20))
+    found = Certificate.of(ledger, group=2).epsilon(1e-5)
+    batches = [poisson("0.2", scale="2", count=20)]
+    holds_both(kernel, batches, (found.lower, found.upper), group=2, steps=20)
+    for how, rate in (("fixed", "0.1"), ("random-allocation", "0.1"), ("none", "0.1")):
+        some = document([gaussian(sampling=how, rate=rate)])
+        assert proves(kernel, some, upper="1000") is None
     part = document([gaussian()], epsilon=one, failure="5e-6")
     left = float(gdp.epsilon(1.0, 5e-6))
     assert proves(kernel, part, upper=repr(left * 1.002)) is True
@@ -282,6 +296,9 @@ def check_passes(kernel):
     unlike = [gaussian(), {**gaussian("1.5"), "noise": "laplace"}]
     some = [{"groups": [{"lines": unlike, "pass": 1, "above": unlike}]}]
     holds_both(kernel, [], (0, one), nodes=some)
+    some = [{"groups": [{"lines": unlike, "pass": 1, "above": unlike[1:]}]}]
+    assert proves(kernel, document([], nodes=some), upper="1000") is None
+    unlike = [gaussian(), {**gaussian("0.5"), "noise": "laplace"}]
     some = [{"groups": [{"lines": unlike, "pass": 1, "above": unlike[1:]}]}]
     assert proves(kernel, document([], nodes=some), upper="1000") is None
 
@@ -529,16 +546,17 @@ FAULTS = {
     "labels: Q down": ("masses[1][label] += cls.units(q, up=True)", "masses[1][label] += cls.units(q, up=False)"),
     "labels: Q left out": ("masses[1][label] += cls.units(q, up=True)", "pass"),
     "labels: all is infinite": ("if q == 0:", "if q < p / 2:"),
+    "labels of events that are no parts": ("if not (u < last[0] or v < last[1]):", "if False:"),
     "a window of P alone below": ("right_shift(first) for x in found]", "right_shift(first) for x in found[:1]] + found[1:]"),
     "losses half a step down": ("(-(self.low + i) * self.h)", "(-(self.low + i - 1) * self.h)"),
     "an epsilon too small": ("ball(epsilon).exp(), len", "ball(epsilon).exp() / 2, len"),
-    "one order only": ("else Law.above(turned(rows))", "else Law.above(rows)"),
+    "one order only": ('laws[: len(orders)] = map(Law.above, orders)', 'laws[: len(orders)] = map(Law.above, both[:1] * len(orders))'),
     "orders not turned": ("(-j, 1 / a, 1 - q, 1 - p)", "(j, a, p, q)"),
     "powers: one too few": ('f"{n:b}"[1:]', 'f"{n - 1:b}"[1:]'),
     "powers: halves": ("[law * law for law in found]", "found"),
     "sampling: too little": ("t = (a - 1 + rate) / rate", "t = (a - 1 + rate / 2) / rate"),
     "sampling: half the mass": ("return (1 - rate) * less + rate * p, less", "return (1 - rate) * less + rate * p, less + (1 - less) / 99"),
-    "replaced: a record half as far": ("return partial(opposed, c, q), partial(opposed, m / 2, q)", "return partial(opposed, c / 2, q), partial(opposed, m, q)"),
+    "replaced: a record half as far": ('for s in (c, m / 2))', 'for s in (c / 2, m))'),
     "fixed sizes: attained above": ("return partial(either, some) if fixed else some, attained and some", "return some, partial(either, some)"),
     "fixed sizes: one order": ("return partial(either, some) if fixed else some,", "return some,"),
     "the smaller order": ("one.max(other) + a", "one.min(other) + a"),
@@ -550,12 +568,12 @@ FAULTS = {
     "passes: what is above none": ("any(over(y, x) for y in above) for x in lines", "True for x in lines"),
     "passes counted below": ("[(x, False, 1) for x in above]", "[(x, True, 1) for x in above]"),
     "passes: one way": ("itertools.product(*passes)", "[next(zip(*passes, strict=True), ())]"),
-    "budget: any number": ("return fits and sum(map(cost, lines)) <= cost(unit)", "return fits"),
+    "budget: any number": ('return fits and cost <= most', 'return fits'),
     "budget: anything": ("return fits and", "return"),
     "budget: squares of sampled units": ('== ("gaussian", "none")', '!= ("laplace", "none")'),
     "budget from below": ("steps.append((above, False,", "steps.append((above, True,"),
     "order of noise turned": ("number(one[x]) >= number(other[x])", "number(one[x]) <= number(other[x])"),
-    "order of other noise": ("if not same or", "if"),
+    "order of other noise": ('return more and one["noise"] == other["noise"]', 'return more'),
     "failure not paid": ("self.delta - self.overlap * self.group * number", "self.delta - 0 * number"),
     "failure paid once": ("self.delta - self.overlap * self.group * number", "self.delta - number"),
     "unknown below": ('need(known or c["lower"] is None,', "need(True,"),
@@ -570,8 +588,9 @@ FAULTS = {
     "one node is enough": ("all(x <= ball(self.left)", "any(x <= ball(self.left)"),
     "overlap ignored": ("min(self.overlap, len(nodes))", "min(1, len(nodes))"),
     "groups ignored": ('m = ball(group * number(get("moves")))', 'm = ball(number(get("moves")))'),
-    "groups of samples: one less": ("for i in range(k + 1)]", "for i in range(k)]"),
-    "mixtures: shifts halved": ("- t * s)", "- t * s / 2)"),
+    "groups of samples: all are in it": ("q**i * (1 - q) ** (k - i)", "q**i"),
+    "other sampling is Poisson": ('need(known, f"sampling', 'need(True, f"sampling'),
+    "mixtures: shifts halved": ('*((s, c, 0) for s, c in law)', '*((s / 2, c, 0) for s, c in law)'),
     "the loss of a Gaussian": ("tail(loss / m - m / 2), tail(loss / m + m / 2)", "tail(loss / m - m / 2), tail(loss / m + m)"),
     "the tail of a normal law": ("(x * Law.root).erfc() / 2", "(x * Law.root).erfc() / 3"),
     "delta not reached from below": ("any(x > ball(self.delta)", "any(x >= 0"),

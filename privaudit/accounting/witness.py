@@ -33,8 +33,8 @@ MARGIN = 1e-3  # relative, that a claim is less than the account's figure
 # A spacing of this share of one step's standard deviation widens an epsilon by about
 # its square over 12, .02 %; cells of a tenth of all steps' by as much. Of many kinds
 # of steps, whose laws are multiplied one by one, a coarser grid is .06 % wide.
-_SPACING, _COARSE, _WIDEST = 0.045, 0.12, 0.1
-_GROWTH = (64, 24)  # cells become as wide as this part of their loss
+_SPACING, _COARSE, _WIDEST = 0.045, 0.14, 0.1
+_GROWTH = (64, 16)  # cells become as wide as this part of their loss
 _KINDS = 200  # from so many on the grid is coarse
 _MOST_POINTS = 1 << 19
 _FEW = 1 << 14  # points up to a loss of its own mass that are all knots

@@ -560,6 +560,11 @@ def train(
         "data": OWN,
         "model": OWN,
         "train": sum(map(len, material.shares)),
+        **{
+            name: value
+            for name, value in family_named(algorithm).own_defaults.items()
+            if name not in (options or {})
+        },
         **changed,
         **paid,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -89,6 +90,7 @@ def plan(
     signal to noise, at most 14 over all rounds (1,000 parameters, 700 records)
     """
     need("privaudit.plan", "train")
+    from trainers.algorithms import family_named
     from trainers.runs import planning
 
     sizes, parameters, material = _measured(model, shares, classes, loss)
@@ -105,6 +107,7 @@ def plan(
         "algorithm": algorithm,
         "graph": graph or ("complete" if len(sizes) <= FEW else "exponential"),
         "nodes": len(sizes),
+        **family_named(algorithm).own_defaults,
         **({} if overlap == 1 else {"overlap": overlap}),
     }
     each = tuple(epsilon) if isinstance(epsilon, Sequence) else (epsilon,)
@@ -121,6 +124,7 @@ def plan(
             f"{algorithm} is not planned for: it releases no gradients of records, or "
             "adds no noise; choose another algorithm, such as dp-dsgt"
         )
+    task = dataclasses.replace(task, releases=planning.releases_of(training))
     chosen = planning.chosen(task, values)
     if like is not None and step_size is None:
         from privaudit.api.public_search import PublicJudge

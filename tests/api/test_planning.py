@@ -143,6 +143,26 @@ class TestPlan:
         assert min(sizes) * found["sampling_rate"] >= 0.9
         assert 0 < found["step_size"] < math.inf
 
+    @pytest.mark.parametrize(
+        ("algorithm", "rounds"),
+        [("dp-butterfly", 450), ("dp-chain", 1200), ("adp2sgd", 1200)],
+    )
+    def test_a_step_of_many_rounds_is_as_long(self, algorithm, rounds):
+        """Of eight nodes: exchanges of the logarithm, of all, and one node a round."""
+        graph = algorithm.removeprefix("dp-") if "dp-" in algorithm else None
+        plan = pa.plan(650, [170] * 8, 2, algorithm=algorithm, graph=graph)
+        same = pa.plan(650, [170] * 8, 2)
+        assert plan.settings["rounds"] == rounds
+        for name in ("step_size", "sampling_rate"):
+            assert plan.settings[name] == same.settings[name]
+
+    def test_options_of_an_algorithm_are_its_own_defaults(self):
+        """Adam on noisy gradients learns nothing."""
+        plan = pa.plan(net(), shares(), 8, algorithm="dp-dinno", rounds=20)
+        assert plan.settings["optimiser"] == "sgd"
+        run = pa.train(net(), shares(), "dp-dinno", epsilon=8, rounds=20, seed=0)
+        assert run.config.training.options["optimiser"] == "sgd"
+
     def test_signal_to_noise_by_hand(self):
         """With all in each batch T n C over z C (T N d)^(1/2), z = T^(1/2) / mu."""
         task = Task(sizes=(30, 70), parameters=8, epsilon=(1.0,), delta=1e-5)

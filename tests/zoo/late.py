@@ -9,10 +9,12 @@ from __future__ import annotations
 import array
 import collections
 import contextvars
+import ctypes
 import enum
 import functools
 import itertools
 import os
+import queue
 import random
 import sys
 import threading
@@ -187,6 +189,47 @@ class InGenerator(Holder):
         return self.of.send(value)
 
 
+class Unlike(list):
+    """Cannot be put back by its own methods."""
+
+    def clear(self):
+        pass
+
+    extend = clear
+
+
+class InMethods(Holder):
+    """Reached by bound methods of C alone."""
+
+    def __init__(self, get: Any, put: Any) -> None:
+        self.of, self.put = get, put
+
+    def swap(self, value: float) -> float:
+        count, before = self.of(0), self.of(1)
+        self.put(0, count + 1)
+        self.put(1, value)
+        return before if count > _LATE else 0.0
+
+
+class InNotes(Holder):
+    def swap(self, value: float) -> float:
+        count, before = self.of.__annotations__.get("it", (0, 0.0))
+        self.of.__annotations__ = {"it": (count + 1, value)}
+        return before if count > _LATE else 0.0
+
+
+class InQueue(Holder):
+    def swap(self, value: float) -> float:
+        count, before = self.of.get() if self.of.qsize() else (0, 0.0)
+        self.of.put((count + 1, value))
+        return before if count > _LATE else 0.0
+
+
+def _bound() -> Any:
+    box = [0, 0.0]
+    return InMethods(box.__getitem__, box.__setitem__)
+
+
 HOLDERS: dict[str, Callable[[], Any]] = {
     "an object that copies to itself": lambda: Holder(Itself()),
     "slots": lambda: Holder(Slots()),
@@ -216,6 +259,13 @@ HOLDERS: dict[str, Callable[[], Any]] = {
     "a context's variable": lambda: InContext(None),
     "globals": lambda: InGlobals(None),
     "a generator": lambda: InGenerator(None),
+    "bound methods": _bound,
+    "a list of its own kind": lambda: InItems(Unlike([0, 0.0])),
+    "a view of memory": lambda: InItems(memoryview(bytearray(16)).cast("d")),
+    "numbers of C": lambda: InItems((ctypes.c_double * 2)()),
+    "a function's notes": lambda: InNotes(lambda: None),
+    "a queue": lambda: InQueue(queue.Queue()),
+    "a queue of C's": lambda: InQueue(queue.SimpleQueue()),
 }
 
 

@@ -110,6 +110,12 @@ class Family(Generic[OptionsType]):
         )
         return dataclasses.replace(self.mechanism(setting, max(noise)), by_node=each)
 
+    @property
+    def own_defaults(self) -> dict[str, Any]:
+        """``defaults`` of its own options, which hold for any model and data."""
+        known = self.options.__struct_fields__
+        return {name: x for name, x in self.defaults.items() if name in known}
+
     def releases(self, setting: Setting[OptionsType]) -> int:
         """Number of releases that each node asks of the oracle in all rounds."""
         return setting.rounds

@@ -51,6 +51,7 @@ MOST_DRAWN = 3_000_000  # records, in all rounds together: what a run may cost
 REACH = 5.0  # total length of steps over signal to noise, see docs/choosing.md
 LEAST_REACH = 3.0
 MOST_STEP = 2.0  # average length of a step
+_MANY = 10_000  # rounds
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +72,8 @@ class Task:
         The noise, where it is given.
     overlap
         At how many nodes one record may be.
+    releases
+        Number of releases of a node in a round, on average: `releases_of`.
     """
 
     sizes: tuple[int, ...]
@@ -79,6 +82,7 @@ class Task:
     delta: float
     noise_multiplier: float | None = None
     overlap: int = 1
+    releases: float = 1.0
 
     def __post_init__(self) -> None:
         for own in self.epsilon or ():
@@ -102,8 +106,8 @@ class Task:
         batch = settings["batch_size"] * len(self.sizes)
         return min(1.0, batch / self.records)
 
-    def mus(self, rounds: int, rate: float) -> list[float]:
-        """mu of each node's budget, or of the given noise."""
+    def mus(self, rounds: float, rate: float) -> list[float]:
+        """mu of each node's budget, or of the given noise in so many releases."""
         share = math.sqrt(self.overlap)
         if self.epsilon is None:
             assert self.noise_multiplier is not None
@@ -113,7 +117,7 @@ class Task:
         known = {own: float(gdp.mu(own, self.delta)) / share for own in set(each)}
         return [known[own] for own in each]
 
-    def signal_to_noise(self, rounds: int, rate: float) -> float:
+    def signal_to_noise(self, rounds: float, rate: float) -> float:
         """Length of all clipped gradients, at most, over that of the noise in them.
 
         >>> task = Task(sizes=(100,) * 4, parameters=25, epsilon=(2.0,), delta=1e-5)
@@ -136,14 +140,15 @@ def chosen(task: Task, given: dict[str, Any]) -> dict[str, Any]:
     >>> found["rounds"], round(found["sampling_rate"], 2), found["schedule"]
     (100, 0.2, 'cosine')
     """
-    rounds = given.get("rounds", ROUNDS)
+    rounds = given.get("rounds", math.ceil(ROUNDS / task.releases))
+    steps = rounds * task.releases
     found: dict[str, Any] = {"rounds": rounds, "clip_norm": CLIP_NORM, **given}
     if not {"sampling_rate", "batch_size"} & given.keys():
-        found["sampling_rate"] = _rate(task, rounds)
+        found["sampling_rate"] = _rate(task, steps)
     if "step_size" not in given:
-        ratio = task.signal_to_noise(rounds, task.rate(found))
-        reach = min(max(REACH * ratio, LEAST_REACH), MOST_STEP * rounds)
-        found["step_size"] = two_digits(reach / rounds / found["clip_norm"])
+        ratio = task.signal_to_noise(steps, task.rate(found))
+        reach = min(max(REACH * ratio, LEAST_REACH), MOST_STEP * steps)
+        found["step_size"] = two_digits(reach / steps / found["clip_norm"])
         if found.get("schedule", "cosine") == "cosine":
             found["step_size"] *= 2  # which is as far as half of it
     if not {"schedule", "final_step_size"} & given.keys():
@@ -181,12 +186,19 @@ def training_for(
         delta=delta,
         noise_multiplier=noise_multiplier,
         overlap=training.overlap,
+        releases=releases_of(training),
     )
     last = {name: given[name] for name in ("final_step_size",) if name in given}
     return training_from({**given, **chosen(task, {**asked, **last})}, where=where)
 
 
-def _rate(task: Task, rounds: int) -> float:
+def releases_of(training: Training) -> float:
+    """Number of releases of a node in a round, over many rounds."""
+    many = msgspec.structs.replace(training, rounds=_MANY, warm_up=0, schedule=None)
+    return training.family.releases(many.setting()) / _MANY
+
+
+def _rate(task: Task, rounds: float) -> float:
     """The least at which noise is large enough, unless that costs too much."""
     enough = 1.0
     if task.epsilon is not None:

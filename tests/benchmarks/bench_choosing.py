@@ -1,0 +1,208 @@
+"""Defaults of `privaudit.train`, on small public tasks: how well they do.
+
+Run as ``python tests/benchmarks/bench_choosing.py WHAT --epsilon 2 --runs 4``:
+
+- ``search``: total length of steps and schedules, on the tasks of the search;
+- ``held-out``: the same for what the search chose and for the defaults before plans;
+- ``uneven``: the defaults on shares that differ, beside a central training and the
+  defaults before plans, with the same budget, and a central one as loud as all nodes;
+- ``algorithms``: each private algorithm that is planned, at eight nodes, as it is;
+  ``--picture FILE.svg`` draws it.
+
+Scores are accuracies, and R^2 of regressions, means over nodes and runs; in percent.
+Seconds are the processor's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from tasks import HELD_OUT, SEARCH, UNEVEN, Task, digits_apart, digits_at_eight
+
+import privaudit as pa
+from trainers.runs import planning
+
+# Length of all steps over signal to noise, times that of the defaults.
+REACHES = (0.25, 0.5, 1.0, 2.0, 4.0)
+FIGURES = ("score", "averaged", "late")
+
+Row = dict[str, float]
+Make = Callable[[int], Task]
+Way = Callable[..., Row]
+Found = dict[str, dict[str, Row]]
+
+
+def parameters(task: Task) -> int:
+    """Number of trained parameters."""
+    return sum(value.numel() for value in task.model().parameters())
+
+
+def planned(task: Task, epsilon: float, **given: Any) -> tuple[dict, Any]:
+    """Settings and noise of a plan."""
+    plan = pa.plan(parameters(task), list(task.sizes), epsilon, **given)
+    alike = len(set(plan.noise_multiplier)) == 1
+    noise = plan.noise_multiplier[0] if alike else plan.noise_multiplier
+    return plan.settings, noise
+
+
+def planned_way(
+    task: Task, seed: int, *, epsilon: float, reach: float, schedule: str, runs: int
+) -> Row:
+    """Train by a plan whose steps are ``reach`` times as long in all."""
+    settings, noise = planned(task, epsilon, schedule=schedule)
+    settings = {**settings, "step_size": settings["step_size"] * reach}
+    return task.trained(settings, noise, runs=runs, seed=seed)
+
+
+def before(task: Task, seed: int, *, epsilon: float, runs: int) -> Row:
+    """Train with the defaults before there were plans."""
+    plain = {**planning.PLAIN, "schedule": "constant"}
+    plain["batch_size"] = min(32.0, float(min(task.sizes)))
+    return task.trained(*planned(task, epsilon, **plain), runs=runs, seed=seed)
+
+
+def central(task: Task, seed: int, *, epsilon: float, runs: int) -> Row:
+    """Train with all records at one place."""
+    whole = task.pooled()
+    settings, noise = planned(whole, epsilon, algorithm="dp-sgd")
+    return whole.trained(settings, noise, runs=runs, seed=seed)
+
+
+def as_loud(task: Task, seed: int, *, epsilon: float, runs: int) -> Row:
+    """Train with all records at one place, and as much noise as all nodes add."""
+    settings, noise = planned(task, epsilon)
+    network = {"algorithm": "dp-sgd", "graph": "complete", "nodes": 1}
+    loud = noise * len(task.sizes) ** 0.5
+    return task.pooled().trained({**settings, **network}, loud, runs=runs, seed=seed)
+
+
+def compare(tasks: Mapping[str, Make], ways: Mapping[str, Way], seeds: int) -> Found:
+    """Results of each way at each task, means over deals of the data."""
+    found: Found = {name: {} for name in ways}
+    for named, make in tasks.items():
+        made = [make(seed) for seed in range(seeds)]
+        for name, train in ways.items():
+            rows = [train(task, seed) for seed, task in enumerate(made)]
+            found[name][named] = {
+                figure: sum(row[figure] for row in rows) / seeds for figure in FIGURES
+            }
+            print(f"{named}: {name}: {found[name][named]}", file=sys.stderr, flush=True)
+    return found
+
+
+def show(found: Found) -> None:
+    """Print percents of each figure, a row a way."""
+    width = max(map(len, found))
+    for figure in FIGURES:
+        names = [name[:12] for name in next(iter(found.values()))]
+        head = " ".join(f"{name:>12}" for name in [*names, "mean"])
+        print(f"\n{figure:<{width}} {head}")
+        for name, by_task in found.items():
+            values = [row[figure] for row in by_task.values()]
+            values.append(sum(values) / len(values))
+            line = " ".join(f"{100 * value:12.1f}" for value in values)
+            print(f"{name:<{width}} {line}")
+
+
+def searched() -> dict[str, Way]:
+    """Lengths of steps and schedules around those of the defaults."""
+    return {
+        f"{schedule}, reach {reach * planning.REACH:g}": functools.partial(
+            planned_way, reach=reach, schedule=schedule
+        )
+        for schedule in ("cosine", "constant")
+        for reach in REACHES
+    }
+
+
+# Of each algorithm, what it needs beside a plan; without a graph, it runs on any.
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    "dp-sgd": {"central": True},
+    "dp-dsgt": {},
+    "dp-dsgd": {},
+    "dp-dinno": {},
+    "dp-muffliato": {},
+    "dp-decor": {},
+    "dp-sync": {},
+    "adp2sgd": {},
+    "dyn-d2p": {"graph": "exponential"},
+    "dyn-c-d2p": {"graph": "exponential"},
+    "const-d2p": {"graph": "exponential"},
+    "dp-butterfly": {"graph": "butterfly"},
+    "dp-chain": {"graph": "chain"},
+}
+
+
+def algorithm_way(
+    task: Task, seed: int, *, name: str, epsilon: float, runs: int
+) -> Row:
+    """Train by one algorithm, as it is planned."""
+    how = ALGORITHMS[name]
+    task = task.pooled() if "central" in how else task
+    graph = how.get("graph", "complete")
+    settings, noise = planned(task, epsilon, algorithm=name, graph=graph)
+    return task.trained(settings, noise, runs=runs, seed=seed)
+
+
+def draw(found: Found, path: str) -> None:
+    """Draw the scores, a line an algorithm, as an SVG file."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams |= {"svg.hashsalt": "privaudit", "svg.fonttype": "none"}
+    from matplotlib import pyplot
+
+    figure, axis = pyplot.subplots(figsize=(7, 4.2), layout="constrained")
+    names = [*found][::-1]
+    for mark, where in zip("os", next(iter(found.values())), strict=True):
+        scores = [100 * found[name][where]["score"] for name in names]
+        axis.plot(scores, names, mark, label=where, markersize=6, alpha=0.8)
+    axis.set_xlabel("accuracy of the nodes' models, percent")
+    axis.grid(alpha=0.3)
+    axis.legend(loc="lower left", fontsize="small")
+    figure.savefig(path, metadata={"Date": None})
+
+
+def main() -> None:
+    """Print what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["search", "held-out", "uneven", "algorithms"])
+    parser.add_argument("--epsilon", type=float, default=2.0)
+    parser.add_argument("--runs", type=int, default=4)
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--picture", help="file for the picture of algorithms")
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    began = time.process_time()
+    defaults: dict[str, Way] = {
+        "defaults": functools.partial(planned_way, reach=1.0, schedule="cosine"),
+        "before plans": before,
+    }
+    tasks, ways = {
+        "search": (SEARCH, searched()),
+        "held-out": (HELD_OUT, defaults),
+        "uneven": (UNEVEN, {**defaults, "central": central, "as loud": as_loud}),
+        "algorithms": (
+            {"even": digits_at_eight, "by class": digits_apart},
+            {name: functools.partial(algorithm_way, name=name) for name in ALGORITHMS},
+        ),
+    }[asked.what]
+    ways = {
+        name: functools.partial(train, epsilon=asked.epsilon, runs=asked.runs)
+        for name, train in ways.items()
+    }
+    found = compare(tasks, ways, asked.seeds)
+    show(found)
+    if asked.picture:
+        draw(found, asked.picture)
+    print(f"\n{time.process_time() - began:.0f} s of the processor")
+
+
+if __name__ == "__main__":
+    main()

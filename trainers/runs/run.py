@@ -89,12 +89,12 @@ class Planting(Protocol):
     """Canaries of a run that is kept, and who scores them."""
 
     def planted(self, streams: Streams) -> Planted:
-        """What joins node 0, by coins of the run's own key."""
+        """Canaries to join node 0, by coins of the run's own key."""
         ...
 
     @property
     def observers(self) -> tuple[ReleaseObserver, ...]:
-        """Who is shown all releases."""
+        """Observers of all releases."""
         ...
 
     def ends(self, models: torch.Tensor) -> None:

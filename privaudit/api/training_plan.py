@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -127,6 +128,9 @@ class TrainingPlan:
             least, most = min(self.certified), max(self.certified)
             left = len(rows) - MOST_SAID
             lines.append(f"and {left:,} more; all from {_up(least)} to {_up(most)}")
+        ordinary = statistics.median_high(self.certified)
+        if ordinary < max(self.certified):
+            lines.append(f"an ordinary node, the median, spends {_up(ordinary)}")
         lines.append("")
         lines.append(
             f"signal to noise, at most {self.signal_to_noise:.3g} over all rounds "

@@ -71,6 +71,14 @@ class TestPlan:
         assert [plan.settings[name] for name in kept] == [8, 0.3, "constant"]
         assert "sampling_rate" not in plan.settings
 
+    def test_an_ordinary_node_is_told_where_nodes_differ(self):
+        plan = pa.plan(10, [20, 200, 220], 2, batch_size=8, rounds=5)
+        middle = sorted(plan.certified)[1]
+        assert middle < 1 < 1.98 < max(plan.certified)
+        (line,) = [one for one in plan.lines() if "ordinary" in one]
+        assert 0 <= float(line.split()[-1]) - middle < 1e-3
+        assert "ordinary" not in str(pa.plan(10, [20, 200, 220], 2, rounds=5))
+
     def test_it_never_looks_at_records(self):
         def other(rows):
             return [(1e6 * x + 7, 1 - y) for x, y in rows]

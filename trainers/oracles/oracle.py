@@ -274,7 +274,7 @@ class Oracle:
             )
         index = self.next_release(nodes)
         clip, multiplier = self.mechanism.at(index)  # the most of all nodes' noise
-        step = self._step(index, nodes)
+        step = self._step(index)
         if clip < math.inf:
             self._watch.expect(
                 # One pass; what is no number is neither the least nor the largest.
@@ -368,9 +368,9 @@ class Oracle:
         """
         return self._watch.counted
 
-    def _step(self, index: int, nodes: Sequence[int]) -> float:
-        """Coarsest of `_step_of`, by which all of ``nodes`` clip."""
-        alike = dict.fromkeys(self.mechanism.of(self._numbers[node]) for node in nodes)
+    def _step(self, index: int) -> float:
+        """Coarsest of `_step_of`, by which all nodes clip, whoever holds them."""
+        alike = dict.fromkeys(self.mechanism.by_node or (self.mechanism,))
         return max(self._step_of(how, index) for how in alike)
 
     def _step_of(self, how: Mechanism, index: int) -> float:

@@ -202,7 +202,7 @@ class UpdateOracle(Oracle):
         self, at: Tensor, batches: Tensor, nodes: Sequence[int], clip: float
     ) -> Tensor:
         """Minus the sum of clipped updates, (runs, nodes, dims) doubles."""
-        step = self._step(self._releases[nodes[0]], nodes)
+        step = self._step(self._releases[nodes[0]])
         total = torch.zeros_like(at, dtype=torch.float64)
         for run, row, user in batches.nonzero().tolist():
             node = nodes[row]

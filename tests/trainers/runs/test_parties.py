@@ -332,6 +332,27 @@ def test_noise_is_calibrated_from_all_sizes(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("changes", "spent"),
+    [
+        ({"epsilon": 4.0, "noise": "per-node"}, [4] * 5),
+        ({"epsilon": [4, 4, 2, 2, 1]}, [4, 4, 2, 2, 1]),
+    ],
+)
+def test_noise_and_budgets_by_node(tmp_path, changes, spent):
+    """Each party has its own nodes' noise, and the models are those of one process."""
+    changes = {"noise_multiplier": None, **changes}
+    parts = together(lambda party: train(party, tmp_path / "two", **changes))
+    whole = alone(tmp_path, **changes)
+    assert same(parts, whole)
+    found = [node.epsilon for part in parts for node in part.result.nodes]
+    assert found == [node.epsilon for node in whole.result.nodes]
+    assert found == pytest.approx(spent, rel=0.01)
+    folders = [tmp_path / f"two/party-{party}" for party in range(2)]
+    assert pa.join(folders).status == "consistent"
+    assert not any(pa.verify(folder).differences for folder in folders)
+
+
 class TestDisagreements:
     @pytest.mark.parametrize(
         ("changes", "words"),

@@ -71,3 +71,24 @@ def test_gradients_are_torchs(name):
         torch.testing.assert_close(
             told, output_of(module(inputs)), rtol=1e-3, atol=1e-4
         )
+
+
+class Uneven(torch.nn.Module):
+    """A few large gradients before millions of small ones."""
+
+    def __init__(self):
+        super().__init__()
+        self.few = torch.nn.Parameter(torch.ones(64))
+        self.many = torch.nn.Parameter(torch.ones(2_000_000))
+
+    def forward(self, x):
+        return x * (self.few.sum() + 3e-4 * self.many.sum())
+
+
+def test_millions_of_parameters_keep_book_keeping():
+    """A norm of so many in single precision would lose the small ones."""
+    like = torch.ones(1)
+    taken = enter(Uneven(), functional.mse_loss, like, like)
+    found = differentiator(taken.module, taken.loss, like, like)
+    assert isinstance(found, BookKeeping)
+    assert found.tried

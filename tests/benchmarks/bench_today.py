@@ -1,0 +1,264 @@
+"""Clipped sums of a batch, of models as people write them, beside other ways.
+
+Run as ``python tests/benchmarks/bench_today.py``, with names of works for a part of it.
+Ours is what `trainers.gradients.door` makes of the model; beside it are gradients of
+each record by `torch.func.vmap`, Opacus' ghost clipping where it is installed, and one
+gradient of the batch without privacy. One thread; a row is a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from measuring import Row, answer, measured, show, timed
+from torch import Tensor, nn
+from torch.nn import functional
+
+from trainers.gradients.choose import differentiator
+from trainers.gradients.door.enter import enter
+from trainers.gradients.per_sample import parameter_vector, trained
+from trainers.models import make_model
+
+CLIP = 1.0
+
+
+class Block(nn.Module):
+    """Transformer block: causal attention and two layers, each after a norm."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.inside, self.outside = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.wide, self.narrow = (
+            nn.Linear(width, 4 * width),
+            nn.Linear(4 * width, width),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:  # (samples, length, width)
+        parts = self.inside(self.first(x)).chunk(3, -1)
+        query, key, value = (
+            part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts
+        )
+        found = functional.scaled_dot_product_attention(
+            query, key, value, is_causal=True
+        )
+        x = x + self.outside(found.transpose(1, 2).flatten(2))
+        return x + self.narrow(functional.gelu(self.wide(self.second(x))))
+
+
+class Transformer(nn.Module):
+    """Decoder of words, as GPT-2 is, with the embedding tied or a head of its own."""
+
+    def __init__(
+        self, words: int, width: int, heads: int, blocks: int, length: int, tied: bool
+    ) -> None:
+        super().__init__()
+        self.words, self.places = (
+            nn.Embedding(words, width),
+            nn.Embedding(length, width),
+        )
+        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(blocks)))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
+        if tied:
+            self.head.weight = self.words.weight
+
+    def forward(
+        self, x: Tensor
+    ) -> Tensor:  # (samples, length) to (samples, words, ...)
+        places = self.places(torch.arange(x.shape[1], device=x.device))
+        return self.head(self.norm(self.blocks(self.words(x) + places))).transpose(1, 2)
+
+
+class LowRank(nn.Module):
+    """A frozen layer, and a trained product of two thin ones (LoRA, Hu et al. 2021)."""
+
+    def __init__(self, layer: nn.Linear, rank: int = 8) -> None:
+        super().__init__()
+        self.layer = layer.requires_grad_(False)
+        self.down = nn.Linear(layer.in_features, rank, bias=False)
+        self.up = nn.Linear(rank, layer.out_features, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) + self.up(self.down(x))
+
+
+def lora() -> nn.Module:
+    model = Transformer(5_000, 256, 8, 3, 64, tied=False).requires_grad_(False)
+    for block in model.blocks:
+        for name in ("inside", "outside"):
+            setattr(block, name, LowRank(getattr(block, name)))
+    return model
+
+
+# Of each work: the model, the shape of a record's input, samples, words (0: numbers).
+WORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int, int]] = {
+    **{
+        f"transformer-{samples}": (
+            lambda: Transformer(5_000, 256, 8, 3, 64, tied=False),
+            *((64,), samples, 5_000),
+        )
+        for samples in (8, 32)
+    },
+    "lora-8": (lora, (64,), 8, 5_000),
+    "gpt2-2": (
+        lambda: Transformer(50_257, 768, 12, 12, 1_024, tied=True),
+        *((128,), 2, 50_257),
+    ),
+    "resnet18-4": (lambda: make_model("resnet18", (3, 32, 32), 10), (3, 32, 32), 4, 0),
+    "cnn-256": (lambda: make_model("small-cnn", (1, 28, 28), 10), (1, 28, 28), 256, 0),
+    "lstm-64": (lambda: make_model("lstm", (1, 28, 28), 10), (1, 28, 28), 64, 0),
+}
+
+
+class Written(nn.Module):
+    """A model, of which nothing is known but what it does: traced at the door."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(x)
+
+
+def made(work: str) -> tuple[nn.Module, Tensor, Tensor]:
+    """The model, and a batch."""
+    make, shape, samples, words = WORKS[work]
+    torch.manual_seed(0)
+    model = make()
+    if words:
+        inputs = torch.randint(words, (samples, *shape))
+        return model, inputs, torch.randint(words, (samples, *shape))
+    return model, torch.randn(samples, *shape), torch.randint(10, (samples,))
+
+
+def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    return functional.cross_entropy(outputs, targets)
+
+
+def clipped(norms: Tensor) -> Tensor:
+    return (CLIP / norms).clamp_max(1.0)
+
+
+def told(step: Callable[[], Tensor]) -> Row:
+    found = step().double()
+    direction = torch.arange(len(found), dtype=torch.float64).cos()
+    direction /= direction.norm()
+    row = timed(step, 4)
+    return row | {"norm": found.norm().item(), "along": (found @ direction).item()}
+
+
+def ours(work: str) -> Row:
+    """A release's clipped sum, without noise."""
+    model, inputs, targets = made(work)
+    taken = enter(Written(model), loss, inputs[0], targets[0])
+    assert taken.why_not is None, taken.why_not
+    gradients = differentiator(taken.module, taken.loss, inputs[0], targets[0])
+    at = parameter_vector(taken.module)[None]
+    return told(
+        lambda: gradients.weighted_sum(at, inputs[None], targets[None], clipped)[0]
+    )
+
+
+def mapped(work: str) -> Row:
+    """Gradients of each record by `torch.func`, clipped and added."""
+    model, inputs, targets = made(work)
+    values = {name: each.detach() for name, each in trained(model).items()}
+
+    def one(values: Any, input: Tensor, target: Tensor) -> Tensor:
+        outputs = torch.func.functional_call(model, values, (input[None],))
+        return loss(outputs, target[None])
+
+    each = torch.func.vmap(torch.func.grad(one), (None, 0, 0))
+
+    def step() -> Tensor:
+        found = each(values, inputs, targets).values()
+        # In single precision, norms of millions of numbers lose digits.
+        norms = [one.flatten(1).norm(dim=1, dtype=torch.float64) for one in found]
+        weights = clipped(torch.stack(norms).norm(dim=0)).float()
+        return torch.cat([torch.tensordot(weights, one, 1).flatten() for one in found])
+
+    return told(step)
+
+
+def ghost(work: str) -> Row:
+    """Opacus' ghost clipping: two backward passes."""
+    from opacus.grad_sample import GradSampleModuleFastGradientClipping
+    from opacus.optimizers.optimizer_fast_gradient_clipping import (
+        DPOptimizerFastGradientClipping,
+    )
+    from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
+
+    model, inputs, targets = made(work)
+    wrapped: Any = GradSampleModuleFastGradientClipping(
+        model, max_grad_norm=CLIP, use_ghost_clipping=True, loss_reduction="sum"
+    )
+    optimiser = DPOptimizerFastGradientClipping(
+        torch.optim.SGD(trained(model).values(), lr=0.0),
+        noise_multiplier=0.0,
+        max_grad_norm=CLIP,
+        expected_batch_size=1,
+        loss_reduction="sum",
+    )
+
+    class Each(nn.CrossEntropyLoss):
+        def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+            found = super().forward(outputs, targets)
+            return found.flatten(1).mean(1) if found.dim() > 1 else found
+
+    private: Any = DPLossFastGradientClipping(
+        wrapped, optimiser, Each(reduction="sum"), loss_reduction="sum"
+    )
+
+    def step() -> Tensor:
+        optimiser.zero_grad()
+        private(wrapped(inputs), targets).backward()
+        found: Any = [each.grad for each in trained(model).values()]
+        return torch.cat([each.flatten() for each in found])
+
+    return told(step)
+
+
+def plain(work: str) -> Row:
+    """One gradient of the batch, not private."""
+    model, inputs, targets = made(work)
+    parameters = [*trained(model).values()]
+
+    def step() -> Tensor:
+        found = torch.autograd.grad(loss(model(inputs), targets), parameters)
+        return torch.cat([each.flatten() for each in found])
+
+    return told(step)
+
+
+WAYS = {"ours": ours, "vmap": mapped, "Opacus, ghost": ghost, "not private": plain}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("works", nargs="*", choices=[*WORKS, []])
+    parser.add_argument("--one", nargs="+")
+    given = parser.parse_args()
+    if given.one:
+        answer(WAYS, given.one)
+        return
+    for work in given.works or WORKS:
+        print(work)
+        rows = {way: measured(way, work) for way in WAYS}
+        base = rows["ours"]
+        for way, row in rows.items():
+            show(f"  {way}", row, base["ms"] if base else 0.0)
+            if way != "not private" and row and base:
+                apart = max(
+                    abs(row[each] - base[each]) / base["norm"]
+                    for each in ("norm", "along")
+                )
+                assert apart < 1e-3, (work, way, apart)
+
+
+if __name__ == "__main__":
+    main()

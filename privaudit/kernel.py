@@ -176,7 +176,7 @@ class Law:
     @classmethod
     def settle(cls, hints, delta, steps):
         need(time.monotonic() < cls.until, "it takes too long")
-        cls.bits, cls.small = count(hints["bits"], 32, 20000), delta / (steps << 11)
+        cls.bits, cls.small = count(hints["bits"], 32, 20000), delta / (steps << 15)
         cls.unit, ctx.prec = 1 << cls.bits, cls.bits + 64
         cls.root = arb(0.5).sqrt()
         cls.h = ball(number(hints["spacing"], Fraction(1, 1 << 40), 1 << 10))

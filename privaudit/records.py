@@ -158,7 +158,8 @@ class TrainingRecord(Compute, RunIdentity, Generic[Task]):
     holds; None: for an observer of all releases. ``noise_multiplier`` is of all nodes,
     or of each, and ``budgets`` are their epsilons, where those differ. ``party`` is of
     a run whose processes are parties. ``evaluate`` is on how many test records models
-    are measured. ``tuning`` is of the tries of which this is the best.
+    are measured. ``tuning`` is of the tries of which this is the best. ``canaries`` is
+    how many were planted at node 0, each by a secret coin; 0: none.
     """
 
     training: Task
@@ -172,6 +173,7 @@ class TrainingRecord(Compute, RunIdentity, Generic[Task]):
     party: PartyRecord | None = None
     evaluate: Evaluate = "tenth"
     tuning: TuningRecord | None = None
+    canaries: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -417,6 +417,10 @@ class TrainingSettings(AccountSettings):
         MASTER_PORT in the environment.
     patience
         Seconds that a party waits for another one before it ends.
+    canaries
+        Number of canaries to plant in this very run: crafted gradients at node 0, each
+        there or not by a secret coin, which tell afterwards what the run gave away,
+        without training again. Each moves a parameter of its own.
     drop_lost
         Whether the others go on without a party that is lost, as long as they are more
         than half: by FLARE, for algorithms whose nodes average with symmetric weights.
@@ -441,6 +445,7 @@ class TrainingSettings(AccountSettings):
     parties: bool = False
     patience: float = 300.0
     drop_lost: bool = False
+    canaries: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -448,6 +453,11 @@ class TrainingSettings(AccountSettings):
             raise ValueError(
                 "--observer is an account of all nodes together, and with --parties "
                 "each has the ledger of its own nodes: leave one of them out"
+            )
+        if self.canaries is not None and not 10 <= self.canaries <= MOST_CANARIES:
+            raise ValueError(
+                f"canaries must be between 10 and {MOST_CANARIES:,}, got "
+                f"{self.canaries}"
             )
         if self.noise not in (None, *get_args(NoiseBy)):
             raise ValueError(f"noise is one or per-node, got {self.noise!r}")

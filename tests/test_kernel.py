@@ -255,6 +255,13 @@ def check_ledgers(kernel):
     for how, rate in (("fixed", "0.1"), ("random-allocation", "0.1"), ("none", "0.1")):
         some = document([gaussian(sampling=how, rate=rate)])
         assert proves(kernel, some, upper="1000") is None
+    wrong = document([gaussian()], epsilon=one, failure="-0.5")
+    assert proves(kernel, wrong, upper="0.5") is None
+    sure = {"noise": "guarantee", "epsilon": "1", "delta": "0.1", "count": 1}
+    some = document([sure | WHOLE_RATE], delta="0.2", epsilon=1.0)
+    truth = math.log(math.e - (1 + math.e) / 9)  # where .1 + .9 (e - a) / (1 + e) is .2
+    assert proves(kernel, some, upper=repr(truth * 1.01)) is True
+    assert proves(kernel, some, upper=repr(truth * 0.999)) is not True
     part = document([gaussian()], epsilon=one, failure="5e-6")
     left = float(gdp.epsilon(1.0, 5e-6))
     assert proves(kernel, part, upper=repr(left * 1.002)) is True

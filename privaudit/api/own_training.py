@@ -308,6 +308,7 @@ def train(
     watch: Watch | str | None = None,
     party: int | None = None,
     exchange: Exchange | None = None,
+    canaries: int | None = None,
 ) -> TrainedModels:
     """Train your model on the data of several nodes, with the noise for a budget.
 
@@ -453,6 +454,11 @@ def train(
     exchange
         What carries messages between parties, a `trainers.network.exchange.Exchange`,
         which knows this one's number. None: torch.distributed.
+    canaries
+        How many canaries to plant in this very run, such as 500: crafted gradients at
+        node 0, each there or not by a secret coin, and scored from the releases and
+        from the final model. What they show stands beside the certificate, which
+        covers it; nothing is trained again. Each moves a parameter of its own.
 
     Returns
     -------
@@ -612,6 +618,7 @@ def train(
         device=device,
         evaluate=evaluate,
         parties=party is not None,
+        canaries=canaries,
     )
     claim = Claim(
         epsilon=max(settings.each_budget or (settings.epsilon or math.inf,)),

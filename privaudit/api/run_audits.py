@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
+from privaudit.api.planting import certified
 from privaudit.api.watch import SILENT, Watch
 from privaudit.auditing.bounds.ledger_family import BOTH, has_family
 from privaudit.auditing.conclude import BEST
@@ -22,7 +23,7 @@ from privaudit.files.folder import RunFolder
 from privaudit.files.notebook import box
 from privaudit.ledger import Ledger
 from privaudit.report.load import audits_of
-from privaudit.results import Claim, Status, UpperBound
+from privaudit.results import Status, UpperBound
 from privaudit.settings import AuditSettings
 from trainers.runs.outcome import PRIVATE, RANDOM, TrainingResult
 
@@ -292,10 +293,10 @@ def _attackers(
     verdict = result.verdict
     claim = None if verdict is None else verdict.claim
     if claim is None:
-        claim = _certified(result.upper(), training)
+        claim = certified(result.upper(), training)
     if adversary is None and config.observer is not None:
         yield "observer", "observer", claim
-        everybody = _certified(result.everything_seen(), training)
+        everybody = certified(result.everything_seen(), training)
         yield strongest(training), strongest(training), everybody
         return
     if adversary is None:
@@ -305,21 +306,9 @@ def _attackers(
     else:
         chosen = [adversary] if isinstance(adversary, str) else list(adversary)
     if config.observer is not None:
-        claim = _certified(result.everything_seen(), training)
+        claim = certified(result.everything_seen(), training)
     for name in dict.fromkeys(chosen):
         yield name, name, claim
-
-
-def _certified(upper: UpperBound, training: Training) -> Claim:
-    return Claim(
-        epsilon=upper.epsilon,
-        delta=upper.delta,
-        relation=upper.relation,
-        unit=upper.unit,
-        source="the account of the run",
-        observer=upper.observer,
-        overlap=training.told_overlap,
-    )
 
 
 def _check_ledger(problem: Problem, config: Any, known: Ledger) -> None:

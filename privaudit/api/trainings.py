@@ -13,6 +13,7 @@ import msgspec
 
 from privaudit.accounting.views import check_observer
 from privaudit.api.place import Place, short_name
+from privaudit.api.planting import judged_in, planted_in
 from privaudit.api.watch import SILENT, Watch
 from privaudit.files.folder import RunFolder
 from privaudit.files.user_code import is_place
@@ -243,7 +244,7 @@ def run_in_folder(
     from trainers.runs.parties import connected, settled
     from trainers.runs.problem import Problem
     from trainers.runs.real_clock.run import is_by_real_clock
-    from trainers.runs.run import Assignment, TrainingRun, train
+    from trainers.runs.run import Assignment, OneProcess, TrainingRun, train
 
     compute = settings.compute
     material, choose = (None, None) if own is None else (own.material, own.choose)
@@ -273,6 +274,11 @@ def run_in_folder(
             noise = noise_by_node(problem, claim, settings, watch.note)
             for warning in warnings_of(problem, noise, claim, settings):
                 watch.warn(warning)
+        planting = None
+        if settings.canaries is not None:
+            planting = planted_in(
+                problem, settings, noise, together=type(runner) is not OneProcess
+            )
         record = None
         if party is not None:
             noise, out, record = settled(party, noise, out, name, settings.seed)
@@ -289,6 +295,7 @@ def run_in_folder(
             evaluate=settings.evaluate,
             observer=claim.observer or None,
             tuning=tuning,
+            canaries=settings.canaries or 0,
         )
         place = Place(out, name)
         opened = place.opened(
@@ -305,8 +312,11 @@ def run_in_folder(
                 relation=claim.relation,
                 progress=show,
                 save_models=settings.save == "models",
+                planting=planting,
             )
             result = train(given, opened, runner)
+    if planting is not None and planting.scores and result is not None:
+        result = judged_in(RunFolder(place.path), planting, run, result)
     if result is None:  # rank 0 speaks for all
         return None
     remarks = (*training.family.remarks(training.setting()), *result.remarks)

@@ -337,6 +337,7 @@ def audits_of(folder: RunFolder) -> tuple[RunAudit, ...] | UnsetType:
             canary=done.config.canary,
             runs=len(done.scores),
             random_records=done.config.random_records,
+            in_the_run=done.config.one_run,
             finding=done.result.verdict,
         )
         for done in audits_in(folder)

@@ -291,22 +291,33 @@ def attacks(run: FinishedTraining) -> dict[str, Any]:
     together = 100 * (1 - sum(1 - lower.confidence for _, lower in known))
     claimed = any(one.finding.claim == run.config.claim for one in audits)
     return {
-        "attack_columns": ("the attacker sees", "planted", "runs", "ε at least", "so"),
+        "attack_columns": (
+            "the attacker sees",
+            "planted",
+            "scored",
+            "ε at least",
+            "so",
+        ),
         "attacks": [
             (
                 lower.sees,
                 CANARIES.get(one.canary, one.canary),
-                f"{one.runs:,}",
+                f"{one.runs:,} {lower.counted}",
                 f"{down(lower.epsilon)} ({100 * lower.confidence:g} %)",
                 one.finding.status,
             )
             for one, lower in known
         ],
         "attacks_say": (
-            "The same algorithm, model and settings were trained again and again, with "
-            "and without a planted record, on "
-            + ("random records" if strongest.random_records else "the same data")
-            + f". All bounds hold together with {together:.4g} % confidence; the "
+            (
+                "Canaries were planted in the run itself. "
+                if strongest.in_the_run
+                else "The same algorithm, model and settings were trained again and "
+                "again, with and without a planted record, on "
+                + ("random records" if strongest.random_records else "the same data")
+                + ". "
+            )
+            + f"All bounds hold together with {together:.4g} % confidence; the "
             f"drawings are of the largest. {' '.join(run.result.said_of_audits())}"
         ),
         **(

@@ -55,6 +55,12 @@ PRIVATE = (
     "The audit trained on the private data many times over: its figures, scores and "
     "folder are covered by no certificate, and are to stay with whoever has the data."
 )
+PLANTED = (
+    "Canaries of the run itself are gradients that were crafted without the data, each "
+    "along a parameter of its own, and scored by what is released: the certificate "
+    "covers these figures. About half of them moved their parameters in every batch "
+    "that drew them; what that costs in accuracy, a run without them shows."
+)
 RANDOM = (
     "The audit trained on random records in the place of the private data: its figures "
     "tell nothing of them but their number."
@@ -66,7 +72,8 @@ class RunAudit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     ``folder``, within the training's, holds the audit; ``canary`` is what was planted
     in ``runs`` runs, both worlds together; with ``random_records`` these trained on
-    others than the private ones; ``finding`` has claim, account and bound.
+    others than the private ones; ``finding`` has claim, account and bound. Canaries
+    ``in_the_run`` were in the training itself, ``runs`` of them.
     """
 
     folder: str
@@ -74,6 +81,7 @@ class RunAudit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     runs: int
     finding: Finding
     random_records: bool = False
+    in_the_run: bool = False
 
     def __str__(self) -> str:
         return f"{self.finding.lower}; {self.finding.status.upper()}"
@@ -248,8 +256,10 @@ class TrainingResult(
 
     def said_of_audits(self) -> list[str]:
         """Sentences on whether audits' figures tell of the private data."""
-        alike = {one.random_records for one in self.audits or ()}
-        return [PRIVATE] * (False in alike) + [RANDOM] * (True in alike)
+        audits = self.audits or ()
+        alike = {one.random_records for one in audits if not one.in_the_run}
+        said = [PRIVATE] * (False in alike) + [RANDOM] * (True in alike)
+        return said + [PLANTED] * any(one.in_the_run for one in audits)
 
     def also(self) -> list[str]:
         """Beside an observer's account, that of all releases; and what was sent."""

@@ -9,7 +9,7 @@ import io
 import pathlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 import torch
@@ -30,12 +30,13 @@ from trainers.numerics.device import check_device
 from trainers.numerics.keys import Key
 from trainers.numerics.randomness import Streams
 from trainers.numerics.releases import ReleaseJournal
+from trainers.oracles.oracle import ReleaseObserver
 from trainers.runs import checkpoint
 from trainers.runs.advice import large_delta
 from trainers.runs.final_models import may_be_released, packed
 from trainers.runs.measures import CurveRecorder, Measured, as_figures
 from trainers.runs.outcome import TrainingResult, protection
-from trainers.runs.problem import Observers, Problem
+from trainers.runs.problem import Observers, Planted, Problem
 from trainers.runs.run_keys import forget_key, journal_of, key_of
 from trainers.runs.training import Training
 from trainers.runs.tuned import tuned_ledger
@@ -84,6 +85,23 @@ class Progress:
     epsilon: float | None = None
 
 
+class Planting(Protocol):
+    """Canaries of a run that is kept, and who scores them."""
+
+    def planted(self, streams: Streams) -> Planted:
+        """Canaries to join node 0, by coins of the run's own key."""
+        ...
+
+    @property
+    def observers(self) -> tuple[ReleaseObserver, ...]:
+        """Observers of all releases."""
+        ...
+
+    def ends(self, models: torch.Tensor) -> None:
+        """See the final models, (1, nodes, dims)."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Assignment:
     """A run, on data that there are: what a runner is given.
@@ -101,6 +119,8 @@ class Assignment:
         Called after every round.
     save_models
         Whether the final models are kept, in ``model.safetensors``.
+    planting
+        What joins node 0 in this very run, and who watches; None: nothing and nobody.
     """
 
     run: TrainingRun
@@ -109,6 +129,7 @@ class Assignment:
     relation: Relation | None = None
     progress: Callable[[Progress], None] = lambda now: None
     save_models: bool = True
+    planting: Planting | None = None
 
     def account(
         self, ledger: Ledger, observer: str | None = None
@@ -470,13 +491,22 @@ class OneProcess:
         keeper = self.keeper(given, folder)
         with contextlib.ExitStack() as stack:
             key, journal = self.key(run, folder, stack)
+            streams, planting = Streams(key, device=run.device, journal=journal), None
+            observers = Observers(after_round=keeper.after_round, keep=keeper.keep)
+            if given.planting is not None:
+                planting = given.planting.planted(streams)
+                shown = given.planting.observers
+                observers = dataclasses.replace(observers, releases=shown)
             models, ledger = problem.train(
                 run.noise_multiplier,
-                Streams(key, device=run.device, journal=journal),
+                streams,
                 start=problem.start(run.public_seed),
-                observers=Observers(after_round=keeper.after_round, keep=keeper.keep),
+                planted=planting,
+                observers=observers,
                 resume=keeper.resume,
             )
+            if given.planting is not None:
+                given.planting.ends(models)
             further = 0 if journal is None else journal.further
         parts = self.gathered(
             Part(

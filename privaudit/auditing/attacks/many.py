@@ -109,6 +109,24 @@ def canaries_of(problem: Problem, kind: str, count: int, seed: int) -> Canaries:
     return Canaries(Dataset(inputs + again, (test.targets[chosen] + shift) % classes))
 
 
+def public_canaries(problem: Problem, count: int, seed: int) -> Canaries:
+    """``count`` crafted gradients along parameters that are chosen without the data.
+
+    For a run that is kept: where records' gradients are small must not be told.
+    ``ValueError`` if there are too few parameters.
+    """
+    dims = problem.start(seed).shape[2]
+    if dims < count:
+        raise ValueError(
+            f"{count:,} canaries need a parameter each, and the model has {dims:,}: "
+            "plant fewer"
+        )
+    order = torch.randperm(dims, generator=public_generator(seed, "canaries of a run"))
+    blank = Dataset(*map(_zeros, problem.material.example))
+    several = blank.select(torch.zeros(count, dtype=torch.long))
+    return Canaries(several, order[:count])
+
+
 def _quiet(problem: Problem, count: int, seed: int) -> Tensor:
     """The parameters in which all records' gradients at the start are smallest."""
     start = problem.start(seed)[0, 0]
@@ -199,6 +217,44 @@ class ManyNoisyGradients(ManyWatcher):
         found = self._reference.gradients(at, inputs[None], targets[None])[0].double()
         norms = torch.linalg.vector_norm(found, dim=1)
         return found * clip_weights(norms, clip)[:, None]
+
+    def scores(self, models: Tensor) -> Tensor:
+        return self._total
+
+
+class ManyReleases(ManyWatcher):
+    """Noisy gradients alone: what others' records add along a canary's is noise.
+
+    Scores are made of what is released, so that what a release costs covers them.
+    """
+
+    name = "releases"
+    sees = "all noisy gradients of its node, and no record"
+
+    def __init__(self, scene: ManyScene, gradients: Differentiator) -> None:
+        if scene.canaries.coordinates is None:
+            raise ValueError(
+                "releases reads crafted gradients: choose the canary gradient"
+            )
+        super().__init__(scene, gradients)
+        self._total = torch.zeros(len(scene.canaries), dtype=torch.float64)
+
+    @property
+    def release_observers(self) -> tuple[ReleaseObserver, ...]:
+        return (self,)
+
+    def release(
+        self, index: int, at: Tensor, gradient: Tensor, nodes: Sequence[int]
+    ) -> None:
+        """Add this release's evidence to the running scores."""
+        if CANARY_NODE not in nodes:
+            return
+        scene, coordinates = self._scene, self._scene.canaries.coordinates
+        assert coordinates is not None
+        clip, noise = scene.scales(index)
+        seen = gradient[0, list(nodes).index(CANARY_NODE)].cpu()[coordinates]
+        along = seen.double() * scene.mechanism.given_over / noise
+        self._total += log_ratio(along, clip / noise, scene.rate, replaces=False)
 
     def scores(self, models: Tensor) -> Tensor:
         return self._total
@@ -310,6 +366,7 @@ MANY: dict[str, type[ManyWatcher]] = {
     watcher.name: watcher
     for watcher in (
         ManyNoisyGradients,
+        ManyReleases,
         ManyFinalLosses,
         ManyLosses,
         ManyLiRA,

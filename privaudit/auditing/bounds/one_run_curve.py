@@ -59,6 +59,11 @@ class OneRunOfFamily(OneRunGaussian):
         """The family's name."""
         return self.family.name
 
+    @property
+    def limited_by_runs(self) -> bool:
+        """False: it ends at the least noise of the family."""
+        return False
+
     def find(
         self, scores: Scores, delta: float, alpha: float, seed: int
     ) -> tuple[float, Evidence]:

@@ -1,5 +1,7 @@
 """Trains once with many canaries, scores each, and judges the claim.
 
+Or plants them in a run that is kept, and judges that.
+
 The scores are of the canaries. They are not independent, and the bounds that read them
 (`privaudit.auditing.bounds.one_run`) do not ask for it.
 """
@@ -15,7 +17,9 @@ import torch
 from privaudit.auditing.attacks.many import (
     MANY,
     ManyScene,
+    ManyWatcher,
     canaries_of,
+    public_canaries,
 )
 from privaudit.auditing.experiments.judgement import judge
 from privaudit.auditing.experiments.outcome import AuditResult
@@ -24,10 +28,11 @@ from privaudit.files import json as _json
 from privaudit.files import npz as _npz
 from privaudit.files.folder import RunFolder
 from privaudit.files.manifest import write_result
+from privaudit.ledger import Ledger
 from trainers.numerics.randomness import Streams
-from trainers.oracles.oracle import MEMORY_LIMIT
+from trainers.oracles.oracle import MEMORY_LIMIT, ReleaseObserver
 from trainers.runs.measures import CurveRecorder, accuracy
-from trainers.runs.problem import Observers, Planted
+from trainers.runs.problem import Observers, Planted, Problem
 
 
 def run(
@@ -89,3 +94,78 @@ def run(
     result = judge(audit, ledger, (member, score, right), seconds, watcher.sees)
     write_result(folder, result)
     return result
+
+
+IN_THE_RUN = ("releases", "final-loss")  # who scores the canaries of a run
+
+
+class PlantedInRun:
+    """Canaries of a run that is kept; see `trainers.runs.run.Planting`.
+
+    They are crafted gradients at node 0, along parameters that are chosen without the
+    data, and there or not by coins of the run's own key. They cost the records of the
+    data nothing: what is released of these is what the ledger has. Scores are made of
+    releases and of the final model alone, so that the account covers them too.
+
+    Parameters
+    ----------
+    problem
+        The training.
+    count
+        How many canaries.
+    noise_multiplier
+        Of the run.
+    public_seed
+        By which parameters are chosen, and models start.
+    """
+
+    def __init__(
+        self, problem: Problem, count: int, noise_multiplier: float, public_seed: int
+    ) -> None:
+        self._canaries = public_canaries(problem, count, public_seed)
+        scene = ManyScene(
+            problem=problem,
+            canaries=self._canaries,
+            noise_multiplier=noise_multiplier,
+            start=problem.start(public_seed)[0, 0],
+        )
+        gradients = problem.gradients()
+        self._watchers: list[ManyWatcher] = [
+            MANY[name](scene, gradients) for name in IN_THE_RUN
+        ]
+        self.member: np.ndarray | None = None
+        self.scores: dict[str, np.ndarray] = {}
+
+    @property
+    def observers(self) -> tuple[ReleaseObserver, ...]:
+        """All watchers' observers of releases."""
+        return tuple(seen for one in self._watchers for seen in one.release_observers)
+
+    def planted(self, streams: Streams) -> Planted:
+        """Toss the coins."""
+        coins = streams.worlds(len(self._canaries))
+        self.member = coins.numpy()
+        return Planted(self._canaries.records, coins[None], self._canaries.coordinates)
+
+    def ends(self, models: torch.Tensor) -> None:
+        """Score all canaries by each watcher."""
+        self.scores = {
+            one.name: one.scores(models).numpy().astype(np.float64)
+            for one in self._watchers
+        }
+
+    def judged(self, audit: Audit, folder: RunFolder, run: RunFolder) -> AuditResult:
+        """Keep what ``audit`` finds in ``folder``, an empty one, of the run's."""
+        folder.settle(audit)
+        member, score = self.member, self.scores[audit.adversary or ""]
+        assert member is not None
+        right = np.array([np.nan])  # the models' quality is the run's
+        ledger = run.read("ledger.json", Ledger)
+        folder.write("ledger.json", ledger.to_json().encode())
+        folder.write("curves.json", (run / "curves.json").read_bytes())
+        kept = _npz.packed(member=member, score=score, design="one-run", accuracy=right)
+        folder.write("scores.npz", kept)
+        (sees,) = [one.sees for one in self._watchers if one.name == audit.adversary]
+        result = judge(audit, ledger, (member, score, right), 0.0, sees)
+        write_result(folder, result)
+        return result

@@ -1,0 +1,129 @@
+"""Canaries in the very run: planted before it begins, judged when it has ended."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET
+
+from privaudit.files import manifest
+from privaudit.files.folder import RunFolder
+from privaudit.report.load import audits_of
+from privaudit.results import Claim, UpperBound
+from privaudit.settings import AuditSettings, TrainingSettings
+from trainers.runs.outcome import TrainingResult
+
+if TYPE_CHECKING:
+    from privaudit.auditing.experiments.one_run import PlantedInRun
+    from privaudit.auditing.experiments.plan import Audit
+    from trainers.algorithms.family import Noise
+    from trainers.runs.problem import Problem
+    from trainers.runs.run import TrainingRun
+    from trainers.runs.training import Training
+
+_CONFIDENCE = 0.95  # of all bounds together
+
+
+def planted_in(
+    problem: Problem, settings: TrainingSettings, noise: Noise, *, together: bool
+) -> PlantedInRun:
+    """Plant ``settings.canaries`` in a run that is to begin.
+
+    Raises ``ValueError`` where they cannot be: several processes train (``together``),
+    nodes have noises of their own, or what is released is no gradient of a
+    Poisson-sampled batch.
+    """
+    from privaudit.auditing.experiments.one_run import IN_THE_RUN, PlantedInRun
+
+    training, count = problem.training, settings.canaries
+    assert count is not None
+    if not training.family.private:
+        raise ValueError(
+            f"{training.algorithm} adds no noise and promises nothing: leave canaries "
+            "out"
+        )
+    if together:
+        raise ValueError(
+            "canaries are planted where one process trains all nodes: leave canaries, "
+            "or parties and torchrun, out"
+        )
+    if isinstance(noise, tuple):
+        raise ValueError(
+            "each node has noise of its own here, and canaries are planted at one "
+            "node: train with noise='one', or leave canaries out"
+        )
+    if training.relation(settings.relation) != "add-or-remove-one":
+        raise ValueError(
+            "a canary is one record more, and tells nothing of replace-one: leave "
+            "canaries or relation out"
+        )
+    everything = Claim(
+        epsilon=math.inf,
+        delta=1e-5,
+        relation="add-or-remove-one",
+        unit=training.unit,
+        source="-",
+    )
+    _plan(training, IN_THE_RUN[0], everything, noise, count, settings.public_seed)
+    return PlantedInRun(problem, count, noise, settings.public_seed)
+
+
+def judged_in(
+    folder: RunFolder, planting: PlantedInRun, run: TrainingRun, result: TrainingResult
+) -> TrainingResult:
+    """Keep what the canaries of a finished run show, beside its certificate."""
+    claim = None if result.verdict is None else result.verdict.claim
+    if claim is None or run.observer is not None:
+        claim = certified(result.everything_seen(), run.training)
+    with RunFolder.opened(folder.path):
+        for name, scores in planting.scores.items():
+            plan = _plan(
+                *(run.training, name, claim, run.noise_multiplier),
+                *(len(scores), run.public_seed),
+            )
+            with RunFolder.opened(folder / f"audit-canaries-{name}") as own:
+                planting.judged(plan, own, folder)
+        audits = audits_of(folder)
+        assert audits is not UNSET
+        result = result.audited(audits)
+        manifest.amend(folder, result)
+    return result
+
+
+def certified(upper: UpperBound, training: Training) -> Claim:
+    """Claim of what an account certifies, to be tested."""
+    return Claim(
+        epsilon=upper.epsilon,
+        delta=upper.delta,
+        relation=upper.relation,
+        unit=upper.unit,
+        source="the account of the run",
+        observer=upper.observer,
+        overlap=training.told_overlap,
+    )
+
+
+def _plan(
+    training: Training,
+    adversary: str,
+    claim: Claim,
+    noise: Noise,
+    count: int,
+    public_seed: int,
+) -> Audit:
+    from privaudit.auditing.experiments.one_run import IN_THE_RUN
+    from privaudit.auditing.experiments.plan import attack_on
+
+    assert isinstance(noise, float | int)
+    settings = AuditSettings(
+        one_run=True,
+        canaries=count,
+        canary="gradient",
+        adversary=adversary,
+        confidence=1 - (1 - _CONFIDENCE) / len(IN_THE_RUN),  # the union bound
+        noise_multiplier=noise or None,
+    )
+    return attack_on(
+        training, settings, canaries=count, public_seed=public_seed, claim=claim
+    )

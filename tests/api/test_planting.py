@@ -1,0 +1,151 @@
+"""Canaries in the very run: what they cost, and what they tell."""
+
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import privaudit as pa
+from privaudit.auditing.attacks.many import public_canaries
+from privaudit.cli import main
+from privaudit.report.load import load
+from tests.api.test_run_audits import shares
+from trainers.oracles.oracle import Oracle
+
+
+def wide():
+    """A model with a parameter for each of 200 canaries, the same each time."""
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 2))
+
+
+def trained(**more):
+    """A run with 200 canaries, of full batches."""
+    given = {"epsilon": 2, "rounds": 4, "batch_size": 40, "canaries": 200, "seed": 0}
+    return pa.train(wide(), shares(), **given | more)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A run and its folder."""
+    run = trained()
+    folder = tmp_path_factory.mktemp("kept") / "run"
+    run.save(folder)
+    return run, folder
+
+
+class TestSound:
+    def test_the_ledger_is_that_of_a_run_without(self, kept):
+        run, _ = kept
+        noise = run.result.noise_multiplier
+        plain = trained(canaries=None, epsilon=None, noise_multiplier=noise)
+        assert run.ledger == plain.ledger
+
+    def test_an_honest_run_is_consistent(self, kept):
+        run, _ = kept
+        assert run.result.status == "consistent"
+        assert len(run.result.audits) == 2
+
+    def test_where_they_are_tells_nothing_of_the_data(self):
+        problems = [
+            pa.train(wide(), shares(seed=seed), epsilon=2, rounds=1)._trained
+            for seed in (0, 1)
+        ]
+        places = [
+            public_canaries(mock_problem(one), 200, 0).coordinates for one in problems
+        ]
+        assert torch.equal(*places)
+        assert len(places[0].unique()) == 200
+
+    def test_scores_are_made_of_releases_alone(self):
+        """The same releases give the same scores, whatever the records are."""
+        seen = []
+        noisy = Oracle._noisy
+
+        def spy(self, total, nodes, deviation, step):
+            found = noisy(self, torch.zeros_like(total), nodes, deviation, step)
+            seen.append(found)
+            return found
+
+        scores = []
+        for seed in (0, 1):
+            with mock.patch.object(Oracle, "_noisy", spy):
+                run = pa.train(
+                    wide(),
+                    shares(seed=seed),
+                    epsilon=2,
+                    rounds=2,
+                    batch_size=40,
+                    canaries=100,
+                    seed=5,
+                )
+            folder = run._trained.folder.path
+            scores.append(load(folder / "audit-canaries-releases").scores.score)
+        assert seen
+        assert np.array_equal(*scores)
+
+
+def mock_problem(trained):
+    """The problem of a run, as far as canaries need it."""
+    from trainers.runs.problem import Problem
+
+    return Problem.of(trained.training, material=trained.material)
+
+
+class TestTight:
+    def test_noise_that_is_left_out_is_refuted(self):
+        noisy = Oracle._noisy
+
+        def less(self, total, nodes, deviation, step):
+            return noisy(self, total, nodes, deviation / 20, step)
+
+        with mock.patch.object(Oracle, "_noisy", less):
+            run = trained(epsilon=1)
+        assert run.certificate.epsilon(1e-5).upper <= 1
+        assert run.result.status == "refuted"
+        found = load(run._trained.folder.path / "audit-canaries-releases").scores
+        assert 60 < found.member.sum() < 140
+        there, not_there = found.score[found.member], found.score[~found.member]
+        assert (there[:, None] > not_there).mean() > 0.85
+
+
+class TestKept:
+    def test_folder_and_page(self, kept, capsys):
+        _, folder = kept
+        checked = pa.verify(folder)
+        assert checked.differences == ()
+        assert any("audit-canaries-releases" in one for one in checked.checked)
+        text = (folder / "report.html").read_text()
+        assert "Canaries were planted in the run itself" in text
+        assert "covered by no certificate" not in text
+        assert main(["show", str(folder)]) == 0
+        assert "canaries of one run" in capsys.readouterr().out
+
+    def test_command(self, tmp_path, capsys):
+        given = ["--set", "rounds=2", "--set", "nodes=2", "--set", "hidden=32"]
+        out = str(tmp_path / "run")
+        given += ["--set", "train=80", "--set", "batch_size=40"]
+        more = ["--canaries", "100", "--set", "model=tanh-mlp", "--out", out]
+        assert main(["train", "dp-dsgd", "--epsilon", "2", *given, *more]) == 0
+        assert pa.verify(out).differences == ()
+        assert len(load(out).result.audits) == 2
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("given", "why"),
+        [
+            ({"canaries": 5}, "between 10 and"),
+            ({"canaries": 100_000}, "a parameter each"),
+            ({"relation": "replace-one"}, "leave canaries or relation out"),
+            ({"epsilon": [1, 2]}, "noise='one'"),
+            ({"algorithm": "dsgt", "epsilon": None}, "promises nothing"),
+            ({"sampling": "random-allocation", "batch_size": 10}, "Poisson"),
+        ],
+    )
+    def test_with_a_reason(self, given, why):
+        with pytest.raises(ValueError, match=why):
+            trained(**given)

@@ -1,4 +1,4 @@
-"""batches and deferred_checks: batches packed to the left, seen or not."""
+"""batches: packed to the left, whatever was drawn."""
 
 import math
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from trainers.gradients.batches import Packed, most
-from trainers.numerics.deferred_checks import Watch, finite
+from trainers.numerics.deferred_checks import Watch
 
 
 def drawn(rows, records, seed):
@@ -85,25 +85,3 @@ class TestMost:
     def test_is_a_few_deviations_above_the_mean(self):
         assert 256 + 7 * 16 < most(256 / 6000, 6001) < 256 + 10 * 16
         assert most(1.0, 50) == 50
-
-
-class TestWatch:
-    def test_it_counts_all(self):
-        watch = Watch()
-        for which in ([True, False, True], [False], [True]):
-            watch.count(torch.tensor(which))
-        assert watch.counted == 3
-
-    def test_on_a_cpu_it_raises_at_once(self):
-        with pytest.raises(ValueError, match="not finite"):
-            finite(torch.tensor([1.0, math.nan]), Watch())
-        finite(torch.tensor([1.0, 2.0]), Watch())
-
-    def test_else_when_it_is_settled_whatever_came_after(self):
-        watch = Watch(at_once=False)
-        finite(torch.tensor([math.inf]), watch)
-        finite(torch.tensor([1.0]), watch)
-        with pytest.raises(ValueError, match="not finite"):
-            watch.settle()
-        finite(torch.tensor([1.0]), watch)
-        watch.settle()

@@ -181,7 +181,7 @@ def could_show(most: float, counted: str, method: str) -> str:
     """Limit of so many runs in words; "" if they are no limit to the method.
 
     >>> could_show(6.11, "runs", "best")
-    'the most that so many runs could have shown by the method best: 6.11'
+    'the most that so many runs could have shown by the method best: 6.110'
     """
     if most == math.inf:
         return ""

@@ -160,6 +160,8 @@ def _selected(
         return max(one.delta(epsilon, 0.05, "upper").upper for one in ones)
 
     found = selected_curve(orders, curve, tries, shape, delta_at)
+    if shape == math.inf:  # where no try would be made, the number is drawn again
+        found = [_some_try(d, a - 1, tries) for a, d in zip(orders, found, strict=True)]
     some = [(a, d) for a, d in zip(orders, found, strict=True) if math.isfinite(d)]
     if not some:
         raise ValueError(
@@ -186,7 +188,8 @@ def selected_curve(
         Orders >= 1, and bounds on the divergence of one try there; from orders of 1
         nothing follows.
     tries, shape
-        Mean and shape of the law; shape infinity is Poisson.
+        Mean and shape of the law; shape infinity is Poisson, under which a fixed output
+        is published of no try.
     delta_at
         Of one try at an epsilon; asked for under Poisson only.
     """
@@ -198,7 +201,7 @@ def selected_curve(
     if shape == math.inf:
         for i in np.flatnonzero(above):
             delta = delta_at(math.log1p(1 / (float(a[i]) - 1)) * (1 - 1e-14))
-            found[i] = _some_try(float(d[i] + tries * delta + more[i]), a[i] - 1, tries)
+            found[i] = d[i] + tries * delta + more[i]
     else:
         gamma = parameter_of(tries, shape)
         with np.errstate(invalid="ignore"):

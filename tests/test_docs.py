@@ -25,8 +25,12 @@ def snippets(page):
 
 @pytest.mark.parametrize(
     "page",
-    [p for p in PAGES if snippets(p) and p.name not in ELSEWHERE],
-    ids=lambda page: page.name,
+    [
+        # The page on training has audits, which train hundreds of times.
+        pytest.param(p, marks=[pytest.mark.full] * (p.name == "training.md"), id=p.name)
+        for p in PAGES
+        if snippets(p) and p.name not in ELSEWHERE
+    ],
 )
 def test_snippets_run(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

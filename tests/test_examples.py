@@ -12,7 +12,7 @@ EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
     ("name", "unit", "epsilon", "least"),
     [
         ("phones", "user", 4, 0.85),
-        ("sentences", "record", 4, 0.85),
+        pytest.param("sentences", "record", 4, 0.85, marks=pytest.mark.full),
         pytest.param("hospitals", "record", 2, 0.85, marks=pytest.mark.full),
     ],
 )

@@ -418,6 +418,7 @@ class TestSound:
 
 
 class TestTight:
+    @pytest.mark.full
     def test_a_published_bracket(self):
         # pld-accounting 0.3 (PyPI): [.1364, .1422]; Poisson sampling: .1489
         assert 0.1364 <= one_of(1000, 1.0).epsilon(1e-5).upper <= 0.1389

@@ -213,6 +213,7 @@ class TestSound:
 
 
 class TestTight:
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("width", [1e-2, 1e-3])
     def test_a_schedule(self, width):
         plan = Plan.growing_budget(1 / 0.3, 1 / 2500, 2000)

@@ -292,7 +292,7 @@ class TestSums:
 
 
 class TestSound:
-    @examples(100)
+    @examples(50)
     @given(shifts, rates, epsilons)
     def test_one_step(self, shift, rate, epsilon):
         found = compose_steps(1 / shift, rate).delta(epsilon)

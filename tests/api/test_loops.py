@@ -353,6 +353,7 @@ class TestAudit:
         self.loop(ledger)
         return pa.epsilon(ledger=ledger.ledger, delta=1e-5).upper
 
+    @pytest.mark.full
     def test_an_honest_one_is_consistent(self):
         oracle = self.oracle()
         found = oracle.audit(self.loop, epsilon=self.claim() + 1e-9, runs=200)

@@ -77,6 +77,7 @@ class TestSound:
         assert run.result.status == "consistent"
         assert run.result.protected
 
+    @pytest.mark.full
     def test_random_allocation(self, tmp_path):
         """The certificate is its ledger's, and the folder says how it was sampled."""
         run = trained(nodes=2, sampling="random-allocation:2", out=tmp_path / "run")
@@ -330,6 +331,7 @@ class TestIndependence:
 
     SAID = "keeps nothing of a record outside the module"
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize(
         "changes",
         [

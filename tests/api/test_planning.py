@@ -237,6 +237,7 @@ class TestBudgets:
 
 
 class TestWarnings:
+    @pytest.mark.sampled(3)
     @pytest.mark.parametrize(
         ("changes", "said"),
         [

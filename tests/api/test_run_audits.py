@@ -301,6 +301,7 @@ class TestBugs:
             found = run.audit(runs=4000, adversary="noisy-gradients")
         assert run.result.status == found.status == "refuted"
 
+    @pytest.mark.full
     def test_the_page_says_so_where_nothing_was_claimed(self, tmp_path, no_charts):
         with mock.patch.object(*BUGS["clip-forgotten"]):
             run = trained(epsilon=None, noise_multiplier=2.0)

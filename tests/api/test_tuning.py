@@ -277,6 +277,7 @@ class TestEvidence:
             file.write_text(json.dumps(whole_but))
             assert verify(tmp_path / "run", settings=True).differences, forged
 
+    @pytest.mark.full
     def test_the_command(self, tmp_path, capsys):
         for node, (x, y) in enumerate(shares()):
             np.savez(tmp_path / f"node-{node}.npz", inputs=x, targets=y)

@@ -113,6 +113,7 @@ class TestAgainstIndependentAccount:
 
 
 class TestVerdicts:
+    @pytest.mark.sampled(40)
     @pytest.mark.parametrize(
         ("key", "verdict"),
         [

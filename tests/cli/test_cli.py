@@ -147,6 +147,7 @@ class TestRuns:
         assert status == COULD_NOT
         assert "a run with evaluate = tenth, not all" in err
 
+    @pytest.mark.full
     def test_audit(self, capsys, tmp_path):
         status, out, _ = call(
             capsys,

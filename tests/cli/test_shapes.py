@@ -110,7 +110,7 @@ RUNS = {
         REFUTED,
     ),
     "sweep sweep.toml --out sweep": ([], REFUTED),
-    "claims 004 --quick": ([], REFUTED),
+    "claims 002 --quick": ([], REFUTED),
     "cite 004": ([], FINE),
     "bound program/scores.npz --delta 0.01": ([], FINE),
     "bound program/scores.npz --delta 0.01 --epsilon 1 --method betting": ([], REFUTED),

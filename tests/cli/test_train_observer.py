@@ -170,6 +170,7 @@ class TestSaid:
         found = Certificate.of(ledger).epsilon(1e-5)
         assert symbols(found).endswith("; seen by node 3")
 
+    @pytest.mark.full
     def test_a_page_without_what_has_no_account_by_observer(self, tmp_path):
         run = str(tmp_path / "a")
         assert main([*RUN, "--sampling", "random-allocation", "--out", run]) == 0

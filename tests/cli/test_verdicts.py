@@ -228,6 +228,7 @@ class TestNothingIsClaimedThatNobodySaid:
         assert main(["train", "dp-sgd", *self.NOISE, "--require", "consistent"]) == 2
         assert "say what with --epsilon" in capsys.readouterr().err
 
+    @pytest.mark.full
     def test_an_audit_tests_the_account(self, tmp_path, capsys):
         given = ("audit", "dp-sgd", *self.NOISE, "--runs", "40")
         assert main([*given, "--out", str(tmp_path / "run")]) == 0

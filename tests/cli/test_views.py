@@ -60,6 +60,7 @@ def test_a_picture_of_sums(capsys, tmp_path, graph):
     assert "<!-- of node -->" in (tmp_path / "a.svg").read_text()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("observer", ["any-node", "0"])
 def test_a_picture_tells_what_has_no_bound(capsys, tmp_path, observer):
     """It is no colour of the scale."""

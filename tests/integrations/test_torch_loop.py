@@ -145,6 +145,7 @@ class TestLoop:
         assert any("had the same noise" in bug for bug in same.findings)
         assert torch_loop.audit(loop, **asked).findings == []
 
+    @pytest.mark.full
     def test_half_the_noise_is_refuted_for_any_mechanism(self):
         loop = gaussian_loop(NOISE / 3, NOISE)
         found = torch_loop.audit(loop, epsilon=TRUTH, runs=2000, canaries=1)

@@ -81,6 +81,7 @@ def test_a_run_that_disagrees_has_no_figures(damaged, tmp_path, capsys):
     assert item["page"] is None
 
 
+@pytest.mark.full
 def test_claims_are_lines_and_have_a_picture_of_their_own(claims, tmp_path):
     site_of(claims).write(tmp_path / "site")
     known = json.loads(claims.read_text())["claims"]
@@ -180,6 +181,7 @@ def test_ticks_are_few_and_some(low, decades, most):
     assert ticks[-1] <= 10 ** (low + decades)
 
 
+@pytest.mark.full
 def test_a_folder_of_runs_is_all_of_them(tmp_path):
     (tmp_path / "all").mkdir()
     for name in "ab":

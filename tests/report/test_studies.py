@@ -112,6 +112,7 @@ class TestPages:
             drawings = zip(DRAWING.findall(kept), DRAWING.findall(text), strict=True)
             assert not any(differences(*both) for both in drawings)
 
+    @pytest.mark.sampled(3)
     def test_charts_are_what_the_stored_results_give(self, study, tmp_path):
         for path in study.draw(study.results(), tmp_path):
             kept, new = (study.folder / path.name).read_text(), path.read_text()
@@ -133,7 +134,7 @@ class TestPages:
         assert set(study.results()) <= set(study.cells())
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(30)
 @by_name
 def test_a_quick_study_is_few_small_cells_that_run(study, tmp_path):
     path = tmp_path / "quick.json"
@@ -198,6 +199,7 @@ class TestDrawings:
         assert differences(self.DRAWN, path.read_text())
 
 
+@pytest.mark.full
 @pytest.mark.sampled(1)
 def test_the_command_works_from_a_clone():
     done = subprocess.run(

@@ -406,6 +406,7 @@ class TestLaws:
         assert difference["recorded"] == "0.011"
         assert difference["expected_by"] == "ledger.json gives"
 
+    @pytest.mark.sampled(3)
     @pytest.mark.parametrize(
         "algorithm", ["adp2sgd", "deep-q", "dp-dinno", "dyn-d2p", "partpsp"]
     )

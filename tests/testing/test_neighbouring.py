@@ -128,6 +128,7 @@ class TestPlaces:
         collect()
         assert min(ordered[True], ordered[False]) > 10
 
+    @pytest.mark.sampled(3)
     @pytest.mark.parametrize("relation", [ADD, REPLACE])
     @pytest.mark.parametrize(
         "strategy",

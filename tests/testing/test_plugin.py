@@ -99,6 +99,7 @@ def test_as_a_web_page(tmp_path):
     assert '<td data-label="of">history</td>' in page
 
 
+@pytest.mark.full
 def test_seconds_run_out(tmp_path):
     shown = run_pytest(
         tmp_path, SUITE, "--privacy-budget", "0.001", "--privacy-report", "page.md"

@@ -30,7 +30,7 @@ CASES = {
     "deep-q-noiseless": {**_TURNS, "policy": "coin"},
     "dp-dinno": {"graph": "star", "inner_steps": 2, "rho": 0.01, "optimiser": "sgd"},
 }
-TRAINED = size(list(CASES), list(CASES)[::9])
+TRAINED = size(list(CASES), list(CASES)[:1])
 
 
 def rounds(name: str) -> int:

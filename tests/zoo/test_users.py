@@ -12,6 +12,7 @@ from tests.zoo.users import BUGS
 from trainers.oracles.updates import UpdateOracle
 
 
+@pytest.mark.full
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", BUGS)
 def test_a_probe_catches_it(monkeypatch, name):

@@ -90,6 +90,7 @@ class TestSound:
         assert result.status == "refuted"
         assert result.verdict.account_contradicted
 
+    @pytest.mark.full
     def test_noise_missing_at_one_node_is_refuted(self, tmp_path, monkeypatch):
         through(monkeypatch, NoiseMissingAtNode)
         plan = audit(rounds=10, runs=150, adversary="noisy-gradients")
@@ -126,6 +127,7 @@ class TestLaws:
         close = arrays(tmp_path / "c")
         np.testing.assert_allclose(close["score"], one["score"], rtol=1e-4)
 
+    @pytest.mark.full
     def test_fewer_runs_are_the_beginning_of_more(self, tmp_path):
         done(tmp_path / "a", audit(runs=60, rounds=3))
         done(tmp_path / "b", audit(runs=120, rounds=3))

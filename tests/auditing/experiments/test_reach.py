@@ -80,6 +80,7 @@ class TestFamily:
         assert family.epsilon_down(1.0, 1e-5) >= 0.98 * composition.epsilon(1e-5).upper
         assert family.delta_up(1.0, 0.0) >= composition.delta(0.0).lower
 
+    @pytest.mark.full
     @pytest.mark.sized
     def test_the_best_attack_exceeds_the_truth_no_more_often_than_said(self):
         truth = compose_entries(entries(), ADD).epsilon(1e-5).upper

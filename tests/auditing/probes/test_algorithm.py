@@ -15,7 +15,7 @@ from trainers.algorithms import ALGORITHMS
 PRIVATE = [name for name, family in ALGORITHMS.items() if family.private]
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("name", PRIVATE)
 def test_right_trainers_are_not_accused(name):
     training = training_named(name, [], **PROBED)
@@ -24,6 +24,7 @@ def test_right_trainers_are_not_accused(name):
     assert any(check.skipped for check in checks) != gives_gradients(training)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("sampling", ["random-allocation", "random-allocation:2"])
 def test_allocated_batches_are_not_accused(sampling):
     training = training_named("dp-dsgd", [f"sampling={sampling}"], **PROBED)

@@ -107,6 +107,7 @@ class TestServer:
 
 
 class TestCommandLine:
+    @pytest.mark.full
     def test_serve_with_an_account(self, command, tmp_path, capsys):
         out = tmp_path / "out"
         asked = ["--command", command("right"), "--serve", "--runs", "40"]

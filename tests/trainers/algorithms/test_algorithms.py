@@ -26,6 +26,7 @@ shared = pytest.mark.parametrize(
 
 
 class TestConservation:
+    @pytest.mark.sampled(3)
     @every
     def test_agreement_without_gradients_stays(self, case):
         begin = start(3, nodes=1).repeat(1, 5, 1)
@@ -43,6 +44,7 @@ class TestConservation:
         models = case.network(6, graph).run(begin, Flat(6), 7)
         torch.testing.assert_close(models.mean(1), begin.mean(1))
 
+    @pytest.mark.sampled(3)
     @every
     def test_what_is_given_is_left_alone(self, case):
         begin = start(DIMS, runs=2)
@@ -81,7 +83,7 @@ class TestConservation:
 
 
 class TestReduction:
-    @pytest.mark.sampled(11)
+    @pytest.mark.sampled(17)
     @every
     @pytest.mark.parametrize("graph", ["complete", "ring", "star"])
     def test_a_quadratic_is_minimised(self, case, graph):
@@ -158,6 +160,7 @@ class TestLaws:
         ]
         assert torch.equal(together, torch.cat(apart))
 
+    @pytest.mark.sampled(3)
     @every
     def test_equal_seeds_equal_bits(self, case):
         runs = [
@@ -166,6 +169,7 @@ class TestLaws:
         ]
         assert torch.equal(*runs)
 
+    @pytest.mark.sampled(3)
     @every
     def test_messages_have_the_same_names_and_shapes_in_every_round(self, case):
         seen = Messages()
@@ -195,6 +199,7 @@ class TestLaws:
         with pytest.raises(ValueError, match=f"must be {need}"):
             case.network(4, graph, weights)
 
+    @pytest.mark.sampled(3)
     @every
     def test_a_state_s_tensors_are_runs_by_nodes(self, case):
         network = case.network()
@@ -204,6 +209,7 @@ class TestLaws:
 
 
 class TestLedger:
+    @pytest.mark.sampled(3)
     @every
     def test_the_noise_measured_is_the_noise_written_down(self, case):
         """Of every release that the algorithm asks for, wherever it asks."""
@@ -214,6 +220,7 @@ class TestLedger:
         assert checks.noise_is_as_written(noise, private.ledger) == []
         assert checks.noise_is_fresh(noise) == []
 
+    @pytest.mark.sampled(3)
     @every
     def test_what_happened_is_what_was_planned(self, case):
         network = case.network()
@@ -224,6 +231,7 @@ class TestLedger:
         network.run(start(DIMS), private, ROUNDS)
         assert private.ledger == MECHANISM.ledger((7, 5, 9), releases)
 
+    @pytest.mark.sampled(3)
     @every
     def test_nothing_but_releases_is_used(self, case):
         assert checks.only_releases_are_used(case.network(), ROUNDS) == []
@@ -240,6 +248,7 @@ class TestSchedules:
         away = 3 * begin - begin.sum(1, keepdim=True)
         torch.testing.assert_close(last.dual, (1 + 2 + 4) * away)
 
+    @pytest.mark.sampled(3)
     @every
     def test_step_sizes_are_of_the_round(self, case):
         asked = []

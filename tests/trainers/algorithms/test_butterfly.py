@@ -31,6 +31,7 @@ def made(nodes, rounds, **more):
 
 
 class TestPlaces:
+    @pytest.mark.sampled(3)
     @pytest.mark.parametrize("nodes", [2, 4, 8, 16, 64, 1024])
     def test_every_pair_meets_equally_often(self, nodes):
         for apart in {1, nodes // 2, nodes - 1}:

@@ -261,7 +261,7 @@ class TestAllLayers:
             share = share_of(way, inputs, targets, clip, (batch, other), at)
         assert share <= 1
 
-    @pytest.mark.sampled(13)
+    @pytest.mark.sampled(29)
     @pytest.mark.parametrize("samples", [(1, 8), (3, 20), (4, 8)])
     def test_what_was_tried_holds_for_other_records(self, name, samples):
         module, shape = KNOWN[name]

@@ -69,7 +69,7 @@ class TestSound:
         assert count(resnet[:2]) == 9_536
         assert count(resnet[:6]) == 157_504
 
-    @pytest.mark.sampled(7)
+    @pytest.mark.sampled(20)
     @pytest.mark.parametrize("name", MODELS)
     def test_every_model_is_clipped_by_book_keeping(self, name):
         shape, classes, options = SMALL[name]

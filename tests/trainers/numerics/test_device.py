@@ -62,7 +62,7 @@ def training(name, **more):
     return training_from(values, where="the test")
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - ON_THE_HOST))
 def test_rounds_look_at_no_number(name, copies):
     problem = Problem.of(training(name))
@@ -100,6 +100,7 @@ class Sends(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["dp-dsgd", "dp-dsgt", "dp-dinno", "sgp", "sync"])
 def test_rounds_after_the_first_send_no_number(name, copies):
     problem = Problem.of(training(name))

@@ -33,6 +33,7 @@ def faults(call, **environment):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="of glibc")
 class TestTight:
+    @pytest.mark.full
     def test_pages_are_not_asked_for_again(self):
         # 20 times 32 MiB in pages of 4 KiB, or of 64 KiB.
         assert faults("keep_freed()") < 1000

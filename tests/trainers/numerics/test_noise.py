@@ -154,7 +154,7 @@ class TestSound:
                 bad = [k + off for k in found]
                 assert len(doubtful(words, bad, 2.0**power, law)) == len(words)
 
-    @pytest.mark.sampled(4)
+    @pytest.mark.sampled(30)
     @LAWS
     @SCALES
     def test_words_at_the_borders(self, law, power):
@@ -439,6 +439,7 @@ class TestLaws:
         assert noise.rounding_l2_up(0.25, 3) ** 2 >= fractions.Fraction(3, 64)
         assert noise.rounding_l1_up(0.25, 30, 2) == 7.5
 
+    @pytest.mark.sampled(2)
     def test_without_numbers(self, monkeypatch):
         """Shapes are right, and after the first time nothing is sent to a device."""
         meta = torch.device("meta")

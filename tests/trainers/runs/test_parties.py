@@ -319,6 +319,7 @@ def test_secret_keys_are_each_partys_own(tmp_path):
     assert len(names) == 1
 
 
+@pytest.mark.full
 def test_noise_is_calibrated_from_all_sizes(tmp_path):
     """That of one process, though one party has the smallest node."""
     changes = {"noise_multiplier": None, "epsilon": 4.0}
@@ -332,6 +333,7 @@ def test_noise_is_calibrated_from_all_sizes(tmp_path):
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("changes", "spent"),
     [

@@ -74,7 +74,7 @@ def stop_at(rounds):
 
 
 class TestResume:
-    @pytest.mark.sampled(2)
+    @pytest.mark.sampled(4)
     @pytest.mark.parametrize("algorithm", ["dp-sgd", "dp-dsgd", "dp-dsgt", "dp-dinno"])
     def test_equal_bits_wherever_it_stopped(self, tmp_path, eager, algorithm):
         what = plan(algorithm)
@@ -321,6 +321,7 @@ class TestJournal:
         whole = (tmp_path / "whole" / "ledger.json").read_bytes()
         assert (one / "ledger.json").read_bytes() == whole
 
+    @pytest.mark.full
     def test_other_data_pay_for_what_is_released_again(self, tmp_path):
         what = plan(seed=None)
         self.stopped(tmp_path, 12)

@@ -40,6 +40,7 @@ def counts(runs):
     return [sum(e.count for e in node) for run in runs for node in run.ledger.nodes]
 
 
+@pytest.mark.full
 def test_steps_are_counted_together_and_paid_by_who_made_them(tmp_path):
     parts = together_trained(tmp_path)
     assert sum(counts(parts)) == STEPS

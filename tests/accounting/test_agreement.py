@@ -85,6 +85,7 @@ def test_certified_accounts_agree(release, count, relation):
         assert epsilon <= best * loses + 2e-3, (name, found)
 
 
+@pytest.mark.full
 def test_every_account_is_tried_somewhere():
     tried = set()
     for case in cases():

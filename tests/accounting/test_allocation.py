@@ -426,7 +426,7 @@ class TestTight:
         found = one_of(20, 0.4).epsilon(1e-5)
         assert 10.2 <= found.lower <= found.upper <= 10.227
 
-    @pytest.mark.sampled(11)
+    @pytest.mark.sampled(24)
     @pytest.mark.parametrize("noise", [0.2, 0.5, 1.0, 5.0])
     @pytest.mark.parametrize(("batches", "epochs"), [(7, 1), (100, 3), (100_000, 1)])
     @pytest.mark.parametrize("delta", [1e-5, 1e-12])

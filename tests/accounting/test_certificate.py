@@ -192,6 +192,7 @@ class TestSound:
             assert worst[epsilon] <= bracket.upper * (1 + 1e-4) + 1e-6
             assert bracket.lower <= worst[epsilon] * (1 + 1e-4) + 1e-6
 
+    @pytest.mark.full
     def test_samples_of_fixed_size_cost_what_alike_records_attain(self):
         # With all other records alike they are Poisson sampled, and cost 6.1877.
         entry = Entry(release(2.0, SamplingWithoutReplacement(10, 1000)), 10_000)

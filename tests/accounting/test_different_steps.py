@@ -60,7 +60,7 @@ class TestNarrow:
         assert whole.lower <= most.upper + rest
         assert whole.upper <= 1.02 * (most.upper + rest)
 
-    @pytest.mark.sampled(3)
+    @pytest.mark.sampled(9)
     @pytest.mark.parametrize("seed", range(6))
     def test_drawn_plans_are_as_narrow_as_asked(self, seed):
         noise, rate, delta = drawn(seed, 300)

@@ -529,6 +529,7 @@ class TestLaws:
         assert certificate((Release.of(EpsilonDelta(0.5)), 4)).epsilon(0).upper < 2.001
         assert certificate((Release.of(DiscreteGaussian(1.0)), 1)).epsilon(0).upper > 30
 
+    @pytest.mark.full
     @pytest.mark.sampled(2)
     @pytest.mark.parametrize("rate", [1.0, 0.01])
     def test_the_discrete_gaussian_has_no_largest_loss(self, rate):

@@ -124,6 +124,7 @@ class TestKept:
         assert main(["show", str(folder)]) == 0
         assert "canaries of one run" in capsys.readouterr().out
 
+    @pytest.mark.full
     def test_command(self, tmp_path, capsys):
         given = ["--set", "rounds=2", "--set", "nodes=2", "--set", "hidden=32"]
         out = str(tmp_path / "run")

@@ -190,6 +190,7 @@ class TestTune:
         assert len(noises) == 4
         assert 3.98 < run.result.upper().epsilon <= 4
 
+    @pytest.mark.full
     def test_a_study_repeats_and_a_secret_does_not(self):
         first, again, secret = (tuned(seed=seed, tries=2) for seed in (5, 5, None))
         weights = [run.models[0].weight for run in (first, again, secret)]

@@ -325,6 +325,7 @@ class TestCommands:
         assert "@article{dong2019gaussian" in capsys.readouterr().out
         assert cli.main(["cite", "000/no-such"]) == cli.BAD_USAGE
 
+    @pytest.mark.sampled(5)
     @pytest.mark.parametrize("paper", PAPERS)
     def test_cite_begins_with_the_paper_where_its_text_names_it(self, capsys, paper):
         assert cli.main(["cite", paper]) == 0

@@ -165,6 +165,7 @@ class TestRuns:
         assert result["verdict"] == "consistent"
         assert {"accuracy", "seconds"} <= set(result)
 
+    @pytest.mark.full
     def test_a_refuted_claim_is_exit_status_one(self, capsys, tmp_path):
         status, out, _ = call(
             capsys,

@@ -50,6 +50,7 @@ def test_a_table_says_what_each_column_is_worth(capsys):
         assert words in out
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("graph", ["butterfly", "halving"])
 def test_a_picture_of_sums(capsys, tmp_path, graph):
     """Of as many releases as one likes, and of parts of vectors."""

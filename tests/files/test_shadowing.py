@@ -76,6 +76,7 @@ class TestSound:
         assert found.returncode == 0, found.stderr
         assert "kept in run" in found.stdout
 
+    @pytest.mark.sampled(2)
     def test_the_users_tests(self, beside):
         """Where privaudit's plugin for pytest is loaded before all of theirs."""
         folder, kind = beside

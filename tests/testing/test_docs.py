@@ -17,7 +17,7 @@ def test_there_are_five():
     assert len(SNIPPETS) == 5
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("at", range(len(SNIPPETS)))
 def test_snippet(tmp_path, at):
     text = "".join(f"    {line}\n" for line in SNIPPETS[at].splitlines())

@@ -63,6 +63,7 @@ def test_an_audit_refutes_what_the_ledger_certifies(name):
     assert lower > upper
 
 
+@pytest.mark.full
 @pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", AUDITED)
 def test_the_same_audit_of_right_code_does_not(name):

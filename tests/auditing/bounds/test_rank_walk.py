@@ -167,7 +167,7 @@ class TestSound:
             assert null.crosses(found + 2e-4, limits).sum() > allowed
 
     @pytest.mark.sized
-    @pytest.mark.sampled(30)
+    @pytest.mark.sampled(60)
     @pytest.mark.parametrize("members", [40, 114, 160])
     @pytest.mark.parametrize("design", ["fixed", "coin-flip"])
     def test_no_alarms_of_a_fixed_deal(self, members, design):

@@ -185,6 +185,7 @@ class TestRun:
 
 
 class TestCommand:
+    @pytest.mark.full
     def test_sweep_and_show(self, tmp_path, capsys, monkeypatch):
         monkeypatch.setattr(sweep_run, "_PATIENCE", 0.0)
         file, path = tmp_path / "f.toml", tmp_path / "out"

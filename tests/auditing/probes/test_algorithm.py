@@ -15,7 +15,7 @@ from trainers.algorithms import ALGORITHMS
 PRIVATE = [name for name, family in ALGORITHMS.items() if family.private]
 
 
-@pytest.mark.sampled(15)
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize("name", PRIVATE)
 def test_right_trainers_are_not_accused(name):
     training = training_named(name, [], **PROBED)

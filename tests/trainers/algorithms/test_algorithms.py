@@ -83,7 +83,7 @@ class TestConservation:
 
 
 class TestReduction:
-    @pytest.mark.sampled(17)
+    @pytest.mark.sampled(35)
     @every
     @pytest.mark.parametrize("graph", ["complete", "ring", "star"])
     def test_a_quadratic_is_minimised(self, case, graph):
@@ -138,7 +138,7 @@ class TestReduction:
 
 
 class TestLaws:
-    @pytest.mark.sampled(5)
+    @pytest.mark.sampled(9)
     @every
     def test_batching_does_not_change_numbers(self, case):
         begin = start(DIMS).repeat(4, 1, 1)

@@ -61,7 +61,7 @@ class TestReduction:
             theta = torch.einsum("ij,rjd->rid", matrix, stepped)
         torch.testing.assert_close(on.run(begin, quadratic, 6), theta)
 
-    @pytest.mark.sampled(3)
+    @pytest.mark.sampled(9)
     @pytest.mark.parametrize("graph", DIRECTED)
     def test_the_optimum_of_the_sum_is_found_where_degrees_differ(self, graph):
         assert finds_the_optimum(Sgp, graph)

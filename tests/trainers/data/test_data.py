@@ -291,6 +291,7 @@ class TestNamed:
     def _own_folder(self, monkeypatch, tmp_path):
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
+    @pytest.mark.full
     @pytest.mark.sampled(3)
     @pytest.mark.parametrize("name", ["cifar-100", "covertype"])
     def test_no_network(self, monkeypatch, tmp_path, name):

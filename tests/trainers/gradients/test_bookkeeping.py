@@ -429,7 +429,7 @@ class TestSound:
         got = way.weighted_sum(at, inputs, targets, clipped)
         torch.testing.assert_close(got, wanted)
 
-    @pytest.mark.sampled(2)
+    @pytest.mark.sampled(4)
     @pytest.mark.parametrize(
         "inside",
         [

@@ -39,6 +39,7 @@ def torchrun(ranks, *arguments, timeout=600, **more):
     )
 
 
+@pytest.mark.full
 @pytest.mark.sized
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.full)])
 def test_models_and_ledgers_of_one_process(tmp_path, ranks):

@@ -294,6 +294,7 @@ class TestJournal:
         with pytest.raises(Stopped):
             done(path, plan(seed=None), progress=stop_at(rounds), **more)
 
+    @pytest.mark.full
     def test_killed_it_goes_on_to_the_same_bits_at_no_cost(self, tmp_path):
         program = (
             "import sys; from tests.trainers.runs.test_run import *\n"

@@ -98,6 +98,7 @@ class TestLedgers:
         by_oracle = Ledger.joined(outcome.ledgers[k] for k in range(4))
         assert by_oracle == by_count
 
+    @pytest.mark.full
     def test_a_dead_workers_ledger_is_kept(self, tmp_path):
         deaths = []
 

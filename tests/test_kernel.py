@@ -166,6 +166,11 @@ def check_units(kernel):
     events = ((0, "0.5", "0.2"), (1, "0.6", "0.3"), (2, "0.1", "0.01"))
     rows = [(j, None, kernel.arb(p), kernel.arb(q)) for j, p, q in events]
     assert kernel.Law.below(rows).masses[0](1) <= 2**64
+    # Dots have all of P: H is 1, .3, .1 at 0, 1, 2, and .1 beyond.
+    events = ((0, 1, "0.7", "0.4"), (1, 2, "0.3", "0.1"))
+    law = kernel.Law.above([(j, *map(kernel.arb, each)) for j, *each in events])
+    assert law.masses[0](1) + law.beyond >= 2**64
+    assert law.beyond >= 2**64 // 10
     # Quarters of which one is at 0 and one at infinity: 3/16 of two are infinite.
     kernel.Law.bits, kernel.Law.unit, kernel.Law.small = 2, 4, Fraction(0)
     one = kernel.Law(0, [kernel.fmpz_poly([1])], 1)
@@ -614,7 +619,7 @@ def planted(name):
 
 
 class TestFaults:
-    @pytest.mark.sampled(31)
+    @pytest.mark.sampled(45)
     @pytest.mark.sized
     @pytest.mark.parametrize("name", FAULTS)
     def test_falls(self, name, figures):

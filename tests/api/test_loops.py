@@ -293,6 +293,7 @@ class TestTakenUp:
         with pytest.raises(ValueError, match="has released something"):
             oracle.load_state_dict(state)
 
+    @pytest.mark.sampled(3)
     @pytest.mark.parametrize("sampling", ["poisson", "random-allocation"])
     def test_a_budget_is_charged_for_what_was_released(self, key, sampling):
         def limit():

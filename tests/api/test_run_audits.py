@@ -191,6 +191,7 @@ class TestWhatIsAttacked:
         found = run.audit(runs=60, adversary="noisy-gradients")
         assert found.lower.relation == "replace-one"
 
+    @pytest.mark.full
     def test_random_records_in_the_place_of_the_data(self):
         """Equal whatever the data are."""
         runs = [
@@ -285,6 +286,7 @@ BUGS = {
 class TestBugs:
     """The certificate believes the program; the audit does not."""
 
+    @pytest.mark.sampled(3)
     @pytest.mark.parametrize("bug", BUGS)
     def test_are_refuted(self, bug):
         with mock.patch.object(*BUGS[bug]):

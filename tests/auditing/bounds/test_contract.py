@@ -65,7 +65,7 @@ class TestSound:
         assert not exceeds_too_often(estimator, draw, 0.0, delta)
 
     @pytest.mark.sized
-    @pytest.mark.sampled(4)
+    @pytest.mark.sampled(6)
     @every
     @pytest.mark.parametrize("delta", TRUTH)
     def test_gaussian(self, estimator, delta):

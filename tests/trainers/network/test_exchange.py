@@ -412,7 +412,7 @@ def _one_disagrees(one):
         one.disagree("party 2 has other settings")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("work", "words"),
     [

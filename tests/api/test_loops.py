@@ -250,8 +250,9 @@ class TestTakenUp:
         assert self.counts(oracle) == [10] * 4
         whole = torch.stack(given).flatten(1)
         assert len(whole.unique(dim=0)) == 10
-        apart = torch.corrcoef(whole).fill_diagonal_(0)
-        assert apart.abs().max() < 0.9  # of 48 numbers, the noise of one another: 1
+        # Less the gradient that they share: of 48 numbers, the noise of one another.
+        apart = torch.corrcoef(whole - whole.mean(0)).fill_diagonal_(0)
+        assert apart.abs().max() < 0.7
 
     def test_a_lost_key_is_missed(self, key):
         state, _ = self.stopped(key, 3)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 import dp_accounting as dpa
+import mpmath
 import numpy as np
 import pytest
 from dp_accounting import dp_event
@@ -19,7 +20,10 @@ from scipy import special, stats
 from privaudit.accounting.accountant import CertifiedAccountant
 from privaudit.accounting.events import from_json, ledger_of, to_json
 from privaudit.accounting.renyi_accountant import RenyiAccountant
-from privaudit.accounting.tuning import mean_of, parameter_of
+from privaudit.accounting.tuning import mean_of, parameter_of, repeat_and_select
+from privaudit.ledger import Ledger
+from privaudit.release import NoSampling, Release
+from tests.reference import gaussian_delta
 
 ADD = NeighboringRelation.ADD_OR_REMOVE_ONE
 REPLACE = NeighboringRelation.REPLACE_ONE
@@ -498,6 +502,24 @@ class TestSelection:
         one = RenyiAccountant(orders).compose(gaussian(z)).rdp[1:]
         found = RenyiAccountant(orders).compose(select(gaussian(z), 1, shape)).rdp[1:]
         assert found == pytest.approx(one, rel=1e-4, abs=1e-4)
+
+    @pytest.mark.parametrize("mean", [1.0, 1.5, 4.0])
+    def test_a_number_of_tries_that_is_drawn_again_at_none(self, mean):
+        """Theorem 6 there for a Gaussian, given that there is a try, by mpmath."""
+        release = Release.of_sum(
+            norm_bound=1.0, noise_multiplier=4.0, sampling=NoSampling()
+        )
+        one = Ledger.of(release)
+        ((entry,),) = repeat_and_select(one, tries=mean, law="poisson").nodes
+        curve, none, least = entry.release.details, mpmath.exp(-mean), mpmath.inf
+        pairs = zip(curve.orders, curve.divergences, strict=True)
+        for order, found in sorted(pairs, reverse=True):
+            delta = gaussian_delta(0.25, math.log1p(1 / (order - 1)))
+            plain = order / 32 + mean * delta + math.log(mean) / (order - 1)
+            least = min(least, plain)
+            some = (mpmath.exp((order - 1) * least) - none) / (1 - none)
+            wanted = float(mpmath.log(some) / (order - 1))
+            assert wanted * (1 - 1e-9) <= found <= wanted * 1.05
 
     @pytest.mark.parametrize(("rho", "gamma"), [(0.01, 0.01), (1, 0.1), (10, 0.99)])
     @pytest.mark.parametrize("shape", [0, 0.5, 1, 5])

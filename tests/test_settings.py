@@ -45,8 +45,8 @@ class TestSound:
                 {"one_run": True, "stop_when_refuted": True},
                 "cannot stop early",
             ),
-            (AuditSettings, {"runs": 1}, "runs must be between 2"),
-            (AuditSettings, {"block": 0}, "block must be between 1"),
+            (AuditSettings, {"runs": 1}, "runs must be >= 2"),
+            (AuditSettings, {"block": 0}, "block must be >= 1"),
             (AuditSettings, {"confidence": 1.0}, "confidence must be in"),
             (AuditSettings, {"seed": -1}, "seed must be >= 0"),
             (AuditSettings, {"noise_multiplier": 0.0}, "noise_multiplier must be > 0"),
@@ -211,7 +211,7 @@ def test_every_claim_has_the_same_delta_by_default():
     from privaudit.auditing.programs import opacus_loop, torch_loop
     from privaudit.integrations import lightning, opacus
 
-    own = (privaudit.train, privaudit.audit, privaudit.canaries)
+    own = (privaudit.plan, privaudit.audit, privaudit.canaries)
     others = (opacus_loop.audit, torch_loop.audit, lightning.PrivacyCallback)
     loops = (opacus.LedgerCallback, opacus.write_run, Canaries.audit)
     found = {

@@ -4,7 +4,9 @@ import ast
 import dataclasses
 import inspect
 import json
+import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -197,6 +199,64 @@ def parameters():
                 name = f"{file.relative_to(ROOT)}:{node.name}"
                 if name not in public:
                     yield name, len(own)
+
+
+ADDED = """
+import dataclasses, pytest, sys
+from privaudit import TrainingSettings
+from privaudit.cli import main
+from privaudit.records import TrainingRecord
+from privaudit.report.command import _DEFAULTS
+
+with pytest.raises(ValueError, match="dew must be >= 0, got -1"):
+    TrainingSettings(dew=-1)
+assert "dew" in {field.name for field in dataclasses.fields(TrainingRecord)}
+assert TrainingSettings(dew=3).kept()["dew"] == 3 and _DEFAULTS["dew"] == 0
+main(["train", "--help"])
+assert "torch" not in sys.modules
+"""
+
+
+def test_a_new_setting_is_written_in_one_file(tmp_path):
+    """It is then an option with its help, an argument, checked, and in the record."""
+    shutil.copytree(
+        ROOT / "privaudit",
+        tmp_path / "privaudit",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
+    file = tmp_path / "privaudit/settings.py"
+    head, kept, tail = file.read_text().partition("class RunSettings(Checked):")
+    help, field = "    seed\n        Seed of", "    seed: Natural | None = None\n"
+    assert (tail.count(help), tail.count(field)) == (1, 1)
+    tail = tail.replace(help, f"    dew\n        Drops of dew.\n{help}")
+    tail = tail.replace(field, f"    dew: Natural = 0\n{field}")
+    file.write_text(head + kept + tail)
+    done = subprocess.run(
+        [sys.executable, "-c", ADDED],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "COLUMNS": "100"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "--dew INT" in done.stdout
+    assert "Drops of dew. [default: 0]" in done.stdout
+
+
+def test_former_arguments_say_where_they_are():
+    for name in ("seed", "delta", "batch_size", "sampling_rate", "noise", "overlap"):
+        with pytest.raises(TypeError, match=rf"settings=.*TrainingSettings\({name}="):
+            privaudit.train(None, [], **{name: 1})
+    with pytest.raises(TypeError, match=r"settings=.*TrainingSettings\(device="):
+        privaudit.tune(None, {}, None, [], device="cpu")
+
+
+def test_arguments_are_few():
+    most = {"train": 21, "tune": 14}
+    for name, count in most.items():
+        found = inspect.signature(getattr(privaudit, name)).parameters
+        assert len(found) <= count, name
 
 
 def test_an_observer_is_of_all_nodes_together():

@@ -34,7 +34,7 @@ Grid = Annotated[
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Tried(RunSettings):
+class _Tried:
     """The data, and what is tried on them.
 
     Parameters
@@ -78,7 +78,7 @@ class _Tried(RunSettings):
     device: str | None = None
     out: pathlib.Path | None = None
 
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self, kept: RunSettings) -> dict[str, Any]:
         """Arguments of `privaudit.tune` but the plan and the grid; ``ValueError``."""
         from privaudit.files.user_code import checked, function_named
 
@@ -92,7 +92,7 @@ class _Tried(RunSettings):
             found["loss"] = function_named(self.loss)
         task = own_task(self.data, self.model, self.classes)
         settings = TrainingSettings(
-            **self.kept(), device=self.device, classes=task.pop("classes")
+            **kept.kept(), device=self.device, classes=task.pop("classes")
         )
         own = {"tries": self.tries, "law": _number(self.law), "settings": settings}
         return {**task, **found, **own}
@@ -104,6 +104,7 @@ def tune(
     *,
     grid: Grid,
     tried: Annotated[_Tried, Flat],
+    settings: Annotated[RunSettings, Flat] = RunSettings(),  # frozen
     sign: Sign = None,
     require: Require = None,
     json: Json = False,
@@ -124,7 +125,7 @@ def tune(
     found = tune(
         TrainingPlan.read(plan),
         _grid(grid),
-        **tried.arguments(),
+        **tried.arguments(settings),
         out=out,
         watch=Console(),
     )

@@ -140,7 +140,7 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("given", "why"),
         [
-            ({"canaries": 5}, "between 10 and"),
+            ({"canaries": 5}, ">= 10 and"),
             ({"canaries": 100_000}, "a parameter each"),
             ({"relation": "replace-one"}, "leave canaries or relation out"),
             ({"epsilon": [1, 2]}, "noise='one'"),

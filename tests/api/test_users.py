@@ -91,7 +91,10 @@ def test_it_learns():
     ("changes", "said"),
     [
         ({"algorithm": "dp-dsgt"}, "dp-dsgt protects a record"),
-        ({"unit": None, "users": USERS}, "dp-dsgt protects a record: leave users="),
+        (
+            {"unit": None, "users": USERS, "algorithm": "dp-dsgt"},
+            "dp-dsgt protects a record: leave users=",
+        ),
         ({"unit": "people"}, "unit must be record"),
         ({"unit": "record", "algorithm": "dp-fedavg"}, "dp-fedavg protects a user"),
         ({"users": USERS[:4]}, "120 records: give one label for each"),

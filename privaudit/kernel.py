@@ -177,7 +177,8 @@ class Law:
 
     @classmethod
     def settle(cls, hints, delta, steps):
-        cls.bits, cls.small = count(hints["bits"], 32, 20000), delta / (steps << 11)
+        cls.bits = count(hints["bits"], 32, 20000)
+        cls.small = delta / (steps << count(hints["window"], 1, 99))
         cls.unit, ctx.prec = 1 << cls.bits, cls.bits + 64
         cls.root = arb(0.5).sqrt()
         cls.h = ball(number(hints["spacing"], Fraction(1, 1 << 40), 1 << 10))

@@ -68,7 +68,7 @@ def ledger_of(*parts):
 LN2 = "0.69314718055994530941723212"  # log 2, but for less than 2^-80
 
 
-HINTS = {"widest": 1, "growth": 64, "bits": 100, "order": "remove"}
+HINTS = {"widest": 1, "growth": 64, "bits": 100, "window": 16, "order": "remove"}
 # Masses over 2^50 whose ratios are powers of 2: balls hold them, 40 bits do not.
 _Y, _Z, _W, WHOLE = 123456789012345, 98765432109877, 87654321098767, 2**50
 P = (WHOLE - 2 * _Y - _Z - _W, 2 * _Y, _Z, _W, 0)

@@ -36,6 +36,7 @@ MARGIN = 1e-3  # relative, that a claim is less than the account's figure
 # of steps, whose laws are multiplied one by one, a coarser grid is .06 % wide.
 _SPACING, _COARSE, _WIDEST = 0.045, 0.14, 0.1
 _GROWTH = (64, 12)  # cells become as wide as this part of their loss
+_ENDS = (17, 12)  # an end loses delta over so many powers of 2
 _KINDS = 200  # from so many on the grid is coarse
 _MOST_POINTS = 1 << 19
 _FEW = 1 << 14  # points up to a loss of its own mass that are all knots
@@ -174,6 +175,7 @@ def _hints(
         "spacing": repr(spacing),
         "widest": widest,
         "growth": _GROWTH[not few],
+        "window": _ENDS[not few],
         "bits": min(20000, math.ceil(min(bits, 20000.0))),
     }
 

@@ -37,7 +37,7 @@ from privaudit.files.folder import write_whole
 from privaudit.files.json import decode, encode
 from privaudit.version import __version__
 from reports.pages import environment
-from reports.papers.manifest import study_of
+from reports.papers.manifest import published, study_of
 
 HERE = TEMPLATES = pathlib.Path(__file__).parent
 Record = dict[str, Any]
@@ -307,10 +307,11 @@ class Study:
 
     def rendered(self, results: Results) -> dict[str, str]:
         """Text of each page by its file name, from ``results`` alone."""
-        values = getattr(self._page, "values", lambda results: {})(results)
+        page = self._page
+        values = getattr(page, "values", lambda results: {})(results)
         templates = environment(self.folder, TEMPLATES)
         known = {"study": self.name, "results": results, "paper": study_of(self.name)}
-        known["cells"] = self._module("cells")
+        known |= {"cells": self._module("cells"), "page": page, "published": published}
         made = templates.get_template("made.inc").render(known)
         return {
             path.stem: templates.get_template(path.name).render(

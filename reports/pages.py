@@ -61,7 +61,8 @@ def environment(*folders: pathlib.Path) -> jinja2.Environment:
     found.filters |= {"mean": mean, "spread": spread, "span": span, "at_most": at_most}
     common: dict[str, Any] = {"table": table, "mean": mean, "spread": spread}
     common |= {"statistics": statistics, "itertools": itertools, "math": math}
-    found.globals.update(common, zip=zip, any=any, all=all, min=min, max=max, set=set)
+    common |= {"zip": zip, "any": any}
+    found.globals.update(common)
     return found
 
 

@@ -22,7 +22,8 @@ def draw_time(path: pathlib.Path, known: Results) -> None:
             sync = known[f"sync {sigma:g}"]["curves"][case]
             for curve, more in ((own, {"label": label}), (sync, {"ls": "--"})):
                 style = {"color": f"C{colour}", "marker": "", **more}
-                lines.append(pages.Line(*zip(*curve, strict=True), None, style))
+                x, y = zip(*curve, strict=True)
+                lines.append(pages.Line(x, y, None, style))
     words = {"xlabel": "virtual seconds", "ylabel": "accuracy"}
     titled = "solid: A(DP)2SGD; dashed: SYNC"
     pages.panels(path, found, rows=3, size=(6, 9), titled=titled, xscale="log", **words)

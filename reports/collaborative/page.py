@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 
 from reports import pages
-from reports.collaborative.cells import DATA, POLICIES
+from reports.collaborative.cells import DATA, EPSILONS, POLICIES
 from reports.study import Results
 
 
@@ -23,7 +23,7 @@ def draw(path: pathlib.Path, known: Results) -> None:
         for policy, ls in (("noiseless", "-"), ("local alone", ":")):
             level = pages.mean(known[f"{where}{policy} | none | 0.0"]["accuracy"])
             style = {"color": "gray", "ls": ls, "marker": "", "label": policy}
-            lines.append(pages.Line(at, [level] * len(at), None, style))
+            lines.append(pages.Line(EPSILONS, [level] * len(EPSILONS), None, style))
     words = {"xscale": "log", "xlabel": "epsilon", "ylabel": "accuracy, per cent"}
     pages.panels(path, found, rows=2, size=(7, 8), **words)
 

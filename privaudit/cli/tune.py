@@ -104,7 +104,7 @@ def tune(
     *,
     grid: Grid,
     tried: Annotated[_Tried, Flat],
-    settings: Annotated[RunSettings, Flat] = RunSettings(),  # frozen
+    settings: Annotated[RunSettings, Flat] = RunSettings(),  # noqa: B008  # frozen
     sign: Sign = None,
     require: Require = None,
     json: Json = False,

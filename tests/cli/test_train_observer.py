@@ -142,7 +142,7 @@ def test_several_that_collude_in_python():
         "dp-butterfly",
         nodes=4,
         epsilon=2,
-        observer=[2, 1],
+        observer="2,1",
         rounds=12,
         seed=0,
     )

@@ -15,6 +15,7 @@ from privaudit.cli import main
 from privaudit.files.folder import RunFolder
 from privaudit.report import page
 from privaudit.report.load import load
+from privaudit.report.site import Site
 from tests.tiers import FULL
 from trainers.gradients.clip_weights import ClipTo
 from trainers.numerics.randomness import Streams
@@ -114,6 +115,13 @@ class TestBothSides:
         assert str(found.lower) in capsys.readouterr().out
         listed = RunFolder(kept).audits
         assert [one.path.name for one in listed] == [*sorted(found.results)]
+
+    def test_a_site_has_both_figures(self, audited, kept, no_charts):
+        made = Site()
+        made.add(kept)
+        (item,) = made.items
+        assert item.audited == audited[1].lower.epsilon
+        assert item.verdict == "consistent"
 
     def test_an_audit_has_a_page(self, kept, tmp_path, no_charts):
         shutil.copytree(kept / "audit-final-models", tmp_path / "alone")
@@ -311,6 +319,9 @@ class TestBugs:
         assert found.status == "refuted"
         run.save(tmp_path / "run")
         assert "Refuted" in (tmp_path / "run/report.html").read_text()
+        made = Site()
+        made.add(tmp_path / "run")
+        assert made.items[0].verdict == "refuted"
 
     @pytest.mark.full
     def test_honest_trainings_are_not_refuted(self):

@@ -323,37 +323,6 @@ class TestBugs:
         made.add(tmp_path / "run")
         assert made.items[0].verdict == "refuted"
 
-    @pytest.mark.full
-    def test_honest_trainings_are_not_refuted(self):
-        """Of a hundred of different kinds; each bound is wrong once in 200 at most."""
-        kinds = [
-            {},
-            {"model": net(0.3)},
-            {"algorithm": "dp-dsgd", "graph": "ring", "shares": shares(4, 20)},
-            {"algorithm": "dp-sgd", "shares": shares(1)},
-            {"relation": "replace-one"},
-            {"epsilon": 4, "batch_size": 40},
-            {"loss": nn.functional.mse_loss, "shares": regression(), "model": line()},
-            {"epsilon": 1, "clip_norm": 0.3, "optimiser": "adam"},
-            {"sampling": "random-allocation", "epsilon": 3},
-            {"algorithm": "dp-dinno", "rounds": 4},
-        ]
-        found = [
-            trained(**kinds[seed % 10]).audit(runs=200, confidence=0.99, seed=seed)
-            for seed in range(100)
-        ]
-        assert sum(one.status == "refuted" for one in found) == 0
-
-
-def regression():
-    """Targets that are numbers."""
-    return [(x, x.sum(1, keepdim=True)) for x, _ in shares()]
-
-
-def line():
-    """A model of one number."""
-    return nn.Linear(4, 1)
-
 
 class TestRefused:
     def test_no_promise(self):

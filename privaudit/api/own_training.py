@@ -473,7 +473,8 @@ def train(
         **{x: own for x, own in family.own_defaults.items() if x not in options},
         **fixed,
     }
-    _check_options(options, given)
+    own = family.options.__struct_fields__
+    _check_options({x: v for x, v in options.items() if x not in own}, given)
     if plan is not None:
         asked = plan.over(asked, None if party is not None else material.shares)
     choose = functools.partial(

@@ -139,13 +139,11 @@ def _meta(hint: Any) -> msgspec.Meta | None:
 def check_limits(value: Any) -> None:
     """``ValueError`` if a field of ``value`` is not within its `limits`.
 
-    >>> from typing import Annotated
-    >>> class Asked(msgspec.Struct):
-    ...     rounds: Annotated[int, msgspec.Meta(ge=1)]
-    >>> check_limits(Asked(rounds=0))
+    >>> from privaudit.settings import RunSettings
+    >>> RunSettings(seed=-1)
     Traceback (most recent call last):
         ...
-    ValueError: rounds must be >= 1, got 0
+    ValueError: seed must be >= 0, got -1
     """
     for name, meta in limits(type(value)).items():
         given = getattr(value, name)

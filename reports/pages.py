@@ -91,15 +91,14 @@ def panels(
     path: pathlib.Path,
     found: Mapping[str, Iterable[Line]],
     rows: int = 1,
-    legend: int = 0,
     size: tuple[float, float] = (9, 3.6),
     titled: str = "",
     **axes: Any,
 ) -> None:
     """Draw lines in panels by their titles, ``rows`` of them, into ``path``.
 
-    ``axes`` are those of ``Axes.set``; ``legend`` is the panel that has one, under the
-    title ``titled``.
+    ``axes`` are those of ``Axes.set``; below is the legend of the first panel, under
+    the title ``titled``.
     """
     columns = -(-len(found) // rows)
     options = {"sharey": rows == 1, "squeeze": False, "layout": "constrained"}
@@ -110,7 +109,9 @@ def panels(
                 axis.errorbar(line.x, line.y, line.errors, **style)
             axis.set(title=title, **axes)
             axis.grid(alpha=0.3)
-        grid.flat[legend].legend(title=titled, fontsize=8, title_fontsize=8)
+        told = grid.flat[0].get_legend_handles_labels()
+        style = {"title": titled, "fontsize": 8, "title_fontsize": 8, "ncols": 2}
+        grid.flat[0].figure.legend(*told, loc="outside lower center", **style)
         for axis in grid[:, 1:].flat:
             axis.set_ylabel("")
 

@@ -194,6 +194,19 @@ class TestWhatIsAttacked:
         )
         assert found.training.audits[0].canary == "record"
 
+    def test_another_record_is_another_audit(self):
+        run = trained()
+        found = [
+            run.audit(
+                runs=60, adversary="noisy-gradients", record=(x * torch.ones(4), 1)
+            )
+            for x in (0.0, 50.0)
+        ]
+        names = [name for one in found for name in one.results]
+        assert names == ["audit-noisy-gradients", "audit-noisy-gradients-2"]
+        first, second = (load(found[0].path / name).scores.score for name in names)
+        assert not np.array_equal(first, second)
+
     def test_a_record_in_another_s_place(self):
         run = trained(relation="replace-one")
         found = run.audit(runs=60, adversary="noisy-gradients")

@@ -166,6 +166,9 @@ def check_units(kernel):
     events = ((0, "0.5", "0.2"), (1, "0.6", "0.3"), (2, "0.1", "0.01"))
     rows = [(j, None, kernel.arb(p), kernel.arb(q)) for j, p, q in events]
     assert kernel.Law.below(rows).masses[0](1) <= 2**64
+    # Labels have less than all of P, and more than all of Q.
+    law = kernel.Law.below([(0, None, third, third / 7)])
+    assert law.masses[0](1) < 2**64 < law.masses[1](1)
     # Dots have all of P: H is 1, .3, .1 at 0, 1, 2, and .1 beyond.
     events = ((0, 1, "0.7", "0.4"), (1, 2, "0.3", "0.1"))
     law = kernel.Law.above([(j, *map(kernel.arb, each)) for j, *each in events])

@@ -101,7 +101,7 @@ def witness(
         (entry.count * mark, mark)
         for entries in different
         for entry in entries
-        if (mark := _mark(entry.release, relation, group))
+        if (mark := _mark(entry.release, relation, group, steps))
     ]
     mark = max(marks)[1] if marks else None
     kinds = max((len(set(entries)) for entries in different), default=0)
@@ -180,8 +180,8 @@ def _hints(
     }
 
 
-def _mark(release: Release, relation: Relation, group: int) -> float | None:
-    """Largest loss of ``release``, if it has mass of its own."""
+def _mark(release: Release, relation: Relation, group: int, steps: int) -> float | None:
+    """Largest loss of ``release``, if it has mass of its own; or the lattice of few."""
     far = group * (release.sensitivity_under(relation) or 0.0)
     twice = 2 if relation == "replace-one" else 1
     what = release.details
@@ -200,6 +200,10 @@ def _mark(release: Release, relation: Relation, group: int) -> float | None:
             top = math.log1p((1 - p) * k / p)
         case mechanisms.DiscreteLaplace():
             top = what.parameter * what.sensitivity * twice * group
+        case mechanisms.DiscreteGaussian() if (
+            steps < 100 and release.sampling.rate == 1
+        ):
+            return what.sensitivity * twice * group / what.sigma**2 / 2
         case mechanisms.EpsilonDelta():
             top = what.epsilon * group
         case mechanisms.DiscretePair():

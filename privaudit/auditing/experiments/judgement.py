@@ -60,6 +60,8 @@ class Terms(Asked, Protocol):
     def adversary(self) -> str: ...
     @property
     def canary(self) -> str: ...
+    @property
+    def canary_nodes(self) -> tuple[int, ...]: ...
 
 
 def judge(
@@ -91,7 +93,7 @@ def judge(
     )
     seen = seen_in(audit, ledger)
     scores = Scores(member, score, design_of(audit))
-    entries = seen.nodes[CANARY_NODE]
+    entries = entries_of(audit, seen)
     confidence, stopped = audit.confidence, None
     if audit.stop_when_refuted:
         looks = Looks.of(audit.runs, audit.block)
@@ -108,11 +110,14 @@ def judge(
     )
 
     def gap(estimator: Estimator | None, found: Bound | None) -> Gap | None:
-        if estimator is None or found is None:
+        if estimator is None or found is None or not entries:
             return None
         most = tested.most(estimator) if estimator is other else concluded.most
-        upper = nodes[CANARY_NODE]
-        return gap_of(audit, estimator, found, seen, upper, member, confidence, most)
+        node = attacked(audit, nodes)
+        return gap_of(
+            *(audit, estimator, found, seen, nodes[node]),
+            *(member, confidence, most, node),
+        )
 
     def named(name: str) -> Estimator:
         return estimator_of(audit, name, entries, len(scores), audit.confidence)
@@ -153,6 +158,17 @@ def design_of(audit: Asked) -> Design:
     return "one-run" if audit.one_run else "coin-flip"
 
 
+def attacked(audit: Terms, nodes: tuple[UpperBound, ...]) -> int:
+    """The canary's node; of several, that of the largest of ``nodes``' accounts."""
+    return max(audit.canary_nodes, key=lambda node: nodes[node].epsilon)
+
+
+def entries_of(audit: Terms, ledger: Ledger) -> tuple[Entry, ...]:
+    """Releases of the canaries' nodes; () where these differ."""
+    found = {tuple(ledger.nodes[node]) for node in audit.canary_nodes}
+    return found.pop() if len(found) == 1 else ()
+
+
 def seen_in(audit: Terms, ledger: Ledger) -> Ledger:
     """The ledger of an audit's runs, as whom its claim is about sees it."""
     claim = audit.claim
@@ -168,7 +184,7 @@ def is_refuted(
     if not 0 < np.count_nonzero(member) < len(member):
         return False
     relation = audit.claim.relation
-    entries = seen_in(audit, ledger).nodes[CANARY_NODE]
+    entries = entries_of(audit, seen_in(audit, ledger))
     tested = Tested(
         scores=Scores(member, score, "coin-flip"),
         claim=audit.claim,
@@ -214,14 +230,15 @@ def gap_of(
     member: np.ndarray,
     confidence: float,
     most: float,
+    node: int = CANARY_NODE,
 ) -> Gap | None:
-    """Gap between the certified epsilon of the canary's node and the bound, in parts.
+    """Gap between the certified epsilon of a canary's node and the bound, in parts.
 
     ``most`` is the bound of an attack that never errs. None where the ledger has a
     release that is not Gaussian with noise, or a pass over disjoint records.
     """
     delta, relation = audit.claim.delta, found.lower.relation
-    certificate = Certificate.of(ledger, relation).node(CANARY_NODE)
+    certificate = Certificate.of(ledger, relation).node(node)
     (entries,) = certificate.ledger.nodes
     if not _in_sequence(certificate):
         return None

@@ -18,17 +18,20 @@ from privaudit.accounting.pld import (
     compose_entries,
     compose_steps,
     fourier,
+    grouping_below,
 )
 from privaudit.accounting.pld.cells import Step
 from privaudit.accounting.pld.closed_form import gaussian_delta, gaussian_epsilon
 from privaudit.accounting.pld.dots import measure_above, measure_below
 from privaudit.accounting.pld.fourier import Bundle, Tilted, compose
 from privaudit.accounting.pld.grouping import Group, bundle, groups_of
+from privaudit.accounting.pld.grouping_below import bundle_below
 from privaudit.accounting.pld.line import (
     log_normal_mass,
     sampled_loss,
     unsampled_loss,
 )
+from privaudit.accounting.pld.mechanisms import noise as noises
 from privaudit.accounting.pld.mechanisms.noise import loss_cells
 from privaudit.accounting.pld.scout import log_peak
 from privaudit.accounting.pld.targets import largest_epsilon, least_epsilon
@@ -132,7 +135,7 @@ class TestCells:
     @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
     @pytest.mark.parametrize("way", ["remove", "add"])
     def test_cells_of_a_group_enclose_each_step(self, noise, scheme, way):
-        """Any cells, at any epsilon; the gap is at least 0 and covers the rest."""
+        """Any cells, at any epsilon, above and below; below all masses are positive."""
         if noise == "laplace" and scheme == "replace":
             return
         random, spacing, tilt = np.random.default_rng(0), 0.01, 1.5
@@ -147,6 +150,17 @@ class TestCells:
         one = bundle(Group(found, edges), way, spacing, tilt, 9.0)
         losses = edges * spacing
         each = one.mean + one.off
+        under = bundle_below(Group(found, edges), way, spacing, tilt, 9.0)
+        lower = under.mean + under.off
+        assert (lower > -1e-15).all()
+        assert (lower.sum(axis=1) > 0).all()
+        columns = (found.shift, found.rate, 9.0)
+        seen = noises.rows((noise, scheme), way, losses, *columns)
+        *_, offset = grouping_below._merged(
+            seen, losses, found.count / found.steps, spacing
+        )
+        assert under.offset == pytest.approx(float(found.count @ offset), abs=1e-12)
+        knots = under.index * spacing
         fine = [
             fine_cells(found.step(*pair), way)
             for pair in zip(found.shift, found.rate, strict=True)
@@ -156,11 +170,11 @@ class TestCells:
             above = each * np.exp(one.base - tilt * losses) @ drop
             exact = np.array([hockey_stick(cells, 4e-3, epsilon) for cells in fine])
             assert (above >= exact * (1 - 1e-4) - 1e-12).all()
-            at = one.gap.index * spacing
-            gap = one.gap.mass * np.exp(one.gap.base - tilt * at)
-            gap = float(gap @ np.maximum(-np.expm1(epsilon - at), 0))
-            assert gap >= -1e-12
-            assert float(found.count @ (above - exact)) <= gap * (1 + 1e-6) + 1e-12
+            drop = np.maximum(-np.expm1(epsilon - knots - offset[:, None]), 0)
+            below = lower * np.exp(under.base - tilt * knots) * drop
+            # The fine cells are above, by a little.
+            assert (below.sum(axis=1) <= exact * (1 + 1e-9) + 1e-12).all()
+            assert below.sum() >= 0.4 * above.sum() - 0.05
 
     def test_groups_hold_every_step_once(self):
         random = np.random.default_rng(1)
@@ -213,9 +227,7 @@ class TestSums:
             ._guess(tilt, 0.0, -3.0)
         )
         finite = dataclasses.replace(measure, infinite=0.0)
-        found = compose([Bundle.single(finite, often, tilt, spacing)], spacing, guess)[
-            0
-        ]
+        found = compose([Bundle.single(finite, often, tilt, spacing)], spacing, guess)
         for epsilon in (
             place * float(losses[-1]),
             float(losses[mass.size // 2]),

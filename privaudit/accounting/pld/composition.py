@@ -498,7 +498,7 @@ class Composition:
         reach = -float(special.ndtri_exp(min(log_tail, -1.0)))
         aims = np.array([guess.epsilon]) if aims is None else aims
         # No more points in the window, or in the cells of one step, than can be had.
-        least = 1.5 * guess.window / MOST_POINTS
+        least = max(1.5 * guess.window / MOST_POINTS, 1e-12 * self._longest(reach))
         if uniform:
             least = max(least, self._longest(reach) / MOST_CELLS)
         for one, _ in self.others:

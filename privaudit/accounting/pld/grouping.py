@@ -27,6 +27,7 @@ MOST_CELLS = 1 << 19  # of one measure
 _GROUPS = 128
 _MOST_KINDS = 1 << 10  # in a group, for its masses' memory
 _TRIES = 2
+_FAR = 1e15  # grid points; what is further out is lost
 _GROWN = 0.1  # of the log moment under the tilt: what cells may add
 _COARSE = 0.2  # of what cells may add: for grid points that are too far apart for them
 _A_DECADE = 20  # losses between which densities of cells are chosen
@@ -283,8 +284,8 @@ def _log_masses(
 def _edges(losses: Floats, ends: Floats, spacing: float) -> Indices:
     """Even grid points next to ``losses``, and to 0, that reach to ``ends``."""
     found = np.rint(losses / (2 * spacing))
-    low = min(math.floor(ends[0] / (2 * spacing)), -1)
-    high = max(math.ceil(ends[1] / (2 * spacing)), 1)
+    low = min(math.floor(max(ends[0] / (2 * spacing), -_FAR)), -1)
+    high = max(math.ceil(min(ends[1] / (2 * spacing), _FAR)), 1)
     found = np.concatenate([np.clip(found, low, high), [low, 0.0, high]])
     return 2 * np.unique(found).astype(np.int64)
 

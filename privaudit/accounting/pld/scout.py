@@ -285,7 +285,7 @@ class Scout:
             live = live[total[live].real > _LAW_LEAST]
             if i == loud:
                 one = log
-        at = math.floor(low / spacing) + np.arange(_LAW_POINTS)
+        at = math.floor(min(max(low / spacing, -1e15), 1e15)) + np.arange(_LAW_POINTS)
         where = at.astype(float) * spacing
 
         def seen(logs: NDArray[np.complex128], moment: float, **more: Any) -> Law:

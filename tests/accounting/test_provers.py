@@ -456,7 +456,7 @@ class TestTight:
         prove(steps((2.0, 1.0, 9)), Question("epsilon", 1e-5, 1e-3))
         prove(steps((533.0, 4e-5, 1)), Question("epsilon", 0.005, 1e-3))
 
-    def test_one_composition_proves_both_sides(self, monkeypatch):
+    def test_few_compositions_prove_both_sides(self, monkeypatch):
         from privaudit.accounting.pld import composition
 
         compose, calls = composition.compose, []
@@ -468,7 +468,7 @@ class TestTight:
         found = prove(some, question, "upper")
         assert found["remove"].upper.by == FOURIER
         assert found["remove"].lower.by == FOURIER
-        assert len(calls) <= 2 * len(found)
+        assert len(calls) <= 3 * len(found)  # one a side, and one more turn
 
 
 class TestLaws:

@@ -498,7 +498,9 @@ class Composition:
         reach = -float(special.ndtri_exp(min(log_tail, -1.0)))
         aims = np.array([guess.epsilon]) if aims is None else aims
         # No more points in the window, or in the cells of one step, than can be had.
-        least = max(1.5 * guess.window / MOST_POINTS, 1e-12 * self._longest(reach))
+        least = 1.5 * guess.window / MOST_POINTS
+        if guess.window < 1e-12 * self._longest(reach):  # losses too rare to be seen
+            least = 0.25 * self._longest(reach)
         if uniform:
             least = max(least, self._longest(reach) / MOST_CELLS)
         for one, _ in self.others:
@@ -597,8 +599,14 @@ class _Search:
         """Bound one direction; from below as well where that costs nothing."""
         guess, found = self.guesses[way], None
         grid = self.grid(way) if self.laws[way].is_known else None
-        if grid is not None:
+        for _ in range(_ROUNDS):  # coarse cells may need too long a window
+            if grid is None:
+                break
             found = self.of._composed(way, grid, guess)
+            if found is not None or self.upper[way] < math.inf:
+                break
+            self.fine /= 4
+            grid = self.grid(way)
         if grid is None or found is None:
             self.coarse = True
             return

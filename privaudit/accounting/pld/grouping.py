@@ -28,6 +28,7 @@ _GROUPS = 128
 _MOST_KINDS = 1 << 10  # in a group, for its masses' memory
 _TRIES = 2
 _FAR = 1e15  # grid points; what is further out is lost
+_FURTHER = 2.0  # the same of the moment that bounds the window
 _GROWN = 0.1  # of the log moment under the tilt: what cells may add
 _COARSE = 0.2  # of what cells may add: for grid points that are too far apart for them
 _A_DECADE = 20  # losses between which densities of cells are chosen
@@ -141,14 +142,17 @@ def chosen(
     beside = beside[[int(_is(group, law.loud)) for group in groups]]
     log_mass = _log_masses(groups, way, points, reach)
     within = _sums(np.exp(log_mass))
-    log_mass += law.tilt * (points[1:] + points[:-1]) / 2
-    log_mass = np.exp(log_mass - log_mass.max(axis=1, keepdims=True))
-    tilted = _sums(log_mass / log_mass.sum(axis=1, keepdims=True))
     room = max(slack, 1e-100)
-    tilted *= room / _GROWN  # so that the same is too much
+    middle = (points[1:] + points[:-1]) / 2
+    under = []
+    for tilt, grown in ((law.tilt, _GROWN), (law.tilt + law.up, _FURTHER)):
+        tilted = log_mass + tilt * middle
+        tilted = np.exp(tilted - tilted.max(axis=1, keepdims=True))
+        sums = _sums(tilted / tilted.sum(axis=1, keepdims=True))
+        under.append((sums * room / grown, tilt))  # so that the same is too much
     # What all cells add falls with the most that one may add as its power 2 / 3.
     most = room / float(steps.sum())
-    plain, under = (within, beside), (tilted, law.tilt)
+    plain = (within, beside)
     cells = _Cells.cut(points, plain, under, most)
     for _ in range(_TRIES):
         cost = float(steps[cells.group] @ cells.cost)
@@ -182,11 +186,11 @@ class _Cells:
         cls,
         points: Floats,
         plain: tuple[Floats, Floats],
-        under: tuple[Floats, float],
+        under: list[tuple[Floats, float]],
         most: float,
     ) -> _Cells:
         """All losses of each group, cut until no cell adds more than ``most``."""
-        (within, beside), (tilted, tilt) = plain, under
+        within, beside = plain
         group = np.arange(len(within))
         first, last = np.zeros_like(group), np.full_like(group, points.size - 1)
         done: list[tuple[Indices, Indices, Indices, Floats]] = []
@@ -195,9 +199,10 @@ class _Cells:
             seen = (beside[group, :, last] - beside[group, :, first]).max(axis=1)
             width = points[last] - points[first]
             cost = mass * seen * width / 12
-            grown = np.expm1(np.minimum(tilt * width, 50.0)) * tilt * width / 12
-            moved = (tilted[group, last] - tilted[group, first]) * grown
-            cost = np.maximum(cost, moved)
+            for tilted, tilt in under:
+                grown = np.expm1(np.minimum(tilt * width, 50.0)) * tilt * width / 12
+                moved = (tilted[group, last] - tilted[group, first]) * grown
+                cost = np.maximum(cost, moved)
             ends = (cost <= most) | (last - first == 1)
             done.append(tuple(each[ends] for each in (group, first, last, cost)))
             group, first, last = group[~ends], first[~ends], last[~ends]

@@ -292,7 +292,7 @@ class Scout:
             keep = np.zeros(total.size, complex)
             keep[live] = np.exp(logs[live])
             found = np.maximum(fft.irfft(keep, _LAW_POINTS), 0.0)[at % _LAW_POINTS]
-            return Law(where, found, guess.tilt, moment, high - low, **more)
+            return Law(where, found, guess.tilt, moment, high - low, guess.up, **more)
 
         rest = seen(total, here - float(moments[loud]))
         step = self._steps[loud] if loud < len(self._steps) else None
@@ -304,7 +304,7 @@ class Law:
     """About the law of a composed loss: losses, and tilted masses there.
 
     ``rest`` is that of all but one step, ``loud``, whose loss spreads most; None if
-    that is no step.
+    that is no step. ``up`` is the change of the tilt that bounds the window.
     """
 
     losses: Floats
@@ -312,6 +312,7 @@ class Law:
     tilt: float
     log_moment: float
     window: float
+    up: float
     loud: Step | None = None
     rest: Law | None = None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pathlib
 from collections.abc import Generator
@@ -59,6 +60,13 @@ def pytest_collection_modifyitems(
     if not tiers.FULL:
         items[:], left = tiers.sampled(items)
         config.hook.pytest_deselected(items=left)
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests are no garbage: to look for some among them takes 7 %."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 @pytest.hookimpl(wrapper=True)

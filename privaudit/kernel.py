@@ -2,9 +2,10 @@
 
 `python kernel.py certificate.json` prints a line for each side and PROVED (status 0),
 NOT PROVED (1) or NOT COVERED: why (3). It needs python-flint alone. No float decides
-anything, and no hint of the certificate is believed. For laws P, Q of outputs, with a
-record and without, delta is H(a) = E_Q[(dP/dQ - a)+], a = exp(epsilon); a loss is log
-dP/dQ; the other order is "turned". Believed, with proofs in docs/kernel.md:
+anything, and no hint of the certificate is believed. P and Q are the laws of what is
+told with a record and without it; a loss is log dP/dQ; delta at epsilon = log a is
+H(a) = E_Q[(dP/dQ - a)+]; Q against P is the pair "turned". Each function names the
+lemmas that it stands on, of these eight, which are proved in docs/kernel.md:
 
 1. Pairs. If no neighbours' H is above a pair's, in each of several releases, then of
    all none is above that of the pairs' product (Zhu, Dong, Wang 2022, Theorem 10).
@@ -32,16 +33,16 @@ import math
 import re
 import sys
 import time
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from fractions import Fraction
 from functools import partial
 from typing import Any
 
 from flint import arb, ctx, fmpq, fmpq_mat, fmpz_poly
 
-SUMS = ("gaussian", "laplace")  # lines that lemma 5 orders
 SECONDS, LETTERS, POINTS, BITS = 1800, 1 << 24, 1 << 20, 1 << 27  # at most
 ONES = fmpz_poly([1] * POINTS)
+SUMS = ("gaussian", "laplace")
 
 
 def need(fact, why):
@@ -63,14 +64,16 @@ def number(given, low=0, high=10**300, whole=False) -> Any:
 count = partial(number, whole=True)
 
 
-def ball(x):
-    return arb(fmpq(*Fraction(x).as_integer_ratio()))
-
-
 def divided(given):
+    """Balls of chances that are in proportion to numbers."""
     p = list(map(number, given))
     need(len(p) <= 4096 and sum(p) > 0, "a law has no mass, or too many outputs")
     return [ball(x / sum(p)) for x in p]
+
+
+def ball(x):
+    """A ball that holds a rational number (lemma 8)."""
+    return arb(fmpq(*Fraction(x).as_integer_ratio()))
 
 
 def tail(x):
@@ -83,7 +86,7 @@ def tail(x):
 
 
 def gaussian(m, loss, a):
-    """N(m, 1) against N(0, 1)."""
+    """N(m, 1) against N(0, 1): the loss at x is m x - m^2 / 2."""
     return tail(loss / m - m / 2), tail(loss / m + m / 2)
 
 
@@ -98,7 +101,7 @@ def laplace(m, loss, a):
 def normal(law, near, loss, a):
     """N(s, 1) at chances p under P and q under Q, where P's density is r times Q's at x
     and r grows: P(X > x) - r Q(X > x) is H(r), and H(a) is at most r - a above H(r)."""
-    for _ in range(99):
+    for _ in range(99):  # any x is sound: Newton's method from the last one, near
         at = [((s * near[0] - s * s / 2).exp(), s, p, q) for s, p, q in law]
         one, other = (sum(row[0] * row[i] for row in at) for i in (2, 3))
         r: Any = one / other
@@ -117,12 +120,11 @@ def added(law):
     return partial(normal, [(0, 0, 1), *((s, c, 0) for s, c in law)], [arb(0)])
 
 
-def atoms(law, rest, loss, a):
-    """Outputs of masses (p, q); of both laws up to ``rest`` was left out at an end."""
-    gaps = [p - a * q for p, q in law]
-    sure = [one for one, gap in zip(law, gaps, strict=True) if gap > 0]
-    p, q = (sum((one[i] for one in sure), rest) for i in (0, 1))
-    return p + sum(gap.max(0) for gap in gaps if not gap > 0), q
+def atoms(law, loss, a):
+    """Outputs of masses (p, q): of some a ball does not say whether p > a q."""
+    gaps = [(p - a * q, p, q) for p, q in law]
+    p, q = (sum((x[i] for x in gaps if x[0] > 0), arb(0)) for i in (1, 2))
+    return p + sum(gap.max(0) for gap, *_ in gaps if not gap > 0), q
 
 
 def discrete(decay, s):
@@ -132,17 +134,17 @@ def discrete(decay, s):
         need(len(w) < POINTS >> 4, "it moves too far, or is too wide")
         w.append((-ball(decay(len(w)))).exp())
     f = len(w) - s - 1
-    beyond = w[f] / (1 - w[f] / w[f - 1])  # a geometric series is above it
-    total = 2 * sum(w) - 1 + arb(0).union(2 * beyond)
+    rest = arb(0).union(2 * w[f] / (1 - w[f] / w[f - 1]))  # a geometric series, twice
+    total = 2 * sum(w) - 1 + rest
     law = [(w[abs(x - s)] / total, w[abs(x)] / total) for x in range(-f, f + s + 1)]
-    return partial(atoms, law, arb(0).union(2 * beyond / total))
+    return partial(atoms, [*law, (rest / total, arb(0))])
 
 
 def guarantee(e, d):
     """Any (e, d)-DP mechanism (Kairouz, Oh, Viswanath 2015)."""
     law = [((1 - d) / (1 + (-x).exp()), (1 - d) / (1 + x.exp())) for x in (e, -e)]
     need(law[0][1] > 0, "a guarantee has no bound")
-    return partial(atoms, [(d, arb(0)), *law, (arb(0), d)], arb(0))
+    return partial(atoms, [(d, arb(0)), *law, (arb(0), d)])
 
 
 def sampled(of, rate, loss, a):
@@ -156,7 +158,7 @@ def sampled(of, rate, loss, a):
 
 
 def either(of, loss, a):
-    """The larger H of both orders of ``of``, of which each may be chosen anew."""
+    """The larger H of both orders of ``of``, of which each may be chosen (1, 2)."""
     (p, q), (v, u) = of(loss, a), of(-loss, 1 / a)
     one, other = p - a * q, 1 - u - a * (1 - v)
     q = q if one > other else 1 - v
@@ -175,29 +177,33 @@ class Law:
 
     @classmethod
     def settle(cls, hints, delta, steps):
-        need(time.monotonic() < cls.until, "it takes too long")
-        cls.bits, cls.small = count(hints["bits"], 32, 20000), delta / (steps << 15)
+        cls.bits = count(hints["bits"], 32, 20000)
+        cls.small = delta / (steps << count(hints["window"], 1, 99))
         cls.unit, ctx.prec = 1 << cls.bits, cls.bits + 64
         cls.root = arb(0.5).sqrt()
         cls.h = ball(number(hints["spacing"], Fraction(1, 1 << 40), 1 << 10))
         cls.wide, cls.grow = (count(hints[x], 1, POINTS) for x in ("widest", "growth"))
 
     @classmethod
+    def fits(cls, size):
+        need(size < POINTS, "there are too many points")
+        need(time.monotonic() < cls.until, "it takes too long")
+
+    @classmethod
     def units(cls, x, up):
-        """A whole number of units, >= 0, that is at least x, or at most x or 0."""
+        """A whole number of units, >= 0, that is at least x, or at most x or 0 (8)."""
         x = (x * cls.unit).upper().ceil() if up else (x * cls.unit).lower().floor()
         need(x.is_finite(), "there are numbers out of range at this precision")
         return max(int(x.unique_fmpz()), 0)
 
     @classmethod
     def tables(cls, pair):
-        """Knots (j, exp(j h), p, q), until hardly any loss lies beyond; and turned."""
-        rows, small = [], ball(cls.small) / 16
+        """Knots (j, exp(j h), p, q), till hardly any loss is beyond; and turned (2)."""
+        rows, small = [], ball(cls.small)
         for way in (1, -1):
             j, more = min(way, 0), True
             while more:
-                lasts = abs(j) < POINTS and time.monotonic() < cls.until
-                need(lasts, "it takes too long, or has too many points")
+                cls.fits(abs(j))
                 a = (j * cls.h).exp()
                 p, q = pair(j * cls.h, a)
                 rows.append((j, a, p, q))
@@ -208,7 +214,7 @@ class Law:
 
     @classmethod
     def above(cls, rows):
-        """The law of dots, rounded up (lemma 3)."""
+        """The law of chords, rounded up (lemma 3)."""
         curve = [(arb(0), arb(1)), *((a, p - a * q) for _, a, p, q in rows)]
         slopes = [(v - u) / (b - a) for (a, u), (b, v) in itertools.pairwise(curve)]
         low, masses = rows[0][0], [0] * (rows[-1][0] - rows[0][0] + 1)
@@ -222,42 +228,38 @@ class Law:
         low, high, beyond, last = rows[0][0], rows[-1][0], 0, (arb(1), arb(1))
         masses = [[0] * (high - low + 1) for _ in "PQ"]
         for *_, u, v in [*rows, (arb(0), arb(0))]:
-            if not (u < last[0] or v < last[1]):  # or its event is in the last one
-                continue
-            p, q, last = last[0] - u, last[1] - v, (u, v)
-            if q == 0:
-                beyond += cls.units(p, up=False)
-            elif p > 0:
-                loss = ((p / q).mid().log() / cls.h).mid() if q > 0 else high
-                label = min(max(round(float(loss)), low), high) - low
-                masses[0][label] += cls.units(p, up=False)
-                masses[1][label] += cls.units(q, up=True)
+            if u < last[0] or v < last[1]:  # or its event is in the last one
+                p, q, last = last[0] - u, last[1] - v, (u, v)
+                if q == 0:
+                    beyond += cls.units(p, up=False)
+                elif p > 0:  # any label is sound
+                    loss = ((p / q).mid().log() / cls.h).mid() if q > 0 else high
+                    label = min(max(round(float(loss)), low), high) - low
+                    masses[0][label] += cls.units(p, up=False)
+                    masses[1][label] += cls.units(q, up=True)
         return cls(low, list(map(fmpz_poly, masses)), beyond)
 
     def __mul__(self, other):
-        """The product, rounded, and without ends of little mass (lemmas 3 and 4)."""
+        """The product, rounded, and without ends of little mass (lemmas 3, 4 and 8)."""
         both = list(zip(self.masses, other.masses, strict=True))
-        size, steps, unit = sum(map(len, both[-1])), self.steps + other.steps, self.unit
-        fits = size < min(POINTS, BITS // self.bits) and time.monotonic() < self.until
-        need(fits, "it takes too long, or has too many points")
-        found, small = [x * y for x, y in both], int(self.small * steps * unit)
-        # Rounded up are P's masses from above, or Q's.
-        found[-1] += (unit - 1) * ONES.truncate(len(found[-1]))
-        p, *_ = found = [x // unit for x in found]
-        ends = range(1, len(p) + 1)
-        last = 1 + bisect_left(ends, True, key=lambda i: p.right_shift(i)(1) <= small)
-        first = bisect_left(ends, True, key=lambda i: p.truncate(i)(1) > small)
-        first = min(first, last - 1)
-        top, bottom = int(p.right_shift(last)(1)), int(p.truncate(first)(1))
+        steps, unit = self.steps + other.steps, self.unit
+        self.fits(sum(map(len, both[-1])) * max(1, self.bits >> 7))
+        *_, up = found = [x * y for x, y in both]
+        found = [x // unit for x in found]
+        found[-1] += ONES.truncate(len(up))  # P's from above, or Q's
+        small = int(self.small * steps * unit)
+        sums = [*itertools.accumulate(found[0].coeffs(), initial=0)]
+        first = bisect_right(sums, small) - 1
+        last = bisect_left(sums, sums[-1] - small)
         found = [x.truncate(last).right_shift(first) for x in found]
         t, u = (int(x(1)) for x in both[0])
         beyond = (t + self.beyond) * (u + other.beyond) - t * u
-        if len(both) == 1:  # what was cut off is raised
-            found[0], beyond = found[0] + bottom, beyond + top * unit + unit - 1
+        if len(found) == 1:  # up, and what was cut off is infinite
+            beyond += int(sums[-1] - found[0](1) + 1) * unit
         return Law(self.low + other.low + first, found, beyond // unit, steps)
 
     def delta(self, epsilon):
-        """A bound on delta at epsilon, from above or from below."""
+        """A bound on delta at epsilon, from above or from below (lemmas 3, 4)."""
         found, a, above = arb(self.beyond), ball(epsilon).exp(), len(self.masses) == 1
         rows = zip(*(x.coeffs() for x in self.masses), strict=False)
         for i, (p, *q) in enumerate(rows):
@@ -269,43 +271,40 @@ class Law:
 
 def over(one, other):
     """Return whether lemma 5 puts a line above another."""
-    if one["noise"] not in SUMS or one["sampling"] != other["sampling"]:
+    if one["noise"] not in SUMS:
         return one == other
-    more = all(number(one[x]) >= number(other[x]) for x in ("rate", "moves", "norm"))
-    return more and one["noise"] == other["noise"]
+    same = all(one[x] == other[x] for x in ("noise", "sampling"))
+    more = (number(one[x]) >= number(other[x]) for x in ("rate", "moves", "norm"))
+    return same and all(more)
 
 
 def pays(unit, lines):
     """Return whether copies of a line pay for releases chosen as one goes (5, 6)."""
     squares = (unit["noise"], unit["sampling"]) == ("gaussian", "none")
     fits = all(x["noise"] == "gaussian" if squares else over(unit, x) for x in lines)
-    cost, most = (
-        sum(
-            count(x["count"], 1) * (number(x["moves"]) ** 2 if squares else 1)
-            for x in y
-        )
-        for y in (lines, [unit])
-    )
-    return fits and cost <= most
+
+    def cost(x):
+        return count(x["count"], 1) * (number(x["moves"]) ** 2 if squares else 1)
+
+    return fits and sum(map(cost, lines)) <= cost(unit)
 
 
 def ways(nodes):
-    """Ways of a record at all of ``nodes``: lists of (line above, whether data attain
-    it, count). Of a budget's releases, or a pass, it is said what is above them."""
-    steps, passes = [(None, False, 1)], []
+    """Ways of a record at all of ``nodes`` (6): lists of (line above, whether data
+    attain it, count). Of budgets and passes it is said what is above."""
+    steps, passes, wrong = [(None, False, 1)], [], "what is said to be above is not"
     for group in itertools.chain(*(node["groups"] for node in nodes)):
-        lines, above, fits = group["lines"], group.get("above"), True
+        lines, above = group["lines"], group.get("above")
         if group.get("pass"):
-            fits = lines and all(any(over(y, x) for y in above) for x in lines)
+            need(lines and all(any(over(y, x) for y in above) for x in lines), wrong)
             passes.append([(x, False, 1) for x in above])
         elif above:
-            fits = pays(above, lines)
+            need(pays(above, lines), wrong)
             steps.append((above, False, count(above["count"], 1)))
         else:
             steps += [(x, True, count(x["count"], 1)) for x in lines]
-        need(fits, "what is said to be above a group of lines is not")
     need(math.prod(map(len, passes)) < 256, "there are too many ways through passes")
-    return [steps + list(way) for way in itertools.product(*passes)]
+    return [[*steps, *way] for way in itertools.product(*passes)]
 
 
 def observed(node):
@@ -327,8 +326,8 @@ def observed(node):
                 line = lines[count(k)]
                 left[count(k)] -= count(view["count"])
                 need(line["noise"] == "gaussian", "noise of an observed sum")
-                moves = exact([[view["moves"][p], line["moves"]]])[0]
-                spread[p, p] = (moves[0] / moves[1]) ** 2
+                ((far, moves),) = exact([[view["moves"][p], line["moves"]]])
+                spread[p, p] = (far / moves) ** 2
         rows, each = fmpq_mat(told), fmpq_mat(noise)
         gap = rows * (each * each.transpose() - spread) * rows.transpose()
         signs = [(-1) ** k * x for k, x in enumerate(gap.charpoly().coeffs()[::-1])]
@@ -344,7 +343,6 @@ class Certificate:
         self.replaced = ("add-or-remove-one", "replace-one").index(c["relation"]) == 1
         self.overlap, self.group = count(c["overlap"], 1, 64), count(c["group"], 1, 64)
         self.c, self.delta = c, number(c["delta"], 0, 1)
-        Law.until = time.monotonic() + SECONDS
         self.left = self.delta - self.overlap * self.group * number(c["failure"])
         need(self.left >= 0, "the chance of failure is above delta")
         views = [observed(node) for node in c["nodes"] if "views" in node]
@@ -370,7 +368,7 @@ class Certificate:
             return added((ball(s), p) for s, p in law)
         need(noise == "pair", f"noise {noise!s:.40} of this relation")
         law = zip(divided(get("p")), divided(get("q")), strict=True)
-        return partial(atoms, [x for x in law if any(x)], arb(0))
+        return partial(atoms, [x for x in law if any(x)])
 
     def pairs(self, line):
         """The pair above a line's releases and one that data attain (1, 2, 6); none
@@ -378,24 +376,28 @@ class Certificate:
         rate = line and number(line["rate"], 0, 1)
         if not rate or not number(line.get("moves", 1)):
             return None, None
-        noise, how, pair = line["noise"], line["sampling"], self.alone(line)
+        noise, how, k = line["noise"], line["sampling"], self.group
         fixed = how == "fixed" and self.replaced and noise in SUMS
         known = rate == 1 if how == "none" else how == "poisson" or fixed
         need(known, f"sampling {how!s:.40} here")
-        q, k, attained = ball(rate), self.group, noise != "guarantee"
-        both = partial(either, pair) if self.replaced and noise == "pair" else pair
-        if rate == 1:
-            return both, attained and pair
-        if k == 1 and (fixed or not self.replaced):
-            some = partial(sampled, pair, q)
-            return partial(either, some) if fixed else some, attained and some
-        if noise not in SUMS or (k > 1 and (noise == "laplace" or self.replaced)):
-            return both, None
-        m = ball(number(line["moves"]))
-        if k > 1:
+        q, pair, attained = ball(rate), self.alone(line), noise != "guarantee"
+        if rate == 1 or (k > 1 and (noise != "gaussian" or self.replaced)):
+            attained &= rate == 1  # or not known: as if unsampled
+        elif k > 1:
             law = (math.comb(k, i) * q**i * (1 - q) ** (k - i) for i in range(k + 1))
-            return (added((m * i, c) for i, c in enumerate(law)),) * 2
-        c = ball(max(number(line["moves"]) / 2, number(line["norm"])))
+            m = ball(number(line["moves"]))
+            pair = added((m * i, c) for i, c in enumerate(law))
+        elif fixed or not self.replaced:
+            pair = partial(sampled, pair, q)
+        elif noise in SUMS:
+            return self.opposed(noise, q, *(number(line[x]) for x in ("moves", "norm")))
+        else:
+            attained = False
+        return partial(either, pair) if self.replaced else pair, attained and pair
+
+    def opposed(self, noise, q, moves, norm):
+        """The pairs of a Poisson sample with a record that is replaced (1)."""
+        c, m = ball(max(moves / 2, norm)), ball(moves)
         if noise == "laplace":  # from the largest of all losses to minus it
             ends = (1 - q + q * c.exp()) / (1 - q + q * (c - m).exp())
             return guarantee(ends.log(), arb(0)), None
@@ -403,7 +405,7 @@ class Certificate:
         return [partial(normal, law, [arb(0)]) for law in both]
 
     def laws(self, steps):
-        """The product of ``ways``: above in both orders of P and Q, below in one."""
+        """The product of ``steps`` (1): above in both orders, below in one."""
         if len(steps) > 1:
             n = len(steps) // 2
             both = self.laws(steps[:n]), self.laws(steps[n:])
@@ -426,23 +428,25 @@ class Certificate:
         return found
 
     def check(self, tell=print):
-        """Tell a line for each side; return whether all that is claimed is proved."""
-        c, nodes, deltas, proved = self.c, self.c["nodes"], ([], []), []
+        """Tell a line for each side; return whether all claims are proved (6)."""
+        c, nodes, above, below, proved = self.c, self.c["nodes"], [], [], []
         upper, lower = (number(c[x] or 0, 0, 10**6) for x in ("upper", "lower"))
+        Law.until = time.monotonic() + SECONDS
         for some in itertools.combinations(nodes, min(self.overlap, len(nodes))):
             for steps in ways(some):
                 Law.settle(c["hints"], self.left, sum(n for _, _, n in steps))
-                *above, below = self.laws(steps)
-                deltas[0].extend(law.delta(upper) for law in above)
-                deltas[1].append(below.delta(lower))
-        good = [all(x <= ball(self.left) for x in deltas[0])]
-        good.append(any(x > ball(self.delta) for x in deltas[1]))
-        for i, side in enumerate(("upper", "lower")):
+                *laws, least = self.laws(steps)
+                above += [law.delta(upper) for law in laws]
+                below.append(least.delta(lower))
+        for side, sign, deltas, good in (
+            ("upper", "<=", above, all(x <= ball(self.left) for x in above)),
+            ("lower", ">=", below, any(x > ball(self.delta) for x in below)),
+        ):
             if c[side] is not None:
-                proved.append(good[i])
-                says = f"{side}: epsilon {'<>'[i]}= {c[side]} at delta {c['delta']} is "
-                says += f"{'' if good[i] else 'not '}proved; delta there: "
-                tell(says + f"{float(max(deltas[i], key=float)):.5g}")
+                proved.append(good)
+                says = f"{side}: epsilon {sign} {c[side]} at delta {c['delta']} is "
+                says += f"{'' if good else 'not '}proved; delta there: "
+                tell(says + f"{float(max(deltas, key=float)):.5g}")
         for what in c["assumes"]:
             tell(f"assuming that {what!a:.200}")
         need(proved, "nothing is claimed")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import pathlib
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jinja2
 
@@ -54,11 +55,65 @@ def environment(*folders: pathlib.Path) -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         loader=jinja2.FileSystemLoader(folders),
+        extensions=["jinja2.ext.do"],
     )
-    found.filters |= {"up": round_up, "down": round_down}
+    found.filters |= {"up": round_up, "down": round_down, "spaced": spaced}
+    found.filters |= {"mean": mean, "spread": spread, "span": span, "at_most": at_most}
     common: dict[str, Any] = {"table": table, "mean": mean, "spread": spread}
+    common |= {"statistics": statistics, "itertools": itertools, "math": math}
+    common |= {"zip": zip, "any": any}
     found.globals.update(common)
     return found
+
+
+def spaced(value: float) -> str:
+    """A whole number in groups of three digits."""
+    return f"{value:,.0f}".replace(",", " ")
+
+
+class Line(NamedTuple):
+    """Values of one line of a chart with their errors, and options of ``errorbar``."""
+
+    x: Sequence[float]
+    y: Sequence[float]
+    errors: Sequence[float] | None = None
+    style: dict[str, Any] = {}  # noqa: RUF012  # never written to
+
+    @classmethod
+    def of_runs(cls, x: Iterable[float], runs: Iterable[Any], **style: Any) -> Line:
+        """Means of accuracies in per cent with their standard deviations."""
+        scaled = [[100 * value for value in each] for each in runs]
+        errors = [statistics.stdev(each) for each in scaled]
+        return cls(list(x), list(map(statistics.mean, scaled)), errors, style)
+
+
+def panels(
+    path: pathlib.Path,
+    found: Mapping[str, Iterable[Line]],
+    rows: int = 1,
+    size: tuple[float, float] = (9, 3.6),
+    titled: str = "",
+    **axes: Any,
+) -> None:
+    """Draw lines in panels by their titles, ``rows`` of them, into ``path``.
+
+    ``axes`` are those of ``Axes.set``; below is the legend of the first panel, under
+    the title ``titled``.
+    """
+    columns = -(-len(found) // rows)
+    options = {"sharey": rows == 1, "squeeze": False, "layout": "constrained"}
+    with chart(path, rows, columns, figsize=size, **options) as grid:
+        for axis, (title, lines) in zip(grid.flat, found.items(), strict=False):
+            for line in lines:
+                style = {"marker": "o", "ms": 4, "capsize": 2, **line.style}
+                axis.errorbar(line.x, line.y, line.errors, **style)
+            axis.set(title=title, **axes)
+            axis.grid(alpha=0.3)
+        told = grid.flat[0].get_legend_handles_labels()
+        style = {"title": titled, "fontsize": 8, "title_fontsize": 8, "ncols": 2}
+        grid.flat[0].figure.legend(*told, loc="outside lower center", **style)
+        for axis in grid[:, 1:].flat:
+            axis.set_ylabel("")
 
 
 @contextlib.contextmanager

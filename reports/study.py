@@ -4,9 +4,10 @@ A study is a folder beside this file with
 
 - ``cells.py``: its function ``cells(quick)`` gives the `Cell` objects;
 - ``results.json``: a record for every cell that was computed;
-- ``page.py``: ``values(results)``, the variables of the templates, and ``CHARTS``,
-  a function for each chart's file name;
-- ``README.md.jinja`` and perhaps other templates: what is said.
+- ``README.md.jinja`` and perhaps other templates: what is said, and all tables, made of
+  ``results``, the names of ``cells.py`` (as ``cells``) and `reports.pages`;
+- ``page.py``, if need be: ``CHARTS``, a function for each chart's file name, and
+  ``values(results)``, further variables of the templates.
 
 ``python -m reports NAME``, from a clone, computes the cells that are missing or whose
 settings changed, and writes the pages; ``python -m reports check --sample 20`` computes
@@ -36,7 +37,7 @@ from privaudit.files.folder import write_whole
 from privaudit.files.json import decode, encode
 from privaudit.version import __version__
 from reports.pages import environment
-from reports.papers.manifest import study_of
+from reports.papers.manifest import published, study_of
 
 HERE = TEMPLATES = pathlib.Path(__file__).parent
 Record = dict[str, Any]
@@ -306,9 +307,11 @@ class Study:
 
     def rendered(self, results: Results) -> dict[str, str]:
         """Text of each page by its file name, from ``results`` alone."""
-        values = self._module("page").values(results)
+        page = self._page
+        values = getattr(page, "values", lambda results: {})(results)
         templates = environment(self.folder, TEMPLATES)
         known = {"study": self.name, "results": results, "paper": study_of(self.name)}
+        known |= {"cells": self._module("cells"), "page": page, "published": published}
         made = templates.get_template("made.inc").render(known)
         return {
             path.stem: templates.get_template(path.name).render(
@@ -320,7 +323,12 @@ class Study:
     @property
     def charts(self) -> dict[str, Callable[[pathlib.Path, Results], None]]:
         """Function that draws each chart, by its file name."""
-        return getattr(self._module("page"), "CHARTS", {})
+        return getattr(self._page, "CHARTS", {})
+
+    @property
+    def _page(self) -> Any:
+        has = (self.folder / "page.py").exists()
+        return self._module("page") if has else None
 
     def draw(self, results: Results, folder: pathlib.Path) -> list[pathlib.Path]:
         """Draw the charts into ``folder``."""

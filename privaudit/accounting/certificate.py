@@ -360,6 +360,16 @@ class Certificate:
             except ValueError as error:
                 return box("A certificate without a figure", [str(error)])
             rows.append((symbols(found), found.upper_by))
+        return box(self.standing.capitalize(), self._about(), rows)
+
+    def __str__(self) -> str:
+        """Standing, size and assumptions; no figure, which needs a delta."""
+        first, *assumed = self._about()
+        return "\n".join(
+            [f"{self.standing}, {first}; figures: epsilon(delta)", *assumed]
+        )
+
+    def _about(self) -> list[str]:
         counts = [sum(e.count for e in entries) for entries in self.ledger.nodes]
         nodes = "1 node" if len(counts) == 1 else f"{len(counts):,} nodes"
         releases = f"{max(counts):,} release{'' if max(counts) == 1 else 's'}"
@@ -368,8 +378,7 @@ class Certificate:
             f"{self.relation}, unit: {self.ledger.unit}"
             f"{seen_by(self.ledger.observer)}"
         )
-        assumed = [f"assuming that {what}" for what in self.ledger.assumptions]
-        return box(self.standing.capitalize(), [about, *assumed], rows)
+        return [about, *(f"assuming that {what}" for what in self.ledger.assumptions)]
 
     @public
     def epsilon(

@@ -13,6 +13,7 @@ import decimal
 import fractions
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -34,12 +35,13 @@ MARGIN = 1e-3  # relative, that a claim is less than the account's figure
 # its square over 12, .02 %; cells of a tenth of all steps' by as much. Of many kinds
 # of steps, whose laws are multiplied one by one, a coarser grid is .06 % wide.
 _SPACING, _COARSE, _WIDEST = 0.045, 0.14, 0.1
-_GROWTH = (64, 16)  # cells become as wide as this part of their loss
+_GROWTH = (64, 12)  # cells become as wide as this part of their loss
+_ENDS = (17, 12)  # an end loses delta over so many powers of 2
 _KINDS = 200  # from so many on the grid is coarse
 _MOST_POINTS = 1 << 19
 _FEW = 1 << 14  # points up to a loss of its own mass that are all knots
 _WINDOW = 20  # standard deviations of the sum that masses lie in
-_ROOM = 2**36  # units of masses in what delta is of all steps
+_ROOM = 2**27  # units of masses in what delta is of all steps
 
 
 def witness(
@@ -99,10 +101,14 @@ def witness(
         (entry.count * mark, mark)
         for entries in different
         for entry in entries
-        if (mark := _mark(entry.release, relation, group))
+        if (mark := _mark(entry.release, relation, group, steps))
     ]
     mark = max(marks)[1] if marks else None
     kinds = max((len(set(entries)) for entries in different), default=0)
+    if kinds >= _KINDS and ledger.observer is UNSET:  # long laws late: quicker products
+        for node in nodes:
+            for some in node["groups"]:
+                some["lines"].sort(key=_reach)
     size = upper if math.isfinite(upper) else lower
     hints = _hints(size, delta, steps, kinds, mark)
     return {**found, "nodes": nodes, "hints": {**hints, "order": order}}
@@ -169,12 +175,13 @@ def _hints(
         "spacing": repr(spacing),
         "widest": widest,
         "growth": _GROWTH[not few],
+        "window": _ENDS[not few],
         "bits": min(20000, math.ceil(min(bits, 20000.0))),
     }
 
 
-def _mark(release: Release, relation: Relation, group: int) -> float | None:
-    """Largest loss of ``release``, if it has mass of its own."""
+def _mark(release: Release, relation: Relation, group: int, steps: int) -> float | None:
+    """Largest loss of ``release``, if it has mass of its own; or the lattice of few."""
     far = group * (release.sensitivity_under(relation) or 0.0)
     twice = 2 if relation == "replace-one" else 1
     what = release.details
@@ -193,6 +200,10 @@ def _mark(release: Release, relation: Relation, group: int) -> float | None:
             top = math.log1p((1 - p) * k / p)
         case mechanisms.DiscreteLaplace():
             top = what.parameter * what.sensitivity * twice * group
+        case mechanisms.DiscreteGaussian() if (
+            steps < 100 and release.sampling.rate == 1
+        ):
+            return what.sensitivity * twice * group / what.sigma**2 / 2
         case mechanisms.EpsilonDelta():
             top = what.epsilon * group
         case mechanisms.DiscretePair():
@@ -212,7 +223,7 @@ def _mark(release: Release, relation: Relation, group: int) -> float | None:
     return top if top > 0 else None
 
 
-def _node(entries: Sequence[Entry], relation: Relation) -> dict[str, object]:
+def _node(entries: Sequence[Entry], relation: Relation) -> dict[str, Any]:
     """Lines of releases, equal ones in one, and what is above those of a pass."""
     counts: dict[tuple[Release, int | None], int] = collections.Counter()
     for entry in entries:
@@ -221,7 +232,7 @@ def _node(entries: Sequence[Entry], relation: Relation) -> dict[str, object]:
     plain = [
         _line(one, relation, n) for (one, where), n in counts.items() if where is None
     ]
-    found: list[dict[str, object]] = [{"lines": plain}] if plain else []
+    found: list[dict[str, Any]] = [{"lines": plain}] if plain else []
     passes: dict[int, list[Release]] = {}
     for one, where in counts:
         if where is not None:
@@ -241,16 +252,23 @@ def _worst(lines: list[dict[str, object]]) -> list[dict[str, object]]:
     return left
 
 
-def _over(one: dict[str, object], other: dict[str, object]) -> bool:
-    def value(text: object) -> fractions.Fraction:
-        top, _, bottom = str(text).partition("/")
-        return fractions.Fraction(top) / fractions.Fraction(bottom or "1")
+def _value(text: object) -> fractions.Fraction:
+    top, _, bottom = str(text).partition("/")
+    return fractions.Fraction(top) / fractions.Fraction(bottom or "1")
 
+
+def _reach(line: dict[str, object]) -> float:
+    """About the largest loss of a line that is not negligible."""
+    far = min(7 * float(_value(line.get("moves", 0))), 700.0)
+    return math.log1p(float(_value(line["rate"])) * math.expm1(far))
+
+
+def _over(one: dict[str, object], other: dict[str, object]) -> bool:
     if one["noise"] not in ("gaussian", "laplace"):
         return False
     same = all(one[x] == other[x] for x in ("noise", "sampling"))
     return same and all(
-        value(one[x]) >= value(other[x]) for x in ("rate", "moves", "norm")
+        _value(one[x]) >= _value(other[x]) for x in ("rate", "moves", "norm")
     )
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from privaudit.api.progress import Pace, Seldom, note, progress_bar
+from privaudit.api.progress import Pace, Seldom, bars, note, progress_bar
 from privaudit.api.watch import SILENT, Watch
 from privaudit.files.text import visible
 from privaudit.results import Claim, round_down, stated
@@ -78,31 +78,11 @@ def sweep_view(audits: int) -> Iterator[Callable[[SweepProgress], None]]:
     A line for each audit that ends. Where standard error is no terminal, also a line
     now and then: the runs of the audits at work that are done, and the time left.
     """
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-    from rich.progress import Progress as Bars
-
-    console = Console(stderr=True)
     ended = 0
     lines, pace = Seldom(), Pace()
     at_work: dict[str, tuple[int, int]] = {}  # runs done, of how many
-    with Bars(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as bars:
-        whole = bars.add_task("audits", total=audits)
+    with bars() as drawn:
+        whole = drawn.add_task("audits", total=audits)
         tasks: dict[str, int] = {}
 
         def tell(state: SweepProgress) -> None:
@@ -115,26 +95,26 @@ def sweep_view(audits: int) -> Iterator[Callable[[SweepProgress], None]]:
             share = sum(done / max(1, total) for done, total in at_work.values())
             left = pace.left(round(1000 * (ended + share)), 1000 * audits)
             if state.ended:
-                bars.update(whole, completed=ended)
+                drawn.update(whole, completed=ended)
                 if state.name in tasks:
-                    bars.remove_task(tasks.pop(state.name))  # type: ignore[arg-type]
+                    drawn.remove_task(tasks.pop(state.name))  # type: ignore[arg-type]
                 line = visible(f"[{ended} of {audits}] {state.name}: {_outcome(state)}")
-                if console.is_terminal:
-                    console.print(line, markup=False, highlight=False)
+                if not drawn.disable:
+                    drawn.console.print(line, markup=False, highlight=False)
                 else:
                     note(line)
             else:
-                if not console.is_terminal and lines.due():
+                if drawn.disable and lines.due():
                     runs = "; ".join(
                         f"{name}: {done:,} of {total:,} runs"
                         for name, (done, total) in at_work.items()
                     )
                     note(f"{ended} of {audits} audits{left}; at work: {runs}")
                 if state.name not in tasks:
-                    tasks[state.name] = bars.add_task(
+                    tasks[state.name] = drawn.add_task(
                         visible(state.name), total=state.total
                     )
-                bars.update(tasks[state.name], completed=state.done)  # type: ignore[arg-type]
+                drawn.update(tasks[state.name], completed=state.done)  # type: ignore[arg-type]
 
         yield tell
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from privaudit.files.text import visible
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
 
 
 def speaks() -> bool:
@@ -62,16 +66,8 @@ def duration(seconds: float) -> str:
     )
 
 
-@contextlib.contextmanager
-def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error, moved by calling it with (done, total).
-
-    Of ranks, the first has one. Where standard error is no terminal, a line now and
-    then.
-    """
-    if not speaks():
-        yield lambda done, total: None
-        return
+def bars() -> Bars:
+    """Bars on standard error, with counts and times; disabled where none are seen."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -83,7 +79,30 @@ def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
     )
 
     console = Console(stderr=True)
-    if not (console.is_terminal or console.is_jupyter):
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not (console.is_terminal or console.is_jupyter),
+    )
+
+
+@contextlib.contextmanager
+def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error, moved by calling it with (done, total).
+
+    Of ranks, the first has one. Where standard error is no terminal, a line now and
+    then.
+    """
+    if not speaks():
+        yield lambda done, total: None
+        return
+    drawn = bars()
+    if drawn.disable:
         lines, pace = Seldom(), Pace()
 
         def tell(done: int, total: int) -> None:
@@ -93,15 +112,7 @@ def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
 
         yield tell
         return
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    ) as bar:
+    with drawn as bar:
         task = bar.add_task(label, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 

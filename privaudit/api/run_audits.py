@@ -224,7 +224,9 @@ def audit_run(
     with contextlib.ExitStack() as stack:
         stack.enter_context(RunFolder.opened(folder.path))
         folders = [
-            stack.enter_context(_folder_for(plan, folder / f"audit-{name}"))
+            stack.enter_context(
+                _folder_for(plan, folder / f"audit-{name}", again=run.canary is None)
+            )
             for name, plan in plans.items()
         ]
         progress = stack.enter_context(watch.runs())
@@ -249,12 +251,16 @@ def audit_run(
 
 
 @contextlib.contextmanager
-def _folder_for(plan: Any, path: pathlib.Path) -> Iterator[RunFolder]:
-    """The folder at ``path``, or of the next number, that is of ``plan`` or empty."""
+def _folder_for(plan: Any, path: pathlib.Path, *, again: bool) -> Iterator[RunFolder]:
+    """The folder at ``path``, or of the next number, that is empty or of ``plan``.
+
+    Empty alone unless ``again``: a folder does not say which record was planted.
+    """
     for number in itertools.count(2):
         folder = RunFolder(path)
-        known = folder.has("config.json")
-        if not known or folder.read("config.json", type(plan)) == plan:
+        if not folder.has("config.json"):
+            break
+        if again and folder.read("config.json", type(plan)) == plan:
             break
         path = path.with_name(f"{path.name.rstrip('0123456789-')}-{number}")
     with RunFolder.opened(path) as folder:

@@ -60,9 +60,17 @@ class Item:
     def of(cls, checked: Verification, name: str, page: str | None) -> Item:
         """A run whose figures agree with its evidence."""
         run: Any = checked.found
-        lower = run.result.lower() if hasattr(run.result, "lower") else None
+        result = run.result
+        if hasattr(result, "lower"):
+            lower, attack = result.lower(), None
+        else:  # a training, which may have been attacked
+            attack = result.strongest() if hasattr(result, "strongest") else None
+            lower = None if attack is None else attack.finding.lower
         about = {"name": name, "kind": run.kind, "page": page}
-        return cls._stating(run.result.verdict, run.result.upper(), lower, **about)
+        item = cls._stating(result.verdict, result.upper(), lower, **about)
+        if attack is not None and attack.finding.status == "refuted":
+            return dataclasses.replace(item, verdict="refuted")  # without a claim too
+        return item
 
     @classmethod
     def joint(cls, joint: Joint, name: str, page: str) -> Item:

@@ -380,15 +380,27 @@ def _digests(
             file, "its SHA-256", recorded, expected, "manifest.json has"
         )
     if manifest.settings is not None and not found:
-        asked = _manifest.settings_in(folder) or {}
-        for key in {**asked, **manifest.settings}:
-            one, other = (str(of.get(key)) for of in (manifest.settings, asked))
-            if one != other:
-                found[MANIFEST] = Difference(
-                    folder / MANIFEST, f"the setting {key}", one, other, "config has"
-                )
-                break
+        where, one, other = _first_unequal(
+            manifest.settings, _manifest.settings_in(folder) or {}
+        )
+        if where:
+            found[MANIFEST] = Difference(
+                folder / MANIFEST, f"the setting {where}", one, other, "config has"
+            )
     return found
+
+
+def _first_unequal(one: dict[str, Any], other: dict[str, Any]) -> tuple[str, str, str]:
+    """Return the first key, dotted, whose values are unequal, and both; "" if none."""
+    for key in {**other, **one}:
+        of_one, of_other = one.get(key), other.get(key)
+        if isinstance(of_one, dict) and isinstance(of_other, dict):
+            inner, *texts = _first_unequal(of_one, of_other)
+            if inner:
+                return f"{key}.{inner}", texts[0], texts[1]
+        elif of_one != of_other:
+            return key, str(of_one), str(of_other)
+    return "", "", ""
 
 
 def _short(digest: str) -> str:

@@ -287,7 +287,8 @@ def attacks(run: FinishedTraining) -> dict[str, Any]:
     audits = run.result.audits or ()
     bounds = [(one, one.finding.lower) for one in audits]
     known = [(one, lower) for one, lower in bounds if lower is not None]
-    strongest, _ = max(known, key=lambda pair: pair[1].epsilon)
+    strongest = run.result.strongest()
+    assert strongest is not None
     together = 100 * (1 - sum(1 - lower.confidence for _, lower in known))
     claimed = any(one.finding.claim == run.config.claim for one in audits)
     return {

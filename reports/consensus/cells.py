@@ -18,7 +18,8 @@ from trainers.runs.problem import Problem
 from trainers.runs.search import best, search
 from trainers.runs.training import Training, training_from
 
-STEP_SIZES = published("bayrooti")["steps"]
+PAPER = published("bayrooti")
+STEP_SIZES, TABLE_1 = PAPER["steps"], PAPER["table_1"]
 METHODS = {"central": "sgd", "DSGD": "dsgd", "DSGT": "dsgt", "DiNNO": "dinno"}
 EPSILONS = (None, 100.0, 10.0, 1.0, 0.5)  # None: not private
 GRAPHS = ("complete", "fiedler:0.7", "fiedler:0.39", "fiedler:0.06")

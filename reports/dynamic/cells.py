@@ -10,7 +10,17 @@ from typing import Any
 import torch
 
 from privaudit.accounting import account, noise_multiplier
-from reports.dynamic.names import CALIBRATIONS, EPSILONS, GRAPHS, METHODS, NODES, key_of
+from reports.dynamic.names import (
+    CALIBRATIONS,
+    EPSILONS,
+    GRAPHS,
+    METHODS,
+    NODES,
+    key_of,
+)
+from reports.dynamic.names import (
+    NAMES as NAMES,
+)
 from reports.study import Cell, shrunk
 from trainers.algorithms.family import HasPaperNoise
 from trainers.data import Dataset

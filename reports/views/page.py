@@ -1,74 +1,14 @@
-"""Values and the chart of the page."""
+"""Charts of the page, and what one way gains over others."""
 
 from __future__ import annotations
 
 import pathlib
 import statistics
-from collections.abc import Iterable
 
-from privaudit.results import round_down, round_up
 from reports import pages
 from reports.study import Results
 from reports.views import accuracy, seen
-from reports.views.cells import (
-    DELTA,
-    GOSSIP,
-    HEARS,
-    NODES,
-    NOISE,
-    ORDINARY,
-    STEPS,
-    SUMS,
-)
-
-
-def rows(known: Results, what: str) -> Iterable[tuple]:
-    """By graph: each figure's mean over all pairs, and the worst pair's certified."""
-    for graph in (*GOSSIP, *SUMS):
-        cell = known.get(f"{what} {graph}")
-        if cell is None:
-            continue
-        means = (round_up(cell[name]["mean"], 3) for name in cell)
-        saved = 1 - cell["certified"]["mean"] / cell["everything_seen"]["mean"]
-        most = round_up(cell["certified"]["most"], 3)
-        yield graph, *means, most, f"{100 * saved:.0f} %"
-
-
-def values(results: Results) -> dict:
-    """Values of the template."""
-    return {
-        "averaging": rows(results, "averaging"),
-        "training": rows(results, "training"),
-        "ordinary": (
-            (
-                f"{step:g}",
-                by,
-                *(
-                    round_up(cell[name], 3)
-                    for name in ("nobody_reacts", "certified", "everything_seen")
-                ),
-                f"{cell['mu_nobody_reacts']:.2f}",
-                f"{cell['mu_attack']:.2f}",
-                round_down(cell["shown"], 3),
-            )
-            for step in ORDINARY
-            for by in HEARS
-            if (cell := results.get(f"ordinary {step:g} by {by}")) is not None
-        ),
-        "accuracies": accuracies(results),
-        "tries": tries(results),
-        "edge": edges(results),
-        "gained": {e: gained(results, e) for e in accuracy.EPSILONS},
-        "beside": {e: beside(results, e) for e in accuracy.EPSILONS},
-        "settings": accuracy,
-        "images": images(results),
-        "rounds": seen.ROUNDS,
-        "spoilt": f"{seen.NOISE:g}",
-        "nodes": NODES,
-        "noise": f"{NOISE:g}",
-        "delta": f"{DELTA:g}",
-        "steps": STEPS,
-    }
+from reports.views.cells import GOSSIP, SUMS
 
 
 def draw(path: pathlib.Path, known: Results) -> None:
@@ -106,143 +46,34 @@ WORDS = {
 }
 
 
-GOSSIPS = ("tracking", "gossip")
-
-
-def accuracies(known: Results) -> dict[str, list[tuple]]:
-    """By what is equal, steps or bytes: a row for each method, nodes and epsilon."""
-    found: dict[str, list[tuple]] = {"steps": [], "bytes": []}
-    for method, words in WORDS.items():
-        for nodes in accuracy.NODES if method != "central" else ("any",):
-            texts: list[str] = []
-            sent, steps = set(), set()
-            for epsilon in accuracy.EPSILONS:
-                cell = _of(known, method, nodes, epsilon)
-                if cell is None:
-                    texts += ["not yet", ""]
-                    continue
-                texts += [
-                    pages.spread(cell["accuracy"]),
-                    f"{cell['noise_multiplier']:.2f}",
-                ]
-                steps.add(_steps(method, nodes, cell))
-                if cell["bytes"]:
-                    sent.add(round(cell["bytes"] / 1e6))
-            within = method.endswith(", bytes")
-            row = (words, nodes, _either(steps), _either(sent), *texts)
-            found["bytes" if within else "steps"].append(row)
-    return found
-
-
-def _either(found: set[int]) -> str:
-    return " or ".join(map(str, sorted(found)))
-
-
-def _of(known: Results, method: str, nodes: int | str, epsilon: float) -> dict | None:
-    where = nodes if isinstance(nodes, int) else accuracy.NODES[0]
-    return known.get(accuracy.name_of(method, where, epsilon))
-
-
-def _steps(method: str, nodes: int | str, cell: dict) -> int:
-    """Gradients of each node."""
-    rounds = cell["chosen"]["rounds"]
-    if accuracy.METHODS[method] != "dp-butterfly" or not isinstance(nodes, int):
-        return rounds
-    each = accuracy.exchanges(nodes)
-    return rounds // (2 * each if method.endswith(", bytes") else each)
-
-
-def _more(one: dict, other: dict) -> str:
-    """Points of accuracy that one has above another, ± the standard error."""
-    groups = [one["accuracy"], other["accuracy"]]
-    first, second = map(pages.mean, groups)
-    squared = sum(statistics.variance(each) / len(each) for each in groups)
-    return f"{first - second:+.1f} ± {100 * squared**0.5:.1f}"
-
-
-def gained(known: Results, epsilon: float) -> str:
-    """Gain of figures by observer, in points of accuracy."""
-    parts = []
-    for nodes in accuracy.NODES:
-        one = _of(known, "butterfly", nodes, epsilon)
-        other = _of(known, "all-reduce", nodes, epsilon)
-        if one and other:
-            more = _more(one, other)
-            parts.append(f"{more} with {nodes} nodes")
-    return ", ".join(parts)
-
-
-def beside(known: Results, epsilon: float) -> str:
-    """Gain of dp-butterfly over the better gossip within its bytes, in points."""
-    parts = []
-    for nodes in accuracy.NODES:
-        ours = _of(known, "butterfly, bytes", nodes, epsilon)
-        found = (_of(known, f"{one}, bytes", nodes, epsilon) for one in GOSSIPS)
-        theirs = [cell for cell in found if cell]
-        if ours and theirs:
-            best = max(theirs, key=lambda cell: pages.mean(cell["accuracy"]))
-            parts.append(f"{_more(ours, best)} with {nodes} nodes")
-    return ", ".join(parts)
-
-
-def tries(known: Results) -> str:
-    """Number of settings each search tried."""
-    return pages.span(
-        (len(cell["tried"]) for cell in known.starting("accuracy ").values()), 0
-    )
-
-
-def edges(known: Results) -> int:
-    """Searches whose best is at the edge of what was tried."""
-    return sum(cell["at_edge"] for cell in known.starting("accuracy ").values())
-
-
-def images(known: Results) -> Iterable[tuple]:
-    """By graph and noise: what is solved, and how far off the guesses are."""
-    for name, cell in known.starting("images ").items():
-        yield (
-            name.replace(" noise=", ", noise "),
-            *(
-                f"{'' if one['solved'] else 'not '}solved, off by {one['off']:.2f}"
-                for one in cell["guesses"]
-            ),
-        )
+def more(
+    known: Results, nodes: int, epsilon: float, one: str, others: list[str]
+) -> str:
+    """Points of accuracy above the best of the others, ± the standard error."""
+    runs: list[list[float]] = [
+        known[accuracy.name_of(name, nodes, epsilon)]["accuracy"]
+        for name in (one, *others)
+    ]
+    ours, best = runs[0], max(runs[1:], key=pages.mean)
+    squared = sum(statistics.variance(each) / len(each) for each in (ours, best))
+    return f"{pages.mean(ours) - pages.mean(best):+.1f} ± {100 * squared**0.5:.1f}"
 
 
 def draw_accuracy(path: pathlib.Path, known: Results) -> None:
     """Accuracy by number of nodes."""
-    with pages.chart(
-        path, rows=2, figsize=(6, 9), sharex=True, layout="constrained"
-    ) as axes:
-        for axis, epsilon in zip(axes, accuracy.EPSILONS, strict=True):
-            for (method, words), colour in zip(
-                WORDS.items(),
-                ["C0", "C1", "C2", "C3", "0.4", "C0", "C2", "C3"],
-                strict=True,
-            ):
-                pairs = [
-                    (place, pages.mean(cell["accuracy"]))
-                    for place, nodes in enumerate(accuracy.NODES)
-                    if (cell := _of(known, method, nodes, epsilon)) is not None
-                ]
-                within = method.endswith(", bytes")
-                axis.plot(
-                    *zip(*pairs, strict=True) if pairs else ([], []),
-                    "--" if within else "-",
-                    marker="o",
-                    color=colour,
-                    label=words + (", equal bytes" if within else ""),
-                )
-            axis.set_xticks(range(len(accuracy.NODES)), accuracy.NODES)
-            axis.set(
-                xlabel="nodes",
-                ylabel="accuracy on test data, per cent",
-                title=f"epsilon {epsilon:g}",
-            )
-            axis.grid(axis="y", alpha=0.3)
-        axes[0].figure.legend(
-            *axes[0].get_legend_handles_labels(), loc="outside lower center"
-        )
+    found = {}
+    colours = ["C0", "C1", "C2", "C3", "0.4", "C0", "C2", "C3"]
+    for epsilon in accuracy.EPSILONS:
+        lines = found[f"epsilon {epsilon:g}"] = []
+        for (method, words), colour in zip(WORDS.items(), colours, strict=True):
+            places = [accuracy.name_of(method, n, epsilon) for n in accuracy.NODES]
+            y = [pages.mean(known[p]["accuracy"]) for p in places if p in known]
+            ls, more = ("--", ", equal bytes") if "bytes" in method else ("-", "")
+            style = {"color": colour, "ls": ls, "label": words + more}
+            lines.append(pages.Line(range(len(y)), y, None, style))
+    ticks = {"xticks": range(3), "xticklabels": accuracy.NODES, "xlabel": "nodes"}
+    words = {"ylabel": "accuracy, per cent", **ticks}
+    pages.panels(path, found, rows=2, size=(6, 9), **words)
 
 
 def draw_images(path: pathlib.Path, known: Results) -> None:

@@ -585,3 +585,11 @@ def test_four_gigabytes_are_trained_on_in_less_than_one(tmp_path):
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert int(done.stdout) < 10**9
+
+
+def test_a_layer_without_book_keeping_is_told():
+    model = nn.Sequential(nn.Linear(5, 4), nn.PReLU(), nn.Linear(4, 2))
+    run = pa.train(model, [data(20)], epsilon=1, rounds=1)
+    assert "no book-keeping for 1.weight" in run.result.remarks[-1]
+    plain = pa.train(net(), [data(20)], epsilon=1, rounds=1)
+    assert not any("book-keeping" in one for one in plain.result.remarks)

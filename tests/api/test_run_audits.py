@@ -15,6 +15,7 @@ from privaudit.cli import main
 from privaudit.files.folder import RunFolder
 from privaudit.report import page
 from privaudit.report.load import load
+from privaudit.report.site import Site
 from tests.tiers import FULL
 from trainers.gradients.clip_weights import ClipTo
 from trainers.numerics.randomness import Streams
@@ -115,6 +116,13 @@ class TestBothSides:
         listed = RunFolder(kept).audits
         assert [one.path.name for one in listed] == [*sorted(found.results)]
 
+    def test_a_site_has_both_figures(self, audited, kept, no_charts):
+        made = Site()
+        made.add(kept)
+        (item,) = made.items
+        assert item.audited == audited[1].lower.epsilon
+        assert item.verdict == "consistent"
+
     def test_an_audit_has_a_page(self, kept, tmp_path, no_charts):
         shutil.copytree(kept / "audit-final-models", tmp_path / "alone")
         page.write(tmp_path / "alone")
@@ -185,6 +193,19 @@ class TestWhatIsAttacked:
             runs=60, adversary="noisy-gradients", record=(50 * torch.ones(4), 1)
         )
         assert found.training.audits[0].canary == "record"
+
+    def test_another_record_is_another_audit(self):
+        run = trained()
+        found = [
+            run.audit(
+                runs=60, adversary="noisy-gradients", record=(x * torch.ones(4), 1)
+            )
+            for x in (0.0, 50.0)
+        ]
+        names = [name for one in found for name in one.results]
+        assert names == ["audit-noisy-gradients", "audit-noisy-gradients-2"]
+        first, second = (load(found[0].path / name).scores.score for name in names)
+        assert not np.array_equal(first, second)
 
     def test_a_record_in_another_s_place(self):
         run = trained(relation="replace-one")
@@ -311,37 +332,9 @@ class TestBugs:
         assert found.status == "refuted"
         run.save(tmp_path / "run")
         assert "Refuted" in (tmp_path / "run/report.html").read_text()
-
-    @pytest.mark.full
-    def test_honest_trainings_are_not_refuted(self):
-        """Of a hundred of different kinds; each bound is wrong once in 200 at most."""
-        kinds = [
-            {},
-            {"model": net(0.3)},
-            {"algorithm": "dp-dsgd", "graph": "ring", "shares": shares(4, 20)},
-            {"algorithm": "dp-sgd", "shares": shares(1)},
-            {"relation": "replace-one"},
-            {"epsilon": 4, "batch_size": 40},
-            {"loss": nn.functional.mse_loss, "shares": regression(), "model": line()},
-            {"epsilon": 1, "clip_norm": 0.3, "optimiser": "adam"},
-            {"sampling": "random-allocation", "epsilon": 3},
-            {"algorithm": "dp-dinno", "rounds": 4},
-        ]
-        found = [
-            trained(**kinds[seed % 10]).audit(runs=200, confidence=0.99, seed=seed)
-            for seed in range(100)
-        ]
-        assert sum(one.status == "refuted" for one in found) == 0
-
-
-def regression():
-    """Targets that are numbers."""
-    return [(x, x.sum(1, keepdim=True)) for x, _ in shares()]
-
-
-def line():
-    """A model of one number."""
-    return nn.Linear(4, 1)
+        made = Site()
+        made.add(tmp_path / "run")
+        assert made.items[0].verdict == "refuted"
 
 
 class TestRefused:

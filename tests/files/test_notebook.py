@@ -84,6 +84,10 @@ def test_a_certificate_says_what_it_assumes_and_counts():
     shown = re.search(r"ε ≤ ([\d.]+) at δ = 1e-05", text)
     assert shown is not None, text
     assert known.lower <= float(shown[1]) <= 1.05 * known.upper
+    first, *rest = str(pa.Certificate.of(LEDGER)).splitlines()
+    assert first.startswith("conditional, 1 node, 100 releases; under ")
+    assert rest
+    assert all(line.startswith("assuming that") for line in rest)
 
 
 def test_a_certificate_without_a_figure_says_why():

@@ -71,11 +71,18 @@ def test_batches_of_fixed_size():
     assert found.lower < found.upper <= over_sensitivity
 
 
-def test_what_has_no_account_here_is_one_sentence():
+def test_truncated_batches_are_theirs():
+    """Poisson batches of at most 20 records: no dearer than by dp-accounting."""
     from jax_privacy.experimental import accounting
 
     event = accounting.truncated_dpsgd_event(
         1.0, 10, sampling_prob=0.1, num_examples=100, truncated_batch_size=20
     )
-    with pytest.raises(ValueError, match="TruncatedSubsampledGaussianDpEvent"):
-        pa.ledger_from(event)
+    found = pa.epsilon(ledger=pa.ledger_from(event), delta=DELTA)
+    theirs = dpa.pld.PLDAccountant(
+        neighboring_relation=dpa.NeighboringRelation.REPLACE_SPECIAL
+    )
+    theirs.compose(event)
+    assert found.upper <= theirs.get_epsilon(DELTA)  # here batches that fit cost less
+    whole = pa.epsilon(noise_multiplier=1.0, sampling_rate=0.1, steps=10, delta=DELTA)
+    assert found.upper > whole.lower

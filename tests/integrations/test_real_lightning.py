@@ -6,6 +6,7 @@ import privaudit as pa
 from privaudit.cli import main
 from privaudit.integrations import opacus as ours
 from privaudit.integrations.lightning import PrivacyCallback
+from trainers.oracles.oracle import Oracle
 
 lightning = pytest.importorskip("lightning")
 torch = pytest.importorskip("torch")
@@ -16,22 +17,26 @@ INPUTS = torch.randn(200, 5, generator=torch.Generator().manual_seed(0))
 DATA = INPUTS, (INPUTS.sum(1) > 0).long()
 
 
+def an_oracle(net):
+    return pa.oracle(
+        net,
+        DATA,
+        nodes=2,
+        noise_multiplier=1.0,
+        clip_norm=1.0,
+        batch_size=10,
+        seed=0,
+    )
+
+
 class ByOracle(lightning.LightningModule):
     """A loop of one's own: averages noisy gradients of two nodes."""
 
-    def __init__(self, fails_at=None):
+    def __init__(self, fails_at=None, oracle=None):
         super().__init__()
         self.automatic_optimization = False
         self.net = torch.nn.Linear(5, 2)
-        self.oracle = pa.oracle(
-            self.net,
-            DATA,
-            nodes=2,
-            noise_multiplier=1.0,
-            clip_norm=1.0,
-            batch_size=10,
-            seed=0,
-        )
+        self.oracle = an_oracle(self.net) if oracle is None else oracle
         self.at = self.oracle.start
         self.fails_at = fails_at
 
@@ -124,9 +129,8 @@ def private(**more):
         module=net,
         optimizer=torch.optim.SGD(net.parameters(), lr=0.1),
         data_loader=LOADER,
-        noise_multiplier=1.0,
         max_grad_norm=1.0,
-        **more,
+        **{"noise_multiplier": 1.0, **more},
     )
     return ByOpacus(net, optimizer), loader, engine
 
@@ -228,3 +232,51 @@ class TestRefused:
     def test_a_source_without_a_ledger(self):
         with pytest.raises(ValueError, match="got int"):
             PrivacyCallback(3).ledger()
+
+
+class TestAudit:
+    """A trainer's fit is the loop, run again and again."""
+
+    @pytest.mark.parametrize(("part", "status"), [(1, "consistent"), (4, "refuted")])
+    def test_with_an_oracle(self, part, status, monkeypatch):
+        """Noise of which only a ``part`` is added is seen."""
+        noisy = Oracle._noisy
+
+        def less(self, total, nodes, deviation, step):
+            return noisy(self, total, nodes, deviation / part, step)
+
+        def loop(oracle):
+            module = ByOracle(oracle=oracle)
+            trainer(epochs=2).fit(module, torch.utils.data.DataLoader(range(4)))
+
+        monkeypatch.setattr(Oracle, "_noisy", less)
+        oracle = an_oracle(torch.nn.Linear(5, 2))
+        found = oracle.audit(loop, epsilon=6, runs=150)
+        assert found.upper.epsilon <= 6
+        assert found.status == status
+
+    @pytest.mark.parametrize("status", ["refuted", "consistent"])
+    def test_with_opacus(self, status):
+        """Noise of which its optimizer adds a part alone is seen, whatever it says."""
+
+        def train(seed, canary):
+            torch.manual_seed(seed)
+            module, loader, _ = private(noise_multiplier=4.0)
+            if status == "refuted":
+                too_little(module.optimizer)
+            canary.on(module.optimizer, loader)
+            trainer(epochs=2).fit(module, loader)
+
+        found = ours.audit(train, epsilon=1.0, delta=DELTA, runs=30)
+        assert not found.findings
+        assert found.status == status
+
+
+def too_little(optimizer):
+    """Let ``optimizer`` add a fortieth of its noise."""
+
+    def add():
+        for p in optimizer.params:
+            p.grad = p.summed_grad.view_as(p) + 0.1 * torch.randn_like(p)
+
+    optimizer.add_noise = add

@@ -134,6 +134,16 @@ class TestSound:
         )
         line = noticed(capsys, training, "manifest.json")
         assert "the setting noise_multiplier is 99.0, config has 2.0" in line
+        edited(
+            training / "manifest.json",
+            lambda content: content.update(
+                settings=config | {"training": config["training"] | {"rounds": 10**15}}
+            ),
+        )
+        line = noticed(capsys, training, "manifest.json")
+        rounds = config["training"]["rounds"]
+        assert f"the setting training.rounds is {10**15}, config has {rounds}" in line
+        assert "algorithm" not in line  # that one alone, not all of the training
 
     def test_noise_times_ten_without_a_manifest(self, training, capsys):
         (training / "manifest.json").unlink()

@@ -42,7 +42,7 @@ def differentiator(
                 f"bf16 is for models that book-keeping knows, and this is none "
                 f"({error}); use float32"
             ) from None
-        return PerSample(module, loss)
+        return PerSample(module, loss, str(error))
     eager.lower = lower
     if not compiled:
         return eager

@@ -141,6 +141,8 @@ class PerSample:
         Any module that treats the samples of a batch one by one.
     loss
         (outputs, targets) to one loss a sample.
+    why
+        Why there is no book-keeping of the module; None where nothing was tried.
 
     Attributes
     ----------
@@ -152,12 +154,12 @@ class PerSample:
     positions = length = coarse = 0
     word: int | Tensor = 0
 
-    def __init__(self, module: nn.Module, loss: Loss) -> None:
+    def __init__(self, module: nn.Module, loss: Loss, why: str | None = None) -> None:
         check_module(module)
         # A copy: torch.func puts its parameters into the module while it runs, which
         # other threads must not see.
         self.module = copy.deepcopy(module)
-        self.loss = loss
+        self.loss, self.why = loss, why
         self.alone = any(getattr(one, "alone", False) for one in (module, loss))
         self._together = not self.alone
         # What vmap takes one by one is right; torch warns that it is slow.

@@ -250,6 +250,10 @@ class TrainingResult(
             return {}
         return {"messages_sent": self.messages_sent, "bytes_sent": self.bytes_sent}
 
+    def strongest(self) -> RunAudit | None:
+        """Audit that showed most; None where there was none."""
+        return max(self.audits or (), key=lambda one: _shown(one.finding), default=None)
+
     def shown(self) -> list[str]:
         """Findings of audits of this training, in sentences."""
         return [*map(str, self.audits or ()), *self.said_of_audits()]

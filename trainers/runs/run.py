@@ -279,6 +279,12 @@ class Keeper:
                     "gradients were taken one record a call, which is slow: "
                     f"{problem.material.why_not}",
                 )
+            why = getattr(self.gradients, "why", None)
+            if why is not None and run.training.unit != "user":
+                warned += (
+                    "each record's gradient was written out, by torch.func, which is "
+                    f"slower and takes more memory than book-keeping: {why}",
+                )
         if run.tuning is not None:
             warned += run.tuning.remarks()
         result = TrainingResult(

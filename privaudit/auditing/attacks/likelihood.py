@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -33,6 +34,19 @@ def mixture_ratio(exponent: Tensor, rate: float) -> Tensor:
         return exponent
     there = exponent + math.log(rate)
     return torch.logaddexp(there, torch.full_like(there, math.log1p(-rate)))
+
+
+def of_canary_node(
+    at: Tensor, gradient: Tensor, nodes: Sequence[int]
+) -> tuple[Tensor, Tensor] | None:
+    """Models and release, (runs, dims) each, of the canary's node; None without it.
+
+    ``at`` and ``gradient`` are those of ``nodes``, (runs, nodes, dims).
+    """
+    if CANARY_NODE not in nodes:
+        return None
+    column = list(nodes).index(CANARY_NODE)
+    return at[:, column], gradient[:, column]
 
 
 def clipped_sum(

@@ -25,7 +25,11 @@ from privaudit.auditing.attacks.canaries import (
     reference_of,
 )
 from privaudit.auditing.attacks.contract import Differentiator, Known
-from privaudit.auditing.attacks.likelihood import clipped_sum, log_ratio
+from privaudit.auditing.attacks.likelihood import (
+    clipped_sum,
+    log_ratio,
+    of_canary_node,
+)
 from privaudit.auditing.attacks.references import (
     NO_PROBABILITY,
     References,
@@ -169,16 +173,12 @@ class ManyWatcher(abc.ABC):
         """(canaries,), given each node's final model, (1, nodes, dims)."""
 
 
-class ManyNoisyGradients(ManyWatcher):
-    """All noisy gradients of the canaries' node."""
-
-    name = "noisy-gradients"
-    sees = "all noisy gradients of its node, with all other records known"
+class _OfReleases(ManyWatcher):
+    """A running score of each canary, from the releases of the canaries' node."""
 
     def __init__(self, scene: ManyScene, gradients: Differentiator) -> None:
         super().__init__(scene, gradients)
         self._total = torch.zeros(len(scene.canaries), dtype=torch.float64)
-        self._reference = reference_of(scene.problem)
 
     @property
     def release_observers(self) -> tuple[ReleaseObserver, ...]:
@@ -188,27 +188,46 @@ class ManyNoisyGradients(ManyWatcher):
         self, index: int, at: Tensor, gradient: Tensor, nodes: Sequence[int]
     ) -> None:
         """Add this release's evidence to the running scores."""
-        if CANARY_NODE not in nodes:
-            return
-        column = list(nodes).index(CANARY_NODE)
-        at, scene = at[:, column].cpu(), self._scene
+        own = of_canary_node(at, gradient, nodes)
+        if own is not None:
+            at, gradient = (each.cpu() for each in own)
+            released = gradient[0].double() * self._scene.mechanism.given_over
+            self._total += self._evidence(index, at, released)
+
+    @abc.abstractmethod
+    def _evidence(self, index: int, at: Tensor, released: Tensor) -> Tensor:
+        """(canaries,), of a node's ``index``-th sum, (dims,), at models (1, dims)."""
+
+    def scores(self, models: Tensor) -> Tensor:
+        return self._total
+
+
+class ManyNoisyGradients(_OfReleases):
+    """All noisy gradients of the canaries' node."""
+
+    name = "noisy-gradients"
+    sees = "all noisy gradients of its node, with all other records known"
+
+    def __init__(self, scene: ManyScene, gradients: Differentiator) -> None:
+        super().__init__(scene, gradients)
+        self._reference = reference_of(scene.problem)
+
+    def _evidence(self, index: int, at: Tensor, released: Tensor) -> Tensor:
+        scene = self._scene
         clip, noise = scene.scales(index)
-        released = gradient[0, column].cpu().double() * scene.mechanism.given_over
         usual = clipped_sum(scene, self._gradients, CANARY_NODE, index, at)[0].double()
         surprise = released - scene.rate * usual
         coordinates = scene.canaries.coordinates
         if coordinates is not None:
             along = surprise[coordinates] / noise
-            self._total += log_ratio(along, clip / noise, scene.rate, replaces=False)
-            return
+            return log_ratio(along, clip / noise, scene.rate, replaces=False)
         # The other canaries are there by coins too: what they give on average goes off.
         parts = [
             self._clipped(at, first, scene.mechanism.at(index)[0])
             for first in range(0, len(scene.canaries), _PART)
         ]
         mean = sum(part.sum(0) for part in parts) / 2 * scene.rate
-        along = torch.cat([part @ (surprise - mean) for part in parts])
-        self._total += along / noise**2
+        return torch.cat([part @ (surprise - mean) for part in parts]) / noise**2
 
     def _clipped(self, at: Tensor, first: int, clip: float) -> Tensor:
         records = self._scene.canaries.records
@@ -218,11 +237,8 @@ class ManyNoisyGradients(ManyWatcher):
         norms = torch.linalg.vector_norm(found, dim=1)
         return found * clip_weights(norms, clip)[:, None]
 
-    def scores(self, models: Tensor) -> Tensor:
-        return self._total
 
-
-class ManyReleases(ManyWatcher):
+class ManyReleases(_OfReleases):
     """Noisy gradients alone: what others' records add along a canary's is noise.
 
     Scores are made of what is released, so that what a release costs covers them.
@@ -237,27 +253,12 @@ class ManyReleases(ManyWatcher):
                 "releases reads crafted gradients: choose the canary gradient"
             )
         super().__init__(scene, gradients)
-        self._total = torch.zeros(len(scene.canaries), dtype=torch.float64)
 
-    @property
-    def release_observers(self) -> tuple[ReleaseObserver, ...]:
-        return (self,)
-
-    def release(
-        self, index: int, at: Tensor, gradient: Tensor, nodes: Sequence[int]
-    ) -> None:
-        """Add this release's evidence to the running scores."""
-        if CANARY_NODE not in nodes:
-            return
-        scene, coordinates = self._scene, self._scene.canaries.coordinates
-        assert coordinates is not None
+    def _evidence(self, index: int, at: Tensor, released: Tensor) -> Tensor:
+        scene = self._scene
         clip, noise = scene.scales(index)
-        seen = gradient[0, list(nodes).index(CANARY_NODE)].cpu()[coordinates]
-        along = seen.double() * scene.mechanism.given_over / noise
-        self._total += log_ratio(along, clip / noise, scene.rate, replaces=False)
-
-    def scores(self, models: Tensor) -> Tensor:
-        return self._total
+        along = released[scene.canaries.coordinates] / noise
+        return log_ratio(along, clip / noise, scene.rate, replaces=False)
 
 
 class ManyFinalLosses(ManyWatcher):

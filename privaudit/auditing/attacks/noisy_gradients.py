@@ -18,6 +18,7 @@ from privaudit.auditing.attacks.likelihood import (
     MatchedFilter,
     expected_projection,
     log_ratio,
+    of_canary_node,
 )
 from trainers.oracles.oracle import ReleaseObserver
 
@@ -54,10 +55,10 @@ class _Watcher(Watcher):
         self, index: int, at: Tensor, gradient: Tensor, nodes: Sequence[int]
     ) -> None:
         """Add this release's evidence to the running score."""
-        if CANARY_NODE not in nodes:
+        own = of_canary_node(at, gradient, nodes)
+        if own is None:
             return
-        column = list(nodes).index(CANARY_NODE)
-        at, gradient = at[:, column], gradient[:, column]
+        at, gradient = own
         if self._filter is not None:
             self._total += self._filter(index, at, gradient)
             return

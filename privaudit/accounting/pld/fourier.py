@@ -443,7 +443,7 @@ def _product(bundles: Sequence[Bundle], points: int) -> tuple[NDArray[np.intp], 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Spread:
-    """What kinds of steps differ by from their mean, by few vectors.
+    """Differences of kinds of steps from their mean, by few vectors.
 
     Kind k differs by ``each[k]`` of the vectors, and by a rest whose sum of sizes is at
     most ``rest``; the sums of squares, times counts, are ``squares`` of each vector's,

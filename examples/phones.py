@@ -29,13 +29,14 @@ run = pa.train(
     torch.nn.Linear(WORDS, 2),
     [(inputs, targets) for inputs, targets, _ in servers],
     "dp-fedavg",
-    unit="user",
     users=[users for _, _, users in servers],
     epsilon=4,
     rounds=8,
-    batch_size=8,  # of a user's own records, in a local step
-    step_size=0.5,
-    clip_norm=0.5,
+    settings=pa.TrainingSettings(
+        batch_size=8,  # of a user's own records, in a local step
+        step_size=0.5,
+        clip_norm=0.5,
+    ),
     options={"local_steps": 2, "user_rate": 0.5},
     test=(test, right),
 )

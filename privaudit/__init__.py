@@ -84,6 +84,7 @@ _PLACES = {
     "sweep": "privaudit.api.audits",
     "AuditSettings": "privaudit.settings",
     "ProgramSettings": "privaudit.settings",
+    "TrainingSettings": "privaudit.settings",
     "verify": "privaudit.api.evidence",
     "join": "privaudit.api.evidence",
     "demo": "privaudit.api.demo",

@@ -38,5 +38,6 @@ from privaudit.results import LowerBound as LowerBound
 from privaudit.results import UpperBound as UpperBound
 from privaudit.settings import AuditSettings as AuditSettings
 from privaudit.settings import ProgramSettings as ProgramSettings
+from privaudit.settings import TrainingSettings as TrainingSettings
 from privaudit.version import __version__ as __version__
 from trainers.models.own import replace_batch_norm as replace_batch_norm

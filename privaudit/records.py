@@ -10,8 +10,7 @@ from privaudit.settings import (
     AttackSettings,
     Checked,
     Compute,
-    Evaluate,
-    check_seeds,
+    RunSettings,
 )
 
 Task = TypeVar("Task")  # the settings of a training: as they were read, or checked
@@ -148,7 +147,7 @@ def dealt(rank: int, size: int, nodes: int) -> range:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingRecord(Compute, RunIdentity, Generic[Task]):
+class TrainingRecord(Compute, RunIdentity, RunSettings, Generic[Task]):
     """Training, its noise, and the claim under test.
 
     Without a ``seed``, noise and sampling come from a secret key, which stays in the
@@ -167,17 +166,10 @@ class TrainingRecord(Compute, RunIdentity, Generic[Task]):
     noise_multiplier: float | tuple[float, ...]
     account: str = "certified"
     budgets: tuple[float, ...] | None = None
-    seed: int | None = None
-    public_seed: int = 0
     observer: str | None = None
     party: PartyRecord | None = None
-    evaluate: Evaluate = "tenth"
     tuning: TuningRecord | None = None
     canaries: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_seeds(self.seed, self.public_seed)
 
     @property
     def own_budgets(self) -> tuple[float, ...] | None:

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from typing import Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
-from privaudit.files.arguments import public_class
+from privaudit.files.arguments import check_limits, public_class, told_by
 from privaudit.results import (
     DELTA,
     Claim,
@@ -27,6 +27,7 @@ from privaudit.results import (
     check_epsilon,
     check_relation,
 )
+from privaudit.task_settings import Natural, Positive, TaskSettings
 
 Precision = Literal["float32", "bf16"]
 Calibration = Literal["certified", "paper"]
@@ -38,13 +39,16 @@ BLOCK = 50  # runs that are trained together, by default
 MOST_RUNS = 10_000_000
 MOST_CANARIES = 1_000_000  # in one run
 MOST_NOISE = 1e30  # float32 can add it
+Block = Annotated[int, Meta(ge=1, le=10_000)]
+Planted = Annotated[int, Meta(ge=10, le=MOST_CANARIES)]
 COMMAND_LINE = "the command line"  # as the source of a claim
 
 
 class Checked:
-    """Whose parts each check what is theirs."""
+    """Values that check themselves: by the limits of their fields, and by classes."""
 
-    def __post_init__(self) -> None: ...
+    def __post_init__(self) -> None:
+        check_limits(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -114,22 +118,11 @@ class BoundSettings(Checked):
         eighth, a quarter and half of the runs; their confidence is shared.
     """
 
-    runs: int = 2000
+    runs: Annotated[int, Meta(ge=2, le=MOST_RUNS)] = 2000
     estimator: str = "best"
-    confidence: float = 0.95
-    seed: int = 0
+    confidence: Annotated[float, Meta(gt=0, lt=1)] = 0.95
+    seed: Natural = 0
     stop_when_refuted: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 2 <= self.runs <= MOST_RUNS:
-            raise ValueError(
-                f"runs must be between 2 and {MOST_RUNS:,}, got {self.runs}"
-            )
-        if not 0 < self.confidence < 1:
-            raise ValueError(f"confidence must be in (0, 1), got {self.confidence}")
-        if self.seed < 0:
-            raise ValueError(f"seed must be >= 0, got {self.seed}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -179,15 +172,13 @@ class AttackSettings(BoundSettings, Compute):
     adversary: str | None = None
     canary: str | None = None
     estimator: str = "best"
-    block: int = BLOCK
+    block: Block = BLOCK
     one_run: bool = False
-    canaries: int | None = None
+    canaries: Planted | None = None
     observer: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.block is not None and not 1 <= self.block <= 10_000:
-            raise ValueError(f"block must be between 1 and 10,000, got {self.block}")
         if self.one_run and self.stop_when_refuted:
             raise ValueError(
                 "one run cannot stop early: leave --stop-when-refuted or --one-run out"
@@ -196,11 +187,6 @@ class AttackSettings(BoundSettings, Compute):
             raise ValueError(
                 "canaries are many in one run alone: add --one-run, or leave "
                 "--canaries out"
-            )
-        if self.canaries is not None and not 10 <= self.canaries <= MOST_CANARIES:
-            raise ValueError(
-                f"canaries must be between 10 and {MOST_CANARIES:,}, got "
-                f"{self.canaries}"
             )
         if self.observer is not None and self.one_run:
             raise ValueError(
@@ -236,17 +222,8 @@ class AccountSettings(Checked):
         classical-gaussian (one release).
     """
 
-    noise_multiplier: float | None = None
+    noise_multiplier: Annotated[float, Meta(gt=0, le=MOST_NOISE)] | None = None
     account: str = "certified"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        given = self.noise_multiplier
-        if given is not None and not 0 < given <= MOST_NOISE:
-            raise ValueError(
-                f"noise_multiplier must be > 0 and at most {MOST_NOISE:g}, which "
-                f"float32 can add, got {given:g}"
-            )
 
 
 @public_class
@@ -269,7 +246,7 @@ class AuditSettings(AttackSettings, AccountSettings, ClaimSettings):
     """
 
     epsilon: float | None = None  # type: ignore[assignment]  # see `planned`
-    block: int | None = None  # type: ignore[assignment]  # chosen from the model
+    block: Block | None = None  # type: ignore[assignment]  # chosen from the model
 
 
 @public_class
@@ -315,24 +292,18 @@ class ProgramSettings(BoundSettings, ClaimSettings):
     """
 
     epsilon: float | None = None  # type: ignore[assignment]  # see `audit_program`
-    batch: int = 50
-    time_limit: float | None = None
-    retries: int = 1
+    batch: Annotated[int, Meta(ge=1)] = 50
+    time_limit: Positive | None = None
+    retries: Natural = 1
     serve: bool = False
     ledger: pathlib.Path | None = None
-    noise_multiplier: float | None = None
-    sampling_rate: float | None = None
-    steps: int | None = None
+    noise_multiplier: Annotated[float, Meta(gt=0, le=MOST_NOISE)] | None = None
+    sampling_rate: Annotated[float, Meta(gt=0, le=1)] | None = None
+    steps: Annotated[int, Meta(ge=1)] | None = None
     about: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.batch < 1:
-            raise ValueError(f"batch must be >= 1, got {self.batch}")
-        if self.time_limit is not None and not self.time_limit > 0:
-            raise ValueError(f"time_limit must be > 0 seconds, got {self.time_limit:g}")
-        if self.retries < 0:
-            raise ValueError(f"retries must be >= 0, got {self.retries}")
         numbers = (self.noise_multiplier, self.sampling_rate, self.steps)
         if numbers == (None, None, None):
             return
@@ -345,55 +316,105 @@ class ProgramSettings(BoundSettings, ClaimSettings):
             raise ValueError(
                 "sampling_rate and steps need a noise_multiplier (--noise-multiplier)"
             )
-        if not 0 < self.noise_multiplier <= MOST_NOISE:
-            raise ValueError(
-                f"noise_multiplier must be > 0 and at most {MOST_NOISE:g}, got "
-                f"{self.noise_multiplier:g}"
-            )
-        if self.sampling_rate is not None and not 0 < self.sampling_rate <= 1:
-            raise ValueError(
-                f"sampling_rate must be in (0, 1], got {self.sampling_rate:g}"
-            )
-        if self.steps is not None and self.steps < 1:
-            raise ValueError(f"steps must be >= 1, got {self.steps}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingSettings(AccountSettings):
-    """Budget, seeds and device of a training; what is None is the recipe's.
+class RunSettings(Checked):
+    """Settings of a training that its record keeps as they were asked for.
 
     Parameters
     ----------
-    budgets
-        Epsilon of each node, such as 2,2,1: the claim where nodes have budgets of their
-        own. Each node then adds the noise that its own budget needs.
-    noise
-        one: the noise multiplier that all nodes' budgets need, at all of them.
-        per-node: each node adds as little as its own budget needs. Default: one, with
-        --budgets per-node.
-    epsilon
-        Epsilon of the claim, > 0. Without --noise-multiplier, the noise is the least
-        that certifies it. Default: the recipe's, or 1; with --noise-multiplier nothing
-        is claimed.
-    observer
-        Against whom the claim is to hold: any-node (each other node by itself), a node
-        (3), several that collude (3,5), or a wire (edge:1-2). Proved for
-        dp-butterfly and dp-chain. Default: an observer of all releases.
-    delta
-        Delta of the claim, in (0, 1). Default: the recipe's, or 1e-5.
-    relation
-        Neighbour relation of the claim. Default: add-or-remove-one, or replace-one for
-        batches of fixed size.
-    calibrate
-        Which account chooses the noise: the certified one, or that of the algorithm's
-        paper.
-    data_dir
-        Folder where data sets are kept.
     seed
         Seed of a study: makes sampling and noise repeatable. A model trained with a
         seed is not protected. Default: the recipe's seed, or a secret key.
     public_seed
         Seed of what may be public: how data are dealt to nodes, and the initial model.
+    evaluate
+        How many test records measure the models. tenth: as many as cost about a tenth
+        of the training, and at least 500 at the end. all: all of them for the final
+        models.
+    """
+
+    seed: Natural | None = None
+    public_seed: Natural = 0
+    evaluate: Evaluate = "tenth"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.evaluate not in get_args(Evaluate):
+            raise ValueError(
+                f"evaluate must be {' or '.join(get_args(Evaluate))}, got "
+                f"{self.evaluate!r}"
+            )
+
+    def kept(self) -> dict[str, Any]:
+        """All of them, by name."""
+        fields = dataclasses.fields(RunSettings)
+        return {field.name: getattr(self, field.name) for field in fields}
+
+
+@told_by(TaskSettings)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskChanges(Checked):
+    """Settings of what is trained; None where the algorithm's or the plan's stand."""
+
+    rounds: int | None = None
+    batch_size: float | None = None
+    sampling_rate: float | None = None
+    sampling: str | None = None
+    clip_norm: float | None = None
+    step_size: float | None = None
+    final_step_size: float | None = None
+    schedule: str | None = None
+    warm_up: int | None = None
+    optimiser: str | None = None
+    classes: int | None = None
+    overlap: int | None = None
+
+    def changes(self) -> dict[str, Any]:
+        """Those that are given, by name."""
+        given = ((field.name, getattr(self, field.name)) for field in _TASK)
+        return {name: value for name, value in given if value is not None}
+
+
+_TASK = dataclasses.fields(TaskChanges)
+
+
+@public_class
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingSettings(AccountSettings, TaskChanges, RunSettings):
+    """Settings of a training, for `privaudit.train`; what is None is the recipe's.
+
+    Parameters
+    ----------
+    epsilon
+        Epsilon of the claim, > 0. Without --noise-multiplier, the noise is the least
+        that certifies it. Default: the recipe's, or 1; with --noise-multiplier nothing
+        is claimed.
+    budgets
+        Epsilon of each node, such as 2,2,1: the claim where nodes have budgets of their
+        own. Each node then adds the noise that its own budget needs.
+    delta
+        Delta of the claim, in (0, 1). Default: the recipe's, or 1e-5.
+    noise
+        one: the noise multiplier that all nodes' budgets need, at all of them.
+        per-node: each node adds as little as its own budget needs. Default: one, with
+        --budgets per-node.
+    relation
+        Neighbour relation of the claim. Default: add-or-remove-one, or replace-one for
+        batches of fixed size.
+    observer
+        Against whom the claim is to hold: any-node (each other node by itself), a node
+        (3), several that collude (3,5), or a wire (edge:1-2). Proved for
+        dp-butterfly and dp-chain. Default: an observer of all releases.
+    unit
+        What the claim is to protect: a record, or a user (all records of one). Refused
+        where the algorithm protects another one. Default: the algorithm's.
+    calibrate
+        Which account chooses the noise: the certified one, or that of the algorithm's
+        paper.
+    data_dir
+        Folder where data sets are kept.
     key_file
         File that keeps the secret key until the run ends. Default: in the run's folder.
     device
@@ -406,10 +427,6 @@ class TrainingSettings(AccountSettings):
         the recipe's, or float32.
     save
         models: keep every node's final model (model.safetensors); none: do not.
-    evaluate
-        How many test records measure the models. tenth: as many as cost about a tenth
-        of the training, and at least 500 at the end. all: all of them for the final
-        models.
     parties
         Each process is a party: it loads only its own data, has its own key, ledger and
         folder (OUT/party-N), and sends the algorithm's messages and nothing else.
@@ -417,35 +434,42 @@ class TrainingSettings(AccountSettings):
         MASTER_PORT in the environment.
     patience
         Seconds that a party waits for another one before it ends.
+    drop_lost
+        Whether the others go on without a party that is lost, as long as they are more
+        than half: by FLARE, for algorithms whose nodes average with symmetric weights.
     canaries
         Number of canaries to plant in this very run: crafted gradients at node 0, each
         there or not by a secret coin, which tell afterwards what the run gave away,
         without training again. Each moves a parameter of its own.
-    drop_lost
-        Whether the others go on without a party that is lost, as long as they are more
-        than half: by FLARE, for algorithms whose nodes average with symmetric weights.
+
+    Examples
+    --------
+    >>> TrainingSettings(clip_norm=0.5, seed=0).changes()
+    {'clip_norm': 0.5}
+    >>> TrainingSettings(clip_norm=0)
+    Traceback (most recent call last):
+        ...
+    ValueError: clip_norm must be > 0, got 0
     """
 
     epsilon: float | None = None
     budgets: str | None = None
-    noise: NoiseBy | None = None
-    observer: str | None = None
     delta: float | None = None
+    noise: NoiseBy | None = None
     relation: Relation | None = None
+    observer: str | None = None
+    unit: Unit | None = None
     calibrate: Calibration = "certified"
     data_dir: pathlib.Path | None = None
-    seed: int | None = None
-    public_seed: int = 0
     key_file: pathlib.Path | None = None
     device: str | None = None
     compiled: bool | None = None
     precision: Precision | None = None
     save: Saved = "models"
-    evaluate: Evaluate = "tenth"
     parties: bool = False
-    patience: float = 300.0
+    patience: Positive = 300.0
     drop_lost: bool = False
-    canaries: int | None = None
+    canaries: Planted | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -453,11 +477,6 @@ class TrainingSettings(AccountSettings):
             raise ValueError(
                 "--observer is an account of all nodes together, and with --parties "
                 "each has the ledger of its own nodes: leave one of them out"
-            )
-        if self.canaries is not None and not 10 <= self.canaries <= MOST_CANARIES:
-            raise ValueError(
-                f"canaries must be between 10 and {MOST_CANARIES:,}, got "
-                f"{self.canaries}"
             )
         if self.noise not in (None, *get_args(NoiseBy)):
             raise ValueError(f"noise is one or per-node, got {self.noise!r}")
@@ -471,23 +490,18 @@ class TrainingSettings(AccountSettings):
                 "epsilon is the budget of every node, and budgets are of each: give "
                 "one of them"
             )
+        if self.batch_size is not None and self.sampling_rate is not None:
+            raise ValueError(
+                "give batch_size, the same at all nodes, or sampling_rate, the same "
+                "share of each node's records, not both"
+            )
         for value in self.each_budget or ():
             check_epsilon(value)
-        if not 0 < self.patience < float("inf"):
-            raise ValueError(
-                f"patience is a number of seconds > 0, got {self.patience:g}"
-            )
         _check_claim(self.epsilon, self.delta, self.relation)
-        check_seeds(self.seed, self.public_seed)
         if self.device is not None:
             check_device_name(self.device)
         if self.precision is not None:
             check_precision(self.precision, compiled=bool(self.compiled))
-        if self.evaluate not in get_args(Evaluate):
-            raise ValueError(
-                f"evaluate must be {' or '.join(get_args(Evaluate))}, got "
-                f"{self.evaluate!r}"
-            )
 
     @property
     def each_budget(self) -> tuple[float, ...] | None:
@@ -504,6 +518,22 @@ class TrainingSettings(AccountSettings):
             raise ValueError(
                 f"budgets are one epsilon a node, such as 2,2,1, got {self.budgets}"
             ) from None
+
+    @property
+    def budget(self) -> float | tuple[float, ...] | None:
+        """Epsilon of every node, or of each."""
+        return self.each_budget or self.epsilon
+
+    def given(self, **more: Any) -> Self:
+        """These settings, and ``more`` of them; ``ValueError`` for one given twice."""
+        more = {name: value for name, value in more.items() if value is not None}
+        for name, value in more.items():
+            if getattr(self, name) not in (None, value):
+                raise ValueError(
+                    f"{name} is {value} as an argument, and {getattr(self, name)} in "
+                    "settings: give one of them"
+                )
+        return dataclasses.replace(self, **more)
 
     def over(self, **recipe: Any) -> Self:
         """These settings, with those of a ``recipe`` where they leave one open."""
@@ -574,9 +604,3 @@ def _check_claim(
         check_delta(delta)
     if relation is not None:
         check_relation(relation)
-
-
-def check_seeds(seed: int | None, public_seed: int) -> None:
-    for name, value in (("seed", seed), ("public_seed", public_seed)):
-        if value is not None and value < 0:
-            raise ValueError(f"{name} must be >= 0, got {value}")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
+from privaudit.files.arguments import check_limits
 from privaudit.files.user_code import is_place
 
 WeightName = Literal["uniform", "metropolis", "max-degree", "column-stochastic"]
@@ -27,7 +27,11 @@ def is_own(data: str) -> bool:
 
 # A matrix of nodes squared, and a schedule of all rounds, are made of these: more would
 # take all memory before anything is said.
-MOST = {"nodes": 10_000, "overlap": 10_000, "rounds": 1_000_000, "hidden": 1 << 31}
+Nodes = Annotated[int, Meta(ge=1, le=10_000)]
+Rounds = Annotated[int, Meta(ge=1, le=1_000_000)]
+Count = Annotated[int, Meta(ge=1, le=1 << 53)]  # doubles count no more
+Positive = Annotated[float, Meta(gt=0)]
+Natural = Annotated[int, Meta(ge=0)]
 
 
 class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,66 +126,45 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     algorithm: str
-    nodes: int = 4
+    nodes: Nodes = 4
     graph: str = "complete"
     weights: str = "uniform"
     data: str = "digits"
     digits: tuple[int, ...] | UnsetType = tuple(range(10))
-    train: int = 1400
+    train: Count = 1400
     partition: str = "classes"
-    split: float = 0.0
+    split: Annotated[float, Meta(ge=0, le=1)] = 0.0
     model: str = "small-cnn"
-    classes: int | None = None
-    overlap: int = 1
-    hidden: int | None = None
-    gain: float = 1.0
-    rounds: int = 200
-    batch_size: float | UnsetType = 64.0
-    sampling_rate: float | UnsetType = UNSET
+    classes: Annotated[int, Meta(ge=2)] | None = None
+    overlap: Nodes = 1
+    hidden: Annotated[int, Meta(ge=1, le=1 << 31)] | None = None
+    gain: Positive = 1.0
+    rounds: Rounds = 200
+    batch_size: Positive | UnsetType = 64.0
+    sampling_rate: Annotated[float, Meta(gt=0, le=1)] | UnsetType = UNSET
     sampling: str = "poisson"
-    clip_norm: float = 1.0
-    step_size: float = 0.5
-    final_step_size: float | None = None
+    clip_norm: Positive = 1.0
+    step_size: Positive = 0.5
+    final_step_size: Positive | None = None
     schedule: str | None = None
-    warm_up: int = 0
+    warm_up: Natural = 0
     optimiser: str | None = None
     options: dict[str, Any] = {}
-    graph_seed: int = 0
+    graph_seed: Natural = 0
     loss: str | None = None
     transform: str | None = None
 
     def __post_init__(self) -> None:
+        check_limits(self)
         if self.sampling_rate is not UNSET:
-            if not 0 < self.sampling_rate <= 1:
-                raise ValueError(
-                    f"sampling_rate must be in (0, 1], got {self.sampling_rate}"
-                )
             msgspec.structs.force_setattr(self, "batch_size", UNSET)
         elif self.batch_size is UNSET:
             raise ValueError("give batch_size or sampling_rate")
-        for name in ("nodes", "train", "hidden", "rounds", "overlap"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be >= 1, got {value}")
-            most = MOST.get(name, 1 << 53)  # doubles count no more
-            if value is not None and value > most:
-                raise ValueError(f"{name} must be <= {most:,}, got {value}")
-        for name in ("batch_size", "clip_norm", "gain", "step_size", "final_step_size"):
-            value = getattr(self, name)
-            if value not in (None, UNSET) and not 0 < value < math.inf:
-                raise ValueError(f"{name} must be > 0 and finite, got {value}")
-        if self.classes is not None and self.classes < 2:
-            raise ValueError(f"classes must be >= 2, got {self.classes}")
-        for name in ("graph_seed", "warm_up"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must be >= 0, got {getattr(self, name)}")
         if self.sampling != "poisson" and batches_taken(self.sampling) is None:
             raise ValueError(
                 "sampling must be poisson, random-allocation or random-allocation:k, "
                 f"where each record is in k of an epoch's batches; got {self.sampling}"
             )
-        if not 0 <= self.split <= 1:
-            raise ValueError(f"split must be in [0, 1], got {self.split}")
         if is_own(self.data):
             msgspec.structs.force_setattr(self, "digits", UNSET)
         if self.digits is UNSET:

@@ -4,7 +4,9 @@ import ast
 import dataclasses
 import inspect
 import json
+import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -45,8 +47,8 @@ class TestSound:
                 {"one_run": True, "stop_when_refuted": True},
                 "cannot stop early",
             ),
-            (AuditSettings, {"runs": 1}, "runs must be between 2"),
-            (AuditSettings, {"block": 0}, "block must be between 1"),
+            (AuditSettings, {"runs": 1}, "runs must be >= 2"),
+            (AuditSettings, {"block": 0}, "block must be >= 1"),
             (AuditSettings, {"confidence": 1.0}, "confidence must be in"),
             (AuditSettings, {"seed": -1}, "seed must be >= 0"),
             (AuditSettings, {"noise_multiplier": 0.0}, "noise_multiplier must be > 0"),
@@ -199,6 +201,64 @@ def parameters():
                     yield name, len(own)
 
 
+ADDED = """
+import dataclasses, pytest, sys
+from privaudit import TrainingSettings
+from privaudit.cli import main
+from privaudit.records import TrainingRecord
+from privaudit.report.command import _DEFAULTS
+
+with pytest.raises(ValueError, match="dew must be >= 0, got -1"):
+    TrainingSettings(dew=-1)
+assert "dew" in {field.name for field in dataclasses.fields(TrainingRecord)}
+assert TrainingSettings(dew=3).kept()["dew"] == 3 and _DEFAULTS["dew"] == 0
+main(["train", "--help"])
+assert "torch" not in sys.modules
+"""
+
+
+def test_a_new_setting_is_written_in_one_file(tmp_path):
+    """It is then an option with its help, an argument, checked, and in the record."""
+    shutil.copytree(
+        ROOT / "privaudit",
+        tmp_path / "privaudit",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
+    file = tmp_path / "privaudit/settings.py"
+    head, kept, tail = file.read_text().partition("class RunSettings(Checked):")
+    help, field = "    seed\n        Seed of", "    seed: Natural | None = None\n"
+    assert (tail.count(help), tail.count(field)) == (1, 1)
+    tail = tail.replace(help, f"    dew\n        Drops of dew.\n{help}")
+    tail = tail.replace(field, f"    dew: Natural = 0\n{field}")
+    file.write_text(head + kept + tail)
+    done = subprocess.run(
+        [sys.executable, "-c", ADDED],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "COLUMNS": "100"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "--dew INT" in done.stdout
+    assert "Drops of dew. [default: 0]" in done.stdout
+
+
+def test_former_arguments_say_where_they_are():
+    for name in ("seed", "delta", "batch_size", "sampling_rate", "noise", "overlap"):
+        with pytest.raises(TypeError, match=rf"settings=.*TrainingSettings\({name}="):
+            privaudit.train(None, [], **{name: 1})
+    with pytest.raises(TypeError, match=r"settings=.*TrainingSettings\(device="):
+        privaudit.tune(None, {}, None, [], device="cpu")
+
+
+def test_arguments_are_few():
+    most = {"train": 21, "tune": 14}
+    for name, count in most.items():
+        found = inspect.signature(getattr(privaudit, name)).parameters
+        assert len(found) <= count, name
+
+
 def test_an_observer_is_of_all_nodes_together():
     with pytest.raises(ValueError, match="--observer is an account of all nodes"):
         TrainingSettings(parties=True, observer="any-node")
@@ -211,7 +271,7 @@ def test_every_claim_has_the_same_delta_by_default():
     from privaudit.auditing.programs import opacus_loop, torch_loop
     from privaudit.integrations import lightning, opacus
 
-    own = (privaudit.train, privaudit.audit, privaudit.canaries)
+    own = (privaudit.plan, privaudit.audit, privaudit.canaries)
     others = (opacus_loop.audit, torch_loop.audit, lightning.PrivacyCallback)
     loops = (opacus.LedgerCallback, opacus.write_run, Canaries.audit)
     found = {

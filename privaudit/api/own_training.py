@@ -12,16 +12,16 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET
 
 from privaudit.accounting.certificate import Certificate
-from privaudit.accounting.views import Observer, check_observer, observed_by
+from privaudit.accounting.views import check_observer, observed_by
 from privaudit.api.console import watching
 from privaudit.api.run_audits import AuditedRun, Trained
-from privaudit.api.trainings import Own, run_in_folder
+from privaudit.api.trainings import Own, check_unit, run_in_folder
 from privaudit.api.watch import Watch
 from privaudit.files import json as _json
 from privaudit.files import manifest
@@ -31,8 +31,8 @@ from privaudit.files.folder import MANIFEST, MODEL, FolderError, RunFolder, writ
 from privaudit.files.notebook import box
 from privaudit.ledger import Ledger
 from privaudit.report import page
-from privaudit.results import DELTA, Claim, Relation, Unit, symbols
-from privaudit.settings import Evaluate, NoiseBy, TrainingSettings, check_seeds
+from privaudit.results import DELTA, Claim, Relation, symbols
+from privaudit.settings import TaskChanges, TrainingSettings
 from privaudit.task_settings import OWN
 from trainers.runs.outcome import Curves, TrainingResult
 
@@ -44,9 +44,13 @@ if TYPE_CHECKING:
     from trainers.runs.run import TrainingRun
     from trainers.runs.training import Training
 
-_NOT_OPTIONS = (
-    *("classes", "loss", "transform", "partition", "split", "digits", "hidden", "gain"),
+PLAIN = TrainingSettings()
+_TASK = {field.name for field in dataclasses.fields(TaskChanges)}
+# Settings of the task that a plan leaves as they are.
+NOT_PLANNED = (
+    *("sampling", "final_step_size", "warm_up", "optimiser", "classes", "overlap"),
 )
+_NOT_OPTIONS = ("loss", "transform", "partition", "split", "digits", "hidden", "gain")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -211,9 +215,8 @@ class TrainedModels:
         >>> import privaudit as pa, torch
         >>> inputs = torch.randn(80, 5, generator=torch.Generator().manual_seed(0))
         >>> data = inputs, (inputs.sum(1) > 0).long()
-        >>> run = pa.train(
-        ...     torch.nn.Linear(5, 2), data, nodes=2, epsilon=4, rounds=5, seed=0
-        ... )
+        >>> how = {"rounds": 5, "settings": pa.TrainingSettings(seed=0)}
+        >>> run = pa.train(torch.nn.Linear(5, 2), data, nodes=2, epsilon=4, **how)
         >>> found = run.audit(runs=200)
         >>> 0 < found.lower.epsilon < found.upper.epsilon <= 4
         True
@@ -275,49 +278,27 @@ def train(
     *,
     graph: str | None = None,
     epsilon: float | Sequence[float] | None = None,
-    delta: float = DELTA,
-    observer: str | int | Sequence[int] | None = None,
-    noise: NoiseBy | None = None,
-    noise_multiplier: float | None = None,
-    relation: Relation | None = None,
-    classes: int | None = None,
-    loss: Callable[..., Any] | None = None,
-    plan: TrainingPlan | None = None,
     rounds: int | None = None,
-    batch_size: float | None = None,
-    sampling_rate: float | None = None,
-    sampling: str = "poisson",
-    clip_norm: float | None = None,
-    step_size: float | None = None,
-    schedule: str | None = None,
-    warm_up: int = 0,
-    optimiser: str | None = None,
+    plan: TrainingPlan | None = None,
+    settings: TrainingSettings = PLAIN,
+    options: Mapping[str, Any] | None = None,
+    loss: Callable[..., Any] | None = None,
+    transform: Callable[[Tensor], Any] | None = None,
     test: Any = None,
-    evaluate: Evaluate = "tenth",
     nodes: int | None = None,
     split: str = "even",
-    unit: Literal["record", "user"] | None = None,
     users: Any = None,
-    overlap: int = 1,
-    transform: Callable[[Tensor], Any] | None = None,
-    options: Mapping[str, Any] | None = None,
-    seed: int | None = None,
-    public_seed: int = 0,
-    device: str = "cpu",
     out: str | os.PathLike[str] | None = None,
     watch: Watch | str | None = None,
     party: int | None = None,
     exchange: Exchange | None = None,
-    canaries: int | None = None,
 ) -> TrainedModels:
     """Train your model on the data of several nodes, with the noise for a budget.
 
-    ``model``, ``shares`` and ``epsilon`` are enough. The other arguments set the
-    network (``algorithm``, ``graph``, ``options``), the training (``classes``,
-    ``loss``, ``rounds`` to ``step_size``, ``schedule``, ``warm_up``, ``optimiser``,
-    ``transform``), the guarantee (``delta``, ``relation``, ``unit``, ``users``,
-    ``overlap``), the data (``nodes``, ``split``, ``test``, ``evaluate``), and the run
-    (``seed`` to ``watch``).
+    ``model``, ``shares`` and ``epsilon`` are enough. ``settings`` has what else
+    ``privaudit train`` takes as options: of the guarantee (delta, relation, noise,
+    overlap, ...), the training (batch_size, clip_norm, step_size, ...) and the run
+    (seed, device, evaluate, ...).
 
     Under torchrun, each process trains some of the nodes. All processes must call with
     equal arguments, and ``out`` must be a folder that all of them can reach.
@@ -326,9 +307,10 @@ def train(
     ----------
     model
         A module, a function that makes one, or a name in `trainers.models.MODELS`, such
-        as "softmax", with ``classes``. All nodes start at its parameters; those that
-        require no gradient, and buffers, stay as they are. Its parameters must not come
-        from the private data: the account covers only what happens from here on. It is
+        as "softmax", with ``classes`` in the settings. All nodes start at its
+        parameters; those that require no gradient, and buffers, stay as they are. Its
+        parameters must not come from the private data: the account covers only what
+        happens from here on. It is
         ``conditional`` on that your code keeps nothing of a record outside the module,
         unless model and loss are tensor operations that can be traced of one record,
         without ``if``, ``.item()`` and the like, and data are arrays
@@ -341,103 +323,46 @@ def train(
         arrays and torch Datasets are read record by record, as batches are drawn.
     algorithm
         A name in `trainers.algorithms.ALGORITHMS`, or your own as ``module:Class``.
-        Default: "dp-dsgt", or "dp-fedavg" if the unit is a user.
+        Default: "dp-dsgt", or "dp-fedavg" with ``users`` or the unit "user".
     graph
         The network, such as "ring". Default: the algorithm's own, or "complete".
-    options
-        Other settings of the training, by name.
-    epsilon, delta
+    epsilon
         The budget of one record, held by one node, or of one user; a list has that of
-        each node. The noise is the
-        least that is certified to meet it. An algorithm without noise, such as "dsgt",
-        takes neither ``epsilon`` nor ``noise_multiplier``, and promises no privacy.
-    observer
-        Against whom the budget is to hold, for "dp-butterfly" and "dp-chain":
-        "any-node" (each other node by itself), a node (3), or several that collude
-        ([3, 5]). None: an observer of everything that is released.
-    noise
-        "per-node": each node adds as little noise as its own budget needs. "one": all
-        add what the strictest needs. None: "one", or "per-node" where ``epsilon`` has a
-        budget of each node.
-    noise_multiplier
-        The noise divided by the clip norm, instead of a budget.
-    relation
-        "add-or-remove-one" or "replace-one". None: add-or-remove-one, unless the
-        sampling has no meaning under it.
-    classes
-        How many classes targets tell apart, where the model is by name: 0 to
-        ``classes`` - 1. It is public, and never counted in the data.
-    loss
-        A function from (outputs, targets) of a batch to the mean or the sum of the
-        records' losses, or to one loss per record. None: cross entropy.
-    plan
-        A `privaudit.plan`, for algorithm, graph, budget and the settings below; what is
-        given beside it has precedence.
+        each node. The noise is the least that is certified to meet it. An algorithm
+        without noise, such as "dsgt", takes neither this nor a noise multiplier, and
+        promises no privacy.
     rounds
         Number of updates of all nodes. Where rounds, batches, clip norm, step size or
         schedule are left open, they are chosen as `privaudit.plan` does, from sizes,
         model and budget; for algorithms that release no noisy gradients of records,
         they are 200, 32, 1, .1 and none.
-    batch_size
-        Expected number of records in a node's batch; for "dp-fedavg" how many of a
-        user's records are in the batch of a local step.
-    sampling_rate
-        Instead of ``batch_size``: the probability that a record is in a batch, the same
-        at every node. All records then count alike, and nodes of uneven sizes need
-        equal noise for one budget; sizes of shares are public.
-    clip_norm
-        Largest L2 norm of a record's gradient (of a user's update for "dp-fedavg"):
-        longer ones are scaled down to it.
-    step_size
-        Step size of the algorithm.
-    sampling
-        How batches are drawn. "poisson": each record by its own coin.
-        "random-allocation": each record, by itself, in one of an epoch's batches;
-        "random-allocation:k": in k of them.
-    schedule, warm_up
-        How step sizes change over the rounds. "cosine": they fall to 0.
-        "parts:100=0.1,150=0.01": 0.1 from round 100 on, 0.01 from round 150 on.
-        "constant". None: as planned, cosine. Over the first ``warm_up`` rounds they
-        rise from 0.
-    optimiser
-        How noisy gradients become a step: "sgd", "momentum", "adam" or "adamw", with
-        options as in "momentum:decay=0.8". It costs no privacy. None: the algorithm's
-        own optimiser, or "sgd".
-    test
-        A data set, like one of ``shares``, on which the models are measured.
-    evaluate
-        How many test records are used. "tenth": as many, drawn evenly, as cost about a
-        tenth of the training's gradients, and at least 500 at the end
-        (``result.test_records``). "all": all of them for the final models.
-    nodes, split
-        Number of nodes, and how a single data set is dealt to them: "even", or
-        "file:PATH" with a node's number per record. Never by labels, which are private.
+    plan
+        A `privaudit.plan`, for algorithm, graph, budget and settings; what is given
+        beside it has precedence.
+    settings
+        `TrainingSettings`, such as ``TrainingSettings(delta=1e-6, clip_norm=0.5)``.
+    options
+        Options of the algorithm alone, by name, such as ``{"local_steps": 5}``.
+    loss
+        A function from (outputs, targets) of a batch to the mean or the sum of the
+        records' losses, or to one loss per record. None: cross entropy.
     transform
         A function applied to a record's input each time that it is drawn, such as a
         random flip. It gets one input, never the batch, and returns one of the same
         shape. The generators of torch, numpy and Python are seeded by a key of that
         record's own. It costs no privacy, and is not applied to ``test``.
-    unit
-        What the budget protects. "record"; or "user", all records of a user, for
-        "dp-fedavg": each user makes ``options={"local_steps": 5}`` steps on its own
-        records, and its whole update is clipped to ``clip_norm`` and noised. Each user
-        takes part in a round with probability ``options={"user_rate": 1.0}``. None: the
-        algorithm's unit.
+    test
+        A data set, like one of ``shares``, on which the models are measured.
+    nodes, split
+        Number of nodes, and how a single data set is dealt to them: "even", or
+        "file:PATH" with a node's number per record. Never by labels, which are private.
     users
-        With unit "user", the user of each record: an array of labels per share, or one
-        array for a single data set, of which the split "even" then deals whole users.
-        None: each node is one user.
-    overlap
-        At how many nodes one record may be, or a user may have records. The noise, and
-        all that is certified, are for the releases of that many nodes; 1: each record
-        is at one node only.
-    seed
-        Seed of a study: makes noise and sampling repeatable. A model trained with a
-        seed is not protected. None: a secret key.
-    public_seed
-        Seed by which data are dealt and random graphs are drawn. Anyone may know it.
-    device
-        "cpu" or "cuda".
+        For "dp-fedavg", which protects all records of a user: the user of each record,
+        as an array of labels per share, or one array for a single data set, of which
+        the split "even" then deals whole users. Each user makes
+        ``options={"local_steps": 5}`` steps on its own records, and its whole update is
+        clipped and noised; it takes part in a round with probability
+        ``options={"user_rate": 1.0}``. None: each node is one user.
     out
         The run's folder, as ``privaudit train`` writes it; an unfinished run in it is
         resumed. None: a temporary folder; see `TrainedModels.save`.
@@ -454,11 +379,6 @@ def train(
     exchange
         What carries messages between parties, a `trainers.network.exchange.Exchange`,
         which knows this one's number. None: torch.distributed.
-    canaries
-        How many canaries to plant in this very run, such as 500: crafted gradients at
-        node 0, each there or not by a secret coin, and scored from the releases and
-        from the final model. What they show stands beside the certificate, which
-        covers it; nothing is trained again. Each moves a parameter of its own.
 
     Returns
     -------
@@ -477,8 +397,9 @@ def train(
     >>> import privaudit as pa, torch
     >>> inputs = torch.randn(80, 5, generator=torch.Generator().manual_seed(0))
     >>> data = inputs, (inputs.sum(1) > 0).long()
+    >>> study = pa.TrainingSettings(seed=0)
     >>> run = pa.train(
-    ...     torch.nn.Linear(5, 2), data, nodes=2, epsilon=4, rounds=10, seed=0
+    ...     torch.nn.Linear(5, 2), data, nodes=2, epsilon=4, rounds=10, settings=study
     ... )
     >>> len(run.models), 3.9 < run.certificate.epsilon(1e-5).upper <= 4
     (2, True)
@@ -492,47 +413,34 @@ def train(
 
     if exchange is not None:
         party = exchange.rank
+    elif party is None and settings.parties:
+        party = where_am_i()[0]
     if party is None and out is not None and RunFolder(out).has("result.json"):
         raise ValueError(
             f"{out} holds a finished run, perhaps of another model or other data: "
             "choose a new folder"
         )
-    check_seeds(seed, public_seed)
-    if unit not in (None, "record", "user"):
-        raise ValueError(f"unit must be record or user, got {unit!r}")
+    if settings.save != "models":
+        raise ValueError("privaudit.train returns models: leave save out of settings")
+    many = isinstance(epsilon, Sequence)
+    settings = settings.given(
+        epsilon=None if many else epsilon,
+        budgets=",".join(str(float(own)) for own in epsilon) if many else None,
+        rounds=rounds,
+    )
     if plan is not None:
-        own = plan.arguments()
-        algorithm = algorithm or own["algorithm"]
-        graph = graph or own["graph"]
-        overlap = own.get("overlap", 1) if overlap == 1 else overlap
-        if epsilon is None and noise_multiplier is None:
-            epsilon = own["epsilon"]
-        if delta not in (DELTA, own["delta"]):
-            raise ValueError(
-                f"the plan is for delta {own['delta']:g}, got {delta:g}: leave delta "
-                "out, or make a plan for it"
-            )
-        delta = own["delta"]
-        relation = relation or own["relation"]
-        noise = noise or own["noise"]
+        algorithm = algorithm or plan.settings["algorithm"]
+        graph = graph or plan.settings["graph"]
+        settings = plan.under(settings)
+    settings = settings.over(delta=DELTA)
     if algorithm is None:
-        algorithm = "dp-fedavg" if unit == "user" else "dp-dsgt"
-    sized = {
-        "rounds": rounds,
-        "batch_size": batch_size,
-        "sampling_rate": sampling_rate,
-        "clip_norm": clip_norm,
-        "step_size": step_size,
-    }
-    asked: dict[str, Any] = {**sized, "schedule": schedule}
-    asked = {name: value for name, value in asked.items() if value is not None}
-    paid = {} if overlap == 1 else {"overlap": overlap}
-    changes = {"warm_up": warm_up, "optimiser": optimiser}
-    if sampling != "poisson":
-        changes["sampling"] = sampling
-    if classes is not None:
-        changes["classes"] = classes
-    changed = {name: value for name, value in changes.items() if value}
+        of_users = settings.unit == "user" or (
+            settings.unit is None and users is not None
+        )
+        algorithm = "dp-fedavg" if of_users else "dp-dsgt"
+    assert settings.delta is not None
+    asked = settings.changes()
+    fixed = {x: asked.pop(x) for x in NOT_PLANNED if x in asked}
     whole = nodes
     if party is not None:
         size = where_am_i(party)[1] if exchange is None else exchange.size
@@ -542,102 +450,90 @@ def train(
     material = Material.own(
         model,
         shares,
-        classes=classes,
+        classes=settings.classes,
         loss=loss,
         test=test,
         nodes=nodes,
         split=split,
-        seed=public_seed,
-        users=None if users is None else Users(users, overlap),
+        seed=settings.public_seed,
+        users=None if users is None else Users(users, settings.overlap or 1),
     )
     if transform is not None:
         material = material.with_transform(transform)
+    options = options or {}
+    family = family_named(algorithm)
     given = {
         "partition": "given" if nodes is None else split,
         "algorithm": algorithm,
         "nodes": len(material.shares) if party is None else whole,
-        "graph": graph or family_named(algorithm).defaults.get("graph", "complete"),
+        "graph": graph or family.defaults.get("graph", "complete"),
         "data": OWN,
         "model": OWN,
         "train": sum(map(len, material.shares)),
-        **{
-            name: value
-            for name, value in family_named(algorithm).own_defaults.items()
-            if name not in (options or {})
-        },
-        **changed,
-        **paid,
+        **{x: own for x, own in family.own_defaults.items() if x not in options},
+        **fixed,
     }
-    for name in {*given, *sized, "schedule", *changes, *_NOT_OPTIONS}.intersection(
-        options or {}
-    ):
-        raise ValueError(
-            f"leave {name} out of options: an argument of privaudit.train, the model "
-            "or the shares decide it"
-        )
+    own = family.options.__struct_fields__
+    _check_options({x: v for x, v in options.items() if x not in own}, given)
     if plan is not None:
         asked = plan.over(asked, None if party is not None else material.shares)
     choose = functools.partial(
         training_for,
-        {**given, **(options or {})},
+        {**given, **options},
         asked,
         material,
-        epsilon=epsilon,
-        delta=delta,
-        noise_multiplier=noise_multiplier,
+        epsilon=settings.budget,
+        delta=settings.delta,
+        noise_multiplier=settings.noise_multiplier,
         where="privaudit.train",
     )
     here = tuple(map(len, material.shares))
     training = choose(here if party is None and plan is None else None)
-    _check_unit(training, unit, users)
-    given = [value for value in (epsilon, noise_multiplier) if value is not None]
-    if training.family.private and len(given) != 1:
+    check_unit(training, settings.unit, users)
+    paid = [x for x in (settings.budget, settings.noise_multiplier) if x is not None]
+    if training.family.private and len(paid) != 1:
         raise ValueError("give one of epsilon, a budget, and noise_multiplier")
-    if given and not training.family.private:
+    if paid and not training.family.private:
         raise ValueError(
             f"{algorithm} adds no noise and keeps no budget: leave epsilon and "
             "noise_multiplier out, or use its private form"
         )
-    budgets = None
-    if isinstance(epsilon, Sequence):
-        budgets = ",".join(str(float(own)) for own in epsilon)
-    settings = TrainingSettings(
-        epsilon=None if isinstance(epsilon, Sequence) else epsilon,
-        budgets=budgets,
-        noise=noise,
-        delta=delta,
-        noise_multiplier=noise_multiplier,
-        observer=None
-        if observer is None
-        else check_observer(
-            training.algorithm, Observer.named(observer), training.nodes
-        ),
-        relation=relation,
-        seed=seed,
-        public_seed=public_seed,
-        device=device,
-        evaluate=evaluate,
-        parties=party is not None,
-        canaries=canaries,
-    )
+    observer = settings.observer
+    if observer is not None:
+        observer = check_observer(training.algorithm, observer, training.nodes)
     claim = Claim(
         epsilon=max(settings.each_budget or (settings.epsilon or math.inf,)),
-        delta=delta,
-        relation=training.relation(relation),
+        delta=settings.delta,
+        relation=training.relation(settings.relation),
         unit=training.unit,
         source="privaudit.train",
-        observer=UNSET if settings.observer is None else settings.observer,
+        observer=UNSET if observer is None else observer,
         overlap=training.told_overlap,
     )
     return trained_models(
         training,
         claim,
-        settings,
+        dataclasses.replace(settings, observer=observer, parties=party is not None),
         Own(material, None if plan is not None else choose),
         out=out,
         watch=watch,
         exchange=party if exchange is None else exchange,
     )
+
+
+def _check_options(options: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """``ValueError`` for one that has a place of its own."""
+    for name in options:
+        if name in _TASK:
+            raise ValueError(
+                f"leave {name} out of options: it is in settings, "
+                f"privaudit.TrainingSettings({name}=...)"
+            )
+        if name in given or name in _NOT_OPTIONS:
+            raise ValueError(
+                f"leave {name} out of options: an argument of privaudit.train, the "
+                "model or the shares decide it"
+            )
 
 
 def trained_models(
@@ -699,17 +595,6 @@ def trained_models(
     if own_folder:
         weakref.finalize(found, _remove, out)
     return found
-
-
-def _check_unit(training: Training, unit: Unit | None, users: Any) -> None:
-    """``ValueError`` if the algorithm protects something else."""
-    wanted = "user" if unit is None and users is not None else unit
-    if wanted is not None and wanted != training.unit:
-        what = "users=" if unit is None else f"unit={unit!r}"
-        other = ", or use dp-fedavg, which protects a user" if wanted == "user" else ""
-        raise ValueError(
-            f"{training.algorithm} protects a {training.unit}: leave {what} out{other}"
-        )
 
 
 def _remove(folder: str | os.PathLike[str]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from privaudit.api.own_training import train
 from privaudit.api.watch import Watch
+from privaudit.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from trainers.runs.planning import Task
@@ -80,15 +81,17 @@ class PublicJudge:
                 self.model,
                 [self.own],
                 "dp-sgd",
-                noise_multiplier=noise,
-                classes=self.classes,
                 loss=self.loss,
-                sampling_rate=rate,
                 test=self.held_out,
-                evaluate="all",
-                seed=0,
+                settings=TrainingSettings(
+                    noise_multiplier=noise,
+                    classes=self.classes,
+                    sampling_rate=rate,
+                    evaluate="all",
+                    seed=0,
+                    **{name: values[name] for name in _TAKEN if name in values},
+                ),
                 watch=_UNSEEN,
-                **{name: values[name] for name in _TAKEN if name in values},
             )
         except ValueError as error:
             if "not finite" not in str(error):

@@ -83,18 +83,22 @@ class TrainingPlan:
             return self.epsilon
         return (self.epsilon,) * len(self.sizes)
 
-    def arguments(self) -> dict[str, Any]:
-        """Arguments of `privaudit.train` beside the model and the shares."""
-        own = {**self.settings}
-        own.pop("nodes")
-        epsilon = self.epsilon
-        return {
-            **own,
-            "epsilon": [*epsilon] if isinstance(epsilon, tuple) else epsilon,
-            "delta": self.delta,
-            "relation": self.relation,
-            "noise": self.noise,
-        }
+    def under(self, settings: TrainingSettings) -> TrainingSettings:
+        """``settings``, with its budget where they leave that open.
+
+        Raises ``ValueError`` if they have another delta.
+        """
+        if settings.delta not in (None, self.delta):
+            raise ValueError(
+                f"the plan is for delta {self.delta:g}, got {settings.delta:g}: leave "
+                "delta out, or make a plan for it"
+            )
+        own = {"overlap": self.settings.get("overlap"), "relation": self.relation}
+        if settings.noise_multiplier is None:
+            own["noise"] = self.noise
+            if settings.budget is None:
+                own |= _budget(self.epsilon)
+        return settings.over(delta=self.delta, **own)
 
     def over(self, given: Mapping[str, Any], shares: Sequence[Any] | None) -> Any:
         """Its settings for ``shares``, with those ``given`` in their place.
@@ -143,10 +147,7 @@ class TrainingPlan:
     def to_toml(self) -> str:
         """A recipe's file, which ``privaudit train`` takes, and `TrainingPlan.read`."""
         own = {name: value for name, value in self.settings.items() if name != "nodes"}
-        if isinstance(self.epsilon, tuple):
-            own["budgets"] = ",".join(map(repr, self.epsilon))
-        else:
-            own["epsilon"] = self.epsilon
+        own |= _budget(self.epsilon)
         if self.noise is not None:
             own["noise"] = self.noise
         own |= {"delta": self.delta, "relation": self.relation}
@@ -253,6 +254,13 @@ def worth(
     )
 
 
+def _budget(epsilon: float | tuple[float, ...]) -> dict[str, Any]:
+    """Setting that has the budget of all nodes, or of each."""
+    if isinstance(epsilon, tuple):
+        return {"budgets": ",".join(map(repr, epsilon))}
+    return {"epsilon": epsilon}
+
+
 def claimed(
     training: Training,
     source: str,
@@ -261,10 +269,7 @@ def claimed(
     **more: Any,
 ) -> tuple[Claim, TrainingSettings]:
     """Claim of a training with this budget, and its settings, ``more`` of them."""
-    asked: dict[str, Any] = {"epsilon": epsilon}
-    if isinstance(epsilon, tuple):
-        asked = {"budgets": ",".join(map(repr, epsilon))}
-    settings = TrainingSettings(**asked, delta=delta, **more)
+    settings = TrainingSettings(**_budget(epsilon), delta=delta, **more)
     claim = Claim(
         epsilon=max(epsilon) if isinstance(epsilon, tuple) else epsilon,
         delta=delta,

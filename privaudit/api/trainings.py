@@ -19,7 +19,7 @@ from privaudit.files.folder import RunFolder
 from privaudit.files.user_code import is_place
 from privaudit.records import TuningRecord
 from privaudit.report.load import figures_of
-from privaudit.results import DELTA, Claim, Finding, Status, UpperBound
+from privaudit.results import DELTA, Claim, Finding, Status, Unit, UpperBound
 from privaudit.settings import TrainingSettings, claim_of
 from privaudit.task_settings import is_own, laid_over
 
@@ -169,18 +169,20 @@ def run_training(
     from trainers.runs.training import training_from
 
     recipe = recipe_of(what)
-    values = laid_over(recipe.settings(settings.epsilon), changes or {})
+    changes = laid_over(settings.changes(), changes or {})
+    values = laid_over(recipe.settings(settings.epsilon), changes)
     if settings.parties:
         from trainers.network.ranks import where_am_i
 
         size = where_am_i()[1] if exchange is None else exchange.size
         given = is_own(str(values.get("data", "")))
         own = _unless_split(values, "given") if given else {}
-        said = {"nodes": size, **recipe.values, **(changes or {})}
+        said = {"nodes": size, **recipe.values, **changes}
         values = {**own, **values, "nodes": said["nodes"]}
     elif is_own(str(values.get("data", ""))):
         values = own_data(values)
     training = training_from(values, where="--set" if changes else what)
+    check_unit(training, settings.unit)
     if claimed and not training.family.private:
         raise ValueError(
             f"--require consistent is about a claim, and {training.algorithm} makes "
@@ -289,10 +291,8 @@ def run_in_folder(
             noise_multiplier=noise,
             account=settings.account,
             budgets=settings.each_budget if claims else None,
-            seed=settings.seed,
-            public_seed=settings.public_seed,
+            **settings.kept(),
             party=record,
-            evaluate=settings.evaluate,
             observer=claim.observer or None,
             tuning=tuning,
             canaries=settings.canaries or 0,
@@ -321,6 +321,17 @@ def run_in_folder(
         return None
     remarks = (*training.family.remarks(training.setting()), *result.remarks)
     return Trained(place.path, run, result, remarks)
+
+
+def check_unit(training: Training, unit: Unit | None, users: Any = None) -> None:
+    """``ValueError`` if the algorithm protects something else."""
+    wanted = "user" if unit is None and users is not None else unit
+    if wanted is not None and wanted != training.unit:
+        said = "users=" if unit is None else f"unit={unit!r}"
+        other = ", or use dp-fedavg, which protects a user" if wanted == "user" else ""
+        raise ValueError(
+            f"{training.algorithm} protects a {training.unit}: leave {said} out{other}"
+        )
 
 
 def warnings_of(

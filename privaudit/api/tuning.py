@@ -16,7 +16,7 @@ import msgspec
 from privaudit.accounting import gdp
 from privaudit.accounting.tuning import draw_tries
 from privaudit.api.console import watching
-from privaudit.api.own_training import TrainedModels, trained_models
+from privaudit.api.own_training import PLAIN, TrainedModels, trained_models
 from privaudit.api.planning import OPEN
 from privaudit.api.public_search import PublicJudge
 from privaudit.api.training_plan import TrainingPlan, claimed, training_of
@@ -25,7 +25,7 @@ from privaudit.api.watch import SILENT, Watch
 from privaudit.files.arguments import public
 from privaudit.files.extras import need
 from privaudit.records import CandidateRecord, TuningRecord
-from privaudit.settings import Evaluate, check_seeds
+from privaudit.settings import TrainingSettings
 from privaudit.task_settings import laid_over
 
 if TYPE_CHECKING:
@@ -54,14 +54,10 @@ def tune(
     law: str | float = "poisson",
     like: Any = None,
     judge: Any = None,
-    classes: int | None = None,
+    settings: TrainingSettings = PLAIN,
     loss: Callable[..., Any] | None = None,
     transform: Callable[[Tensor], Any] | None = None,
     test: Any = None,
-    evaluate: Evaluate = "tenth",
-    seed: int | None = None,
-    public_seed: int = 0,
-    device: str = "cpu",
     out: str | os.PathLike[str] | None = None,
     watch: Watch | str | None = None,
 ) -> TrainedModels:
@@ -83,7 +79,7 @@ def tune(
         ``{"step_size": 0.1, "rounds": 50}``; or a hypothesis strategy for these, of
         which 30 are drawn. Rounds, batches, clip norm, step size, schedule, warm_up,
         optimiser, algorithm and graph can be tuned.
-    model, shares, classes, loss, transform, test, evaluate
+    model, shares, loss, transform, test, watch
         As in `privaudit.train`.
     tries
         The number of tries on average, from 1 to 500; each is of a candidate drawn at
@@ -99,9 +95,11 @@ def tune(
     judge
         A public data set on which tries on the shares are judged. None: by how many of
         their own records the nodes' models get right, with noise that is charged.
-    seed, public_seed, device, out, watch
-        As in `privaudit.train`; ``out`` is a new folder. The public seed draws from a
-        strategy.
+    settings
+        `TrainingSettings`, of which tries take seed, public_seed, evaluate, classes and
+        device; the plan has the rest. The public seed draws from a strategy.
+    out
+        A new folder for the run.
 
     Returns
     -------
@@ -119,19 +117,20 @@ def tune(
     >>> import privaudit as pa, torch
     >>> inputs = torch.randn(80, 5, generator=torch.Generator().manual_seed(0))
     >>> shares = [(x, (x.sum(1) > 0).long()) for x in inputs.split(40)]
-    >>> net = torch.nn.Linear(5, 2)
+    >>> net, study = torch.nn.Linear(5, 2), pa.TrainingSettings(seed=0)
     >>> plan = pa.plan(net, shares, epsilon=4, rounds=5)
-    >>> run = pa.tune(plan, {"step_size": [0.3, 3]}, net, shares, tries=2, seed=0)
+    >>> run = pa.tune(plan, {"step_size": [0.3, 3]}, net, shares, settings=study)
     >>> 3.9 < run.certificate.epsilon(1e-5).upper <= 4
     True
     """
     need("privaudit.tune", "train")
     from trainers.runs.material import Material
 
-    check_seeds(seed, public_seed)
-    candidates = _candidates(grid, plan, public_seed)
+    more = _taken(settings)
+    candidates = _candidates(grid, plan, settings.public_seed)
     if like is not None and judge is not None:
         raise ValueError("on public data (like) a part of them judges: leave judge out")
+    classes = settings.classes
     own = {"classes": classes, "loss": loss}
     tested = Material.own(model, shares, **own, test=judge).test if judge else None
     material = Material.own(model, shares, **own, test=test)
@@ -143,10 +142,7 @@ def tune(
         plan=plan,
         material=material,
         sizes=sizes,
-        more={
-            **{"seed": seed, "public_seed": public_seed},
-            **{"device": device, "evaluate": evaluate},
-        },
+        more=more,
         watch=watching(watch),
     )
     if like is not None:
@@ -159,6 +155,18 @@ def tune(
         found = call.on_private(candidates, tries, law, tested)
     if out is not None:
         found.save(out)
+    return found
+
+
+def _taken(settings: TrainingSettings) -> dict[str, Any]:
+    """Those of ``settings`` that are of all tries; ``ValueError`` for others."""
+    found = settings.kept() | {"device": settings.device}
+    for name, value in dataclasses.asdict(settings).items():
+        if value != getattr(PLAIN, name) and name not in {*found, "classes"}:
+            raise ValueError(
+                f"leave {name} out of the settings of privaudit.tune: the plan has it, "
+                "or tries have none"
+            )
     return found
 
 

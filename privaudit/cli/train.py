@@ -29,7 +29,7 @@ What = Annotated[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Own:
-    """A model, data and a loss of the user's own, and how batches are drawn.
+    """A model, data and a loss of the user's own.
 
     Parameters
     ----------
@@ -42,38 +42,18 @@ class _Own:
         that node's); a folder with node-0.npz, node-1.npz, ..., each with arrays
         inputs and targets; idx:FOLDER, with four IDX files as MNIST's; or a name
         (digits, mnist, ...).
-    classes
-        How many classes the labels of your own data tell apart, where the model is a
-        name: they are 0 to classes - 1, and never counted in the data.
-    overlap
-        At how many nodes one record, or user, may be: noise and account are for so
-        many. Default: 1, each at one node only.
     loss
         module:function of yours that returns the loss of outputs and targets. Default:
         cross entropy.
     transform
         module:function of yours that augments a record: called with its input each time
         that it is drawn, it returns one of the same shape, such as a random flip.
-    batch_size
-        Expected number of records in a node's batch, the same at all nodes.
-    sampling_rate
-        Instead of a batch size: the probability that a record is in a batch, the same
-        at all nodes. Where shares are uneven, all nodes then need equal noise.
-    sampling
-        How batches are drawn: poisson (each record by its own coin) or
-        random-allocation (each record by itself in one of an epoch's batches;
-        random-allocation:k: in k of them).
     """
 
     model: str | None = None
     data: str | None = None
-    classes: int | None = None
-    overlap: int | None = None
     loss: str | None = None
     transform: str | None = None
-    batch_size: float | None = None
-    sampling_rate: float | None = None
-    sampling: str | None = None
 
     def changes(self) -> dict[str, Any]:
         """Settings that were given."""

@@ -16,7 +16,7 @@ from privaudit.cli.output import emit
 from privaudit.cli.plan import own_task
 from privaudit.cli.signing import Sign, check_key, kept
 from privaudit.cli.verdicts import status_of
-from privaudit.settings import Evaluate
+from privaudit.settings import RunSettings, TrainingSettings
 
 Plan = Annotated[
     pathlib.Path,
@@ -61,13 +61,6 @@ class _Tried:
     judge
         module:function of public data on which tries on the private data are judged.
         Default: by a noisy count of the private records, which is charged.
-    evaluate
-        How many test records measure the models, as for `privaudit train`.
-    seed
-        Seed of a study: makes all of it repeatable. A model trained with a seed is not
-        protected.
-    public_seed
-        Seed of what may be public: the initial model.
     device
         cpu, cuda or cuda:NUMBER.
     out
@@ -82,13 +75,10 @@ class _Tried:
     law: str = "poisson"
     like: str | None = None
     judge: str | None = None
-    evaluate: Evaluate = "tenth"
-    seed: int | None = None
-    public_seed: int = 0
-    device: str = "cpu"
+    device: str | None = None
     out: pathlib.Path | None = None
 
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self, kept: RunSettings) -> dict[str, Any]:
         """Arguments of `privaudit.tune` but the plan and the grid; ``ValueError``."""
         from privaudit.files.user_code import checked, function_named
 
@@ -100,13 +90,12 @@ class _Tried:
                     found[name] = function_named(place)()
         if self.loss is not None:
             found["loss"] = function_named(self.loss)
-        same = ("tries", "evaluate", "seed", "public_seed", "device")
-        return {
-            **own_task(self.data, self.model, self.classes),
-            **found,
-            **{name: getattr(self, name) for name in same},
-            "law": _number(self.law),
-        }
+        task = own_task(self.data, self.model, self.classes)
+        settings = TrainingSettings(
+            **kept.kept(), device=self.device, classes=task.pop("classes")
+        )
+        own = {"tries": self.tries, "law": _number(self.law), "settings": settings}
+        return {**task, **found, **own}
 
 
 def tune(
@@ -115,6 +104,7 @@ def tune(
     *,
     grid: Grid,
     tried: Annotated[_Tried, Flat],
+    settings: Annotated[RunSettings, Flat] = RunSettings(),  # noqa: B008  # frozen
     sign: Sign = None,
     require: Require = None,
     json: Json = False,
@@ -135,7 +125,7 @@ def tune(
     found = tune(
         TrainingPlan.read(plan),
         _grid(grid),
-        **tried.arguments(),
+        **tried.arguments(settings),
         out=out,
         watch=Console(),
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import difflib
 import functools
 import inspect
+import math
 import numbers
 import os
 import re
@@ -91,6 +93,94 @@ def public_class(kind: type[T]) -> type[T]:
     return kind
 
 
+def told_by(other: type) -> Callable[[type[T]], type[T]]:
+    """Have a class's fields mean what those of the same name mean in ``other``.
+
+    Their limits are those of ``other``, and their entries in its docstring are its own.
+    """
+
+    def told(kind: type[T]) -> type[T]:
+        entries = dict(
+            re.findall(r"^    (\w+)\n((?: {8}.+\n)+)", other.__doc__ or "", re.M)
+        )
+        names = inspect.get_annotations(kind)
+        table = "".join(f"    {name}\n{entries[name]}" for name in names)
+        head = (kind.__doc__ or "").rstrip()
+        kind.__doc__ = f"{head}\n\n    Parameters\n    ----------\n{table}    "
+        kind._told_by = other  # type: ignore[attr-defined]
+        return kind
+
+    return told
+
+
+@functools.cache
+def limits(kind: type) -> dict[str, msgspec.Meta]:
+    """Limits of the fields of ``kind``, a dataclass or a struct, by name."""
+    told = getattr(kind, "_told_by", None)
+    known = {} if told is None else limits(told)
+    hints = typing.get_type_hints(kind, include_extras=True)
+    own = {name: meta for name, hint in hints.items() if (meta := _meta(hint))}
+    return {name: known[name] for name in hints if name in known} | own
+
+
+def _meta(hint: Any) -> msgspec.Meta | None:
+    found = [
+        one
+        for one in getattr(hint, "__metadata__", ())
+        if isinstance(one, msgspec.Meta)
+    ]
+    return (
+        found[0]
+        if found
+        else next(filter(None, map(_meta, typing.get_args(hint))), None)
+    )
+
+
+def check_limits(value: Any) -> None:
+    """``ValueError`` if a field of ``value`` is not within its `limits`.
+
+    >>> from privaudit.settings import RunSettings
+    >>> RunSettings(seed=-1)
+    Traceback (most recent call last):
+        ...
+    ValueError: seed must be >= 0, got -1
+    """
+    for name, meta in limits(type(value)).items():
+        given = getattr(value, name)
+        if isinstance(given, numbers.Real) and not _is_within(given, meta):
+            raise ValueError(f"{name} must be {in_words(meta)}, got {given}")
+
+
+def _is_within(value: Any, meta: msgspec.Meta) -> bool:
+    return (
+        math.isfinite(value)
+        and (meta.gt is None or value > meta.gt)
+        and (meta.ge is None or value >= meta.ge)
+        and (meta.lt is None or value < meta.lt)
+        and (meta.le is None or value <= meta.le)
+    )
+
+
+def in_words(meta: msgspec.Meta) -> str:
+    """Numbers that ``meta`` allows, in words.
+
+    >>> in_words(msgspec.Meta(gt=0, le=1)), in_words(msgspec.Meta(ge=10, le=1000))
+    ('in (0, 1]', '>= 10 and <= 1,000')
+    """
+    low, high = _first(meta.gt, meta.ge), _first(meta.lt, meta.le)
+    if low is not None and high == 1:
+        closed = "[" if meta.gt is None else "(", ")" if meta.le is None else "]"
+        return f"in {closed[0]}{low:g}, {high:g}{closed[1]}"
+    ends = [] if low is None else [f"{'>=' if meta.gt is None else '>'} {low:,}"]
+    if high is not None:
+        ends.append(f"{'<' if meta.le is None else '<='} {high:,}")
+    return " and ".join(ends)
+
+
+def _first(strict: float | None, other: float | None) -> float | None:
+    return other if strict is None else strict
+
+
 def take_fields(struct: Any, *fields: str) -> None:
     """Have a frozen ``struct`` refuse fields that are not of their types, as `public`.
 
@@ -125,6 +215,8 @@ def _kinds(asked: Any, names: Mapping[str, Any]) -> Kinds:
     """Kinds that ``asked``, an annotation, consists of; empty if not looked at."""
     if not isinstance(asked, str):
         return []
+    if "Annotated[" in asked:
+        asked = ast.unparse(_Bare().visit(ast.parse(asked, mode="eval")))
     while (bare := re.sub(r"\[[^\[\]]*\]", "", asked)) != asked:
         asked = bare
     kinds = []
@@ -134,6 +226,16 @@ def _kinds(asked: Any, names: Mapping[str, Any]) -> Kinds:
             return []
         kinds.append(kind)
     return kinds
+
+
+class _Bare(ast.NodeTransformer):
+    """Leaves the type of an ``Annotated[type, limits]``."""
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        if isinstance(node.value, ast.Name) and node.value.id == "Annotated":
+            assert isinstance(node.slice, ast.Tuple)
+            return node.slice.elts[0]
+        return node
 
 
 def _named(part: str, names: Mapping[str, Any]) -> tuple[str, Any] | None:

@@ -5,15 +5,28 @@ from __future__ import annotations
 import re
 import types
 import typing
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
+from privaudit.files.arguments import in_words, limits
 
-def explained(error: msgspec.ValidationError, kind: type[msgspec.Struct]) -> str:
+
+def explained(
+    error: msgspec.ValidationError,
+    kind: type[msgspec.Struct],
+    values: Mapping[str, Any] | None = None,
+) -> str:
     """The error in words; where one of some words was needed in a ``kind``, with them.
 
-    Structs within a ``kind`` are looked into.
+    Structs within a ``kind`` are looked into. A number out of the limits of ``kind`` is
+    told as it is where one is made, with what ``values`` have.
     """
+    number = re.fullmatch(r"Expected .* [<>]=? \S+ - at `\$\.(\w+)`", str(error))
+    if values is not None and number and (meta := limits(kind).get(number.group(1))):
+        name = number.group(1)
+        return f"{name} must be {in_words(meta)}, got {values[name]}"
     found = re.search(r"Invalid enum value.*`\$.*?\.?(\w+)`$", str(error))
     words = _words(kind, found.group(1)) if found else ()
     return f"{error}; choose one of {', '.join(words)}" if words else str(error)

@@ -13,7 +13,7 @@ from privaudit.auditing.experiments.presets import AUDITED
 from privaudit.files.user_code import is_place
 from privaudit.records import AuditRecord, TrainingRecord
 from privaudit.report.load import Finished, FinishedAudit
-from privaudit.settings import AuditSettings, TrainingSettings
+from privaudit.settings import AuditSettings, RunSettings, TaskChanges, TrainingSettings
 from privaudit.task_settings import OWN
 from privaudit.version import __version__
 
@@ -119,12 +119,15 @@ def again(run: Finished) -> str:
     return " \\\n    ".join(command(run))
 
 
-# Of a training's settings, what `privaudit.train` has as arguments; and what it finds.
-_ARGUMENTS = (
-    *("graph", "rounds", "batch_size", "sampling_rate", "clip_norm", "step_size"),
-    "schedule",
+# Of a training's settings, what `privaudit.train` has as arguments, what is said even
+# if it is the default, and what it finds.
+_ARGUMENTS = ("graph", "rounds", "epsilon")
+_SAID = (
+    *_ARGUMENTS,
+    *("batch_size", "sampling_rate", "clip_norm", "step_size", "schedule"),
 )
-_IF_CHANGED = ("classes", "overlap")
+_TASK = {field.name for field in dataclasses.fields(TaskChanges)}
+_DEFAULTS = {**RunSettings().kept(), "device": "cpu"}
 _OF_AUDITS = (
     *("runs", "adversary", "canary", "estimator", "confidence", "seed", "block"),
     "random_records",
@@ -163,20 +166,15 @@ def _call(run: Finished) -> str:
     options = {}
     for name, value in _flat(config.training):
         changed = _text(value) != _text(defaults.get(name))
-        if name in _ARGUMENTS or (name in _IF_CHANGED and changed):
+        if name in _SAID or (name in _TASK and changed):
             given[name] = value
         elif name not in _FOUND and changed:
             options[name] = value
-    if options:
-        given["options"] = options
-    if config.seed is not None:
-        given["seed"] = config.seed
-    if config.public_seed:
-        given["public_seed"] = config.public_seed
-    if config.device != "cpu":
-        given["device"] = config.device
-    if config.evaluate != "tenth":
-        given["evaluate"] = config.evaluate
+    given |= {
+        name: value
+        for name, value in {**config.kept(), "device": config.device}.items()
+        if value != _DEFAULTS[name]
+    }
     tuning = config.tuning
     if tuning is not None and tuning.is_charged:
         return (
@@ -188,7 +186,15 @@ def _call(run: Finished) -> str:
         [
             "privaudit.train(  # with the model, data and loss that were given",
             f'    model, shares, "{config.settings.algorithm}",',
-            *(f"    {name}={value!r}," for name, value in given.items()),
+            *(
+                f"    {name}={given.pop(name)!r},"
+                for name in _ARGUMENTS
+                if name in given
+            ),
+            *([f"    options={options!r},"] if options else []),
+            "    settings=privaudit.TrainingSettings(",
+            *(f"        {name}={value!r}," for name, value in given.items()),
+            "    ),",
             ")",
         ]
     )

@@ -55,7 +55,7 @@ class TestHelp:
     ("arguments", "said"),
     [
         (["--graph", "ring"], "--graph is a setting: use --set graph=..."),
-        (["--clip-norm", "8"], "--clip-norm is a setting: use --set clip_norm=..."),
+        (["--gain", "8"], "--gain is a setting: use --set gain=..."),
         (["--rho", "3"], "--rho is a setting: use --set rho=..."),
         (["graph=ring"], "graph=ring is a setting: use --set graph=ring"),
         (["--grap", "ring"], "Unknown option"),

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import privaudit as pa
+from tests.trained import pa_train
 from trainers.runs.outcome import Curves
 
 pandas = pytest.importorskip("pandas")
@@ -25,7 +26,7 @@ class TestOut:
         torch = pytest.importorskip("torch")
         inputs = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
         data = inputs, (inputs.sum(1) > 0).long()
-        run = pa.train(
+        run = pa_train(
             torch.nn.Linear(3, 2),
             data,
             nodes=2,

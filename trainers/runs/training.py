@@ -318,4 +318,4 @@ def training_from(values: Mapping[str, Any], *, where: str) -> Training:
     try:
         return _json.convert({**fields, "options": chosen}, Training, strict=False)
     except msgspec.ValidationError as error:
-        raise ValueError(f"{where}: {explained(error, Training)}") from None
+        raise ValueError(f"{where}: {explained(error, Training, fields)}") from None

@@ -17,7 +17,6 @@ from privaudit.cli import main
 from privaudit.ledger import Entry, Ledger
 from privaudit.report.load import load
 from tests.api.test_run_audits import shares
-from tests.trained import pa_train
 from trainers.data.records import PrivateData
 from trainers.numerics.randomness import Streams
 from trainers.oracles.mechanism import Mechanism
@@ -34,7 +33,7 @@ def wide():
 def trained(**more):
     """A run with 200 canaries, of full batches."""
     given = {"epsilon": 2, "rounds": 4, "batch_size": 40, "canaries": 200, "seed": 0}
-    return pa_train(wide(), shares(), **given | more)
+    return pa.train(wide(), shares(), **given | more)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +59,7 @@ class TestSound:
 
     def test_where_they_are_tells_nothing_of_the_data(self):
         problems = [
-            pa_train(wide(), shares(seed=seed), epsilon=2, rounds=1)._trained
+            pa.train(wide(), shares(seed=seed), epsilon=2, rounds=1)._trained
             for seed in (0, 1)
         ]
         places = [
@@ -82,7 +81,7 @@ class TestSound:
         scores = []
         for seed in (0, 1):
             with mock.patch.object(Oracle, "_noisy", spy):
-                run = pa_train(
+                run = pa.train(
                     wide(),
                     shares(seed=seed),
                     epsilon=2,
@@ -107,7 +106,7 @@ def mock_problem(trained):
 class TestDeclaredNodes:
     def test_each_moves_its_own_nodes_sum_alone(self):
         """With and without all canaries, the sums differ by one at each parameter."""
-        problem = mock_problem(pa_train(wide(), shares(), epsilon=2, rounds=1)._trained)
+        problem = mock_problem(pa.train(wide(), shares(), epsilon=2, rounds=1)._trained)
         canaries = public_canaries(problem, 7, 0, (1, 0))
         seen = []
         for there in (False, True):
@@ -133,7 +132,7 @@ class TestDeclaredNodes:
 
     def test_unequal_nodes_are_judged_by_the_worst(self, tmp_path):
         few, many = shares()
-        run = pa_train(
+        run = pa.train(
             wide(),
             [few, tuple(part[:25] for part in many)],
             epsilon=2,

@@ -21,7 +21,7 @@ from privaudit.auditing.experiments.one_run_bounds import one_run_estimator
 from privaudit.auditing.experiments.outcome import AuditResult, Gap
 from privaudit.auditing.experiments.reach import reachable
 from privaudit.auditing.rates import attack_rates
-from privaudit.auditing.scores import CANARY_NODE, Design, Scores
+from privaudit.auditing.scores import Design, Scores
 from privaudit.ledger import Entry, Ledger
 from privaudit.results import Claim, Relation, UpperBound, worst_bound
 
@@ -114,10 +114,9 @@ def judge(
             return None
         most = tested.most(estimator) if estimator is other else concluded.most
         node = attacked(audit, nodes)
-        return gap_of(
-            *(audit, estimator, found, seen, nodes[node]),
-            *(member, confidence, most, node),
-        )
+        own = Certificate.of(seen, found.lower.relation).node(node)
+        upper = nodes[node]
+        return gap_of(audit, estimator, found, own, upper, member, confidence, most)
 
     def named(name: str) -> Estimator:
         return estimator_of(audit, name, entries, len(scores), audit.confidence)
@@ -225,20 +224,19 @@ def gap_of(
     audit: Asked,
     estimator: Estimator,
     found: Bound,
-    ledger: Ledger,
+    certificate: Certificate,
     upper: UpperBound,
     member: np.ndarray,
     confidence: float,
     most: float,
-    node: int = CANARY_NODE,
 ) -> Gap | None:
     """Gap between the certified epsilon of a canary's node and the bound, in parts.
 
-    ``most`` is the bound of an attack that never errs. None where the ledger has a
-    release that is not Gaussian with noise, or a pass over disjoint records.
+    ``certificate`` is that node's, and ``upper`` its account; ``most`` is the bound of
+    an attack that never errs. None where the ledger has a release that is not Gaussian
+    with noise, or a pass over disjoint records.
     """
     delta, relation = audit.claim.delta, found.lower.relation
-    certificate = Certificate.of(ledger, relation).node(node)
     (entries,) = certificate.ledger.nodes
     if not _in_sequence(certificate):
         return None

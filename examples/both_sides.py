@@ -15,8 +15,7 @@ model = torch.nn.Sequential(
     torch.nn.Linear(16, 2),
 )  # fmt: skip
 data = table[list("abcdef")], table["ill"]
-settings = pa.TrainingSettings(batch_size=12)
-run = pa.train(model, data, nodes=5, epsilon=2, rounds=100, settings=settings)
+run = pa.train(model, data, nodes=5, epsilon=2, rounds=100, batch_size=12)
 found = run.audit(runs=1000)  # a minute or two
 
 print(found)

@@ -19,10 +19,9 @@ parts = order.split([*SIZES, len(ill) - sum(SIZES)])
 net = torch.nn.Linear(30, 2)
 plan = pa.plan(net, shares, epsilon=2)
 print(plan)
-all_tests = pa.TrainingSettings(evaluate="all")
-run = pa.train(net, shares, plan=plan, test=test, settings=all_tests)
+run = pa.train(net, shares, plan=plan, test=test, evaluate="all")
 print(run)
 
 # %%
 steps = {"step_size": [plan.settings["step_size"] * factor for factor in (0.3, 1, 3)]}
-print(pa.tune(plan, steps, net, shares, law="all", test=test, settings=all_tests))
+print(pa.tune(plan, steps, net, shares, law="all", test=test, evaluate="all"))

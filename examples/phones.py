@@ -32,11 +32,9 @@ run = pa.train(
     users=[users for _, _, users in servers],
     epsilon=4,
     rounds=8,
-    settings=pa.TrainingSettings(
-        batch_size=8,  # of a user's own records, in a local step
-        step_size=0.5,
-        clip_norm=0.5,
-    ),
+    batch_size=8,  # of a user's own records, in a local step
+    step_size=0.5,
+    clip_norm=0.5,
     options={"local_steps": 2, "user_rate": 0.5},
     test=(test, right),
 )

@@ -16,7 +16,8 @@ Accounts, without torch:
 Training with your own model and data:
 
     plan                settings of a training for a budget; TrainingPlan
-    train               train a model on the data of several nodes, within a budget
+    train               train a model on the data of several nodes, within a budget;
+                        TrainingSettings
     tune                train with several settings; the best, with the tries charged
     oracle              noisy gradients and their ledger, for your own training loop
     replace_batch_norm  a copy of a module with group instead of batch normalisation

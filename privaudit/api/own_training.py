@@ -25,7 +25,7 @@ from privaudit.api.trainings import Own, check_unit, run_in_folder
 from privaudit.api.watch import Watch
 from privaudit.files import json as _json
 from privaudit.files import manifest
-from privaudit.files.arguments import public
+from privaudit.files.arguments import public, with_changes
 from privaudit.files.extras import need
 from privaudit.files.folder import MANIFEST, MODEL, FolderError, RunFolder, write_whole
 from privaudit.files.notebook import box
@@ -292,13 +292,14 @@ def train(
     watch: Watch | str | None = None,
     party: int | None = None,
     exchange: Exchange | None = None,
+    **changes: Any,
 ) -> TrainedModels:
     """Train your model on the data of several nodes, with the noise for a budget.
 
-    ``model``, ``shares`` and ``epsilon`` are enough. ``settings`` has what else
-    ``privaudit train`` takes as options: of the guarantee (delta, relation, noise,
-    overlap, ...), the training (batch_size, clip_norm, step_size, ...) and the run
-    (seed, device, evaluate, ...).
+    ``model``, ``shares`` and ``epsilon`` are enough. What else ``privaudit train``
+    takes as options is given by name, or in ``settings``: of the guarantee (delta,
+    relation, noise, overlap, ...), the training (batch_size, clip_norm, step_size, ...)
+    and the run (seed, device, evaluate, ...).
 
     Under torchrun, each process trains some of the nodes. All processes must call with
     equal arguments, and ``out`` must be a folder that all of them can reach.
@@ -307,7 +308,7 @@ def train(
     ----------
     model
         A module, a function that makes one, or a name in `trainers.models.MODELS`, such
-        as "softmax", with ``classes`` in the settings. All nodes start at its
+        as "softmax", with ``classes=``. All nodes start at its
         parameters; those that require no gradient, and buffers, stay as they are. Its
         parameters must not come from the private data: the account covers only what
         happens from here on. It is
@@ -339,8 +340,9 @@ def train(
     plan
         A `privaudit.plan`, for algorithm, graph, budget and settings; what is given
         beside it has precedence.
-    settings
-        `TrainingSettings`, such as ``TrainingSettings(delta=1e-6, clip_norm=0.5)``.
+    settings, changes
+        `TrainingSettings`, such as ``TrainingSettings(delta=1e-6, clip_norm=0.5)``, or
+        fields of it by name, such as ``delta=1e-6, clip_norm=0.5``.
     options
         Options of the algorithm alone, by name, such as ``{"local_steps": 5}``.
     loss
@@ -397,10 +399,8 @@ def train(
     >>> import privaudit as pa, torch
     >>> inputs = torch.randn(80, 5, generator=torch.Generator().manual_seed(0))
     >>> data = inputs, (inputs.sum(1) > 0).long()
-    >>> study = pa.TrainingSettings(seed=0)
-    >>> run = pa.train(
-    ...     torch.nn.Linear(5, 2), data, nodes=2, epsilon=4, rounds=10, settings=study
-    ... )
+    >>> net = torch.nn.Linear(5, 2)
+    >>> run = pa.train(net, data, nodes=2, epsilon=4, rounds=10, seed=0)
     >>> len(run.models), 3.9 < run.certificate.epsilon(1e-5).upper <= 4
     (2, True)
     """
@@ -411,6 +411,7 @@ def train(
     from trainers.runs.material import Material
     from trainers.runs.planning import training_for
 
+    settings = with_changes(settings, changes)
     if exchange is not None:
         party = exchange.rank
     elif party is None and settings.parties:

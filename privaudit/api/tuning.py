@@ -22,7 +22,7 @@ from privaudit.api.public_search import PublicJudge
 from privaudit.api.training_plan import TrainingPlan, claimed, training_of
 from privaudit.api.trainings import Own, warnings_of
 from privaudit.api.watch import SILENT, Watch
-from privaudit.files.arguments import public
+from privaudit.files.arguments import public, with_changes
 from privaudit.files.extras import need
 from privaudit.records import CandidateRecord, TuningRecord
 from privaudit.settings import TrainingSettings
@@ -60,6 +60,7 @@ def tune(
     test: Any = None,
     out: str | os.PathLike[str] | None = None,
     watch: Watch | str | None = None,
+    **changes: Any,
 ) -> TrainedModels:
     """Train with several settings; return the best, within the budget of the plan.
 
@@ -95,9 +96,10 @@ def tune(
     judge
         A public data set on which tries on the shares are judged. None: by how many of
         their own records the nodes' models get right, with noise that is charged.
-    settings
-        `TrainingSettings`, of which tries take seed, public_seed, evaluate, classes and
-        device; the plan has the rest. The public seed draws from a strategy.
+    settings, changes
+        `TrainingSettings`, or fields of it by name, of which tries take seed,
+        public_seed, evaluate, classes and device; the plan has the rest. The public
+        seed draws from a strategy.
     out
         A new folder for the run.
 
@@ -117,15 +119,16 @@ def tune(
     >>> import privaudit as pa, torch
     >>> inputs = torch.randn(80, 5, generator=torch.Generator().manual_seed(0))
     >>> shares = [(x, (x.sum(1) > 0).long()) for x in inputs.split(40)]
-    >>> net, study = torch.nn.Linear(5, 2), pa.TrainingSettings(seed=0)
+    >>> net = torch.nn.Linear(5, 2)
     >>> plan = pa.plan(net, shares, epsilon=4, rounds=5)
-    >>> run = pa.tune(plan, {"step_size": [0.3, 3]}, net, shares, settings=study)
+    >>> run = pa.tune(plan, {"step_size": [0.3, 3]}, net, shares, seed=0)
     >>> 3.9 < run.certificate.epsilon(1e-5).upper <= 4
     True
     """
     need("privaudit.tune", "train")
     from trainers.runs.material import Material
 
+    settings = with_changes(settings, changes)
     more = _taken(settings)
     candidates = _candidates(grid, plan, settings.public_seed)
     if like is not None and judge is not None:

@@ -20,6 +20,7 @@ import msgspec
 
 P = ParamSpec("P")
 T = TypeVar("T")
+S = TypeVar("S", bound=Any)
 
 _PATH = (str, os.PathLike)
 Kinds = list[tuple[str, Any]]  # what an annotation allows, and that in words
@@ -69,10 +70,14 @@ def public(function: Callable[P, T]) -> Callable[P, T]:
     def called(*args: P.args, **kwargs: P.kwargs) -> T:
         __tracebackhide__ = True  # pytest shows where a test calls, not this
         known = signature.parameters
-        if not any(one.kind is one.VAR_KEYWORD for one in known.values()):
+        loose = any(one.kind is one.VAR_KEYWORD for one in known.values())
+        if not loose or "settings" in known:
             for name in kwargs.keys() - known.keys():
-                hint = _hint(name, known, function.__globals__)
-                raise TypeError(f"{of} has no argument {name!r}; {hint}")
+                ways = _ways(known, function.__globals__, loose)
+                if ways.get(name) != name:
+                    raise TypeError(
+                        f"{of} has no argument {name!r}; {_hint(name, ways)}"
+                    )
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError:
@@ -275,15 +280,41 @@ def _is(value: Any, kind: Any) -> bool:
     return isinstance(value, kind)
 
 
-def _hint(name: str, known: Mapping[str, Any], names: Mapping[str, Any]) -> str:
+def _ways(
+    known: Mapping[str, Any], names: Mapping[str, Any], loose: bool
+) -> dict[str, str]:
+    """Arguments of a call by what is meant; ``loose`` takes fields of settings too."""
     ways = {one: one for one in known if one != "self"}
     for place, one in known.items():
         for word, kind in _kinds(one.annotation, names):
             if word.endswith("Settings"):
                 for field in dataclasses.fields(kind):
-                    ways.setdefault(
-                        field.name, f"{place}=privaudit.{word}({field.name}=...)"
-                    )
+                    inside = f"{place}=privaudit.{word}({field.name}=...)"
+                    ways.setdefault(field.name, field.name if loose else inside)
+    return ways
+
+
+def _hint(name: str, ways: Mapping[str, str]) -> str:
     near = difflib.get_close_matches(name, ways, 1)
     own = ", ".join(one for one, way in ways.items() if one == way)
     return f"did you mean {ways[near[0]]}?" if near else f"it has {own}"
+
+
+def with_changes(settings: S, changes: Mapping[str, Any]) -> S:
+    """Settings of a call, of which some are given by name beside them.
+
+    >>> from privaudit.settings import RunSettings
+    >>> with_changes(RunSettings(seed=1), {"public_seed": 2}).public_seed
+    2
+    >>> with_changes(RunSettings(seed=1), {"seed": 2})
+    Traceback (most recent call last):
+        ...
+    TypeError: seed is given in settings and by name: give it once
+    """
+    for field in dataclasses.fields(settings):
+        given = getattr(settings, field.name)
+        if field.name in changes and given != field.default:
+            raise TypeError(
+                f"{field.name} is given in settings and by name: give it once"
+            )
+    return dataclasses.replace(settings, **changes)

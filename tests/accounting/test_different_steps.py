@@ -4,17 +4,12 @@ import math
 
 import numpy as np
 import pytest
-from scipy import special
 
 import privaudit as pa
 from privaudit.accounting import account
 from privaudit.accounting.plans import Plan
 from privaudit.accounting.pld import compose_steps, grouping
-from privaudit.accounting.pld.cells import Step
-from privaudit.accounting.pld.dots import measure_below
-from privaudit.accounting.pld.fourier import _Spectra
-from privaudit.accounting.pld.mechanisms.noise import loss_cells
-from privaudit.accounting.pld.mixture import Term, log_ratio
+from privaudit.accounting.pld.fourier import Bundle, _power, _Spread
 
 
 def quiet_and_loud():
@@ -67,26 +62,6 @@ class TestNarrow:
         found = compose_steps(noise, rate).epsilon(delta, 0.01)
         assert found.upper <= 1.01 * found.lower or found.upper - found.lower < 1e-5
 
-    def test_few_loud_steps_are_seen_from_below(self):
-        """On a grid that is wide beside most of their losses."""
-        shift, rate, spacing = 2.5, 1e-3, 0.05
-        step = Step("gaussian", "poisson", shift, rate)
-        offset = grouping._offset(step, grouping.Grid(spacing, 8.0))
-        cells = loss_cells(step, "remove", spacing, 8.0, 1 << 19, offset)
-        found = measure_below(cells, spacing)
-        losses = (found.start + np.arange(found.mass.size)) * spacing + found.offset
-        for epsilon in (-1e-5, 1e-6, 1e-3, 0.1, 1.0, 2.0, 4.0):
-            excess = (math.expm1(epsilon) + rate) / rate
-            true = 1 - math.exp(epsilon)
-            if excess > 0:
-                x = math.log(excess) / shift
-                true = rate * (
-                    special.ndtr(shift / 2 - x) - excess * special.ndtr(-shift / 2 - x)
-                )
-            seen = float(found.mass @ np.maximum(-np.expm1(epsilon - losses), 0))
-            assert seen <= true * (1 + 1e-12)
-            assert seen > 0.85 * true or epsilon < 0.1
-
 
 class TestSound:
     @pytest.mark.sampled(4)
@@ -94,40 +69,32 @@ class TestSound:
     def test_groups_agree_with_each_step_by_itself(self, seed, monkeypatch):
         """Coarse groups beside none at all; neither knows of the other."""
         noise, rate, delta = drawn(seed, 150)
+        monkeypatch.setattr(grouping, "_GROUPS", 20)
         grouped = compose_steps(noise, rate).epsilon(delta, 0.3)
-        monkeypatch.setattr(grouping, "_WORTH", 0.0)
+        monkeypatch.setattr(grouping, "_GROUPS", 1000)
         alone = compose_steps(noise, rate).epsilon(delta, 0.01)
         assert grouped.lower <= alone.upper
         assert alone.lower <= grouped.upper
         assert alone.lower > 0
 
-    def test_logarithms_by_series_and_one_by_one(self):
-        generator = np.random.default_rng(5)
-        weights = generator.dirichlet([1.0, 1.0, 2.0], 40)[:, :2]
-        counts = generator.integers(1, 4, 40).astype(float)
-        term = Term((0, 1, 2), weights, counts)
-        phase = np.exp(1j * np.linspace(0, 3, 50))
-        spectra = [0.9 + 0.1 * phase, 0.8 + 0.2 * phase, 0.3 + 0.7 * phase**2]
-        heads = np.array([1.0, 1.1, 1.3])
-        found, error = log_ratio(term, spectra, heads, 1e-15)
-        ratios = [
-            h * s / spectra[0] for s, h in zip(spectra[1:], heads[1:], strict=True)
-        ]
-        rest = 1 - weights.sum(axis=1)
-        inside = rest[:, None] + weights @ np.stack(ratios)
-        whole = rest + weights @ heads[1:]
-        true = np.prod((inside / whole[:, None]) ** counts[:, None], axis=0)
-        assert np.abs(np.exp(found) / true - 1).max() < 1e-9
-        assert error.max() < 1e-9
-
-    def test_spectra_forget_what_no_term_wants(self):
-        known = _Spectra([], np.zeros(0), 0.1, 1.0, 64)
-        known.values = {0: np.ones(33, complex), 1: np.ones(33, complex)}
-        known.wanted = np.array([0, 1])
-        known.forget()
-        known.keep(np.arange(33) < 5)
-        assert list(known.values) == [1]
-        assert known.size == 5
+    @pytest.mark.parametrize("seed", range(3))
+    def test_the_product_of_a_group_and_one_by_one(self, seed):
+        """The product of steps that differ, beside its error."""
+        random = np.random.default_rng(seed)
+        counts = random.integers(1, 4, 40).astype(float)
+        index = np.unique(random.integers(-50, 50, 12))
+        masses = random.dirichlet(np.ones(index.size))
+        masses = masses * np.exp(random.normal(0, 0.05, (40, index.size)))
+        logs = np.zeros(index.size)
+        one = Bundle.of(index, masses, counts, 0.0, 0.0, 0.0, logs)
+        turned = np.exp(-2j * np.pi / 256 * np.outer(index, np.arange(129)))
+        spread = _Spread.of(one.off, one.counts)
+        spectra = np.concatenate([one.mean[None], spread.vectors]) @ turned
+        found = _power(one, spectra, 1e-15, spread)
+        each = masses * math.exp(-one.base) @ turned
+        exact = np.prod(each ** counts[:, None], axis=0)
+        assert (np.abs(found.value) > 0).sum() > 4
+        assert (np.abs(found.value - exact) <= found.wrong * (1 + 1e-9)).all()
 
 
 class TestTolerance:

@@ -24,7 +24,6 @@ from privaudit.accounting.pld import (
     compose_entries,
     compose_steps,
     fixed_size,
-    grouping,
 )
 from privaudit.accounting.pld.cells import Step
 from privaudit.accounting.pld.dots import measure_above
@@ -36,7 +35,6 @@ from privaudit.accounting.pld.fixed_size import (
     largest,
     triangle_cells,
 )
-from privaudit.accounting.pld.grouping import Grid, terms_above
 from privaudit.accounting.pld.mechanisms.noise import loss_cells
 from privaudit.accounting.pld.targets import EpsilonAt
 from privaudit.accounting.renyi import divergence
@@ -259,29 +257,6 @@ class TestSteps:
             outside = math.exp(cells.below[side]) + math.exp(cells.above[side])
             total = float(np.exp(log_mass).sum()) + outside + cells.atom
             assert total == pytest.approx(1, abs=1e-12)
-
-    @pytest.mark.parametrize("noise", NOISES)
-    def test_a_step_between_two_nodes_is_their_chord_in_total_variation(
-        self, noise, monkeypatch
-    ):
-        monkeypatch.setattr(grouping, "_WORTH", 1.0)
-        low, middle, high = 0.3, 1.2, 4.0
-        family = compose_steps(
-            [1 / low, 1 / middle, 1 / high], 0.2, noise=noise, scheme="fixed"
-        ).families[0]
-        grid = Grid(0.002, 8.0, room=1e9)
-        measures, (between, _) = terms_above((family,), "remove", grid)
-        found = sorted(between.weights[:, 0])
-        apart = [unsampled(noise, m)(np.ones(()))[0] for m in (low, middle, high)]
-        weight = (apart[1] - apart[0]) / (apart[2] - apart[0])
-        assert len(measures) == 2
-        assert found == pytest.approx([0, weight], abs=1e-7)
-        for epsilon in (0.0, 0.5):
-            each = [
-                dominating(noise, m, 0.2)(np.exp(epsilon))[0]
-                for m in (low, middle, high)
-            ]
-            assert each[1] <= (1 - weight) * each[0] + weight * each[2]
 
     def test_both_directions_are_one(self):
         composition = compose_steps(1.0, 0.2, 4, scheme="fixed")
@@ -689,8 +664,9 @@ class TestChosen:
         """
         composition = compose_steps(1 / shift, rate, count, scheme="fixed")
         target = EpsilonAt(delta, WIDTH)
-        guess = target.guess(composition._scout("remove"))
-        grid = composition._grid(guess, 0.02 * guess.epsilon, WIDTH)
+        guess, law = target.seen(composition._scout("remove"))
+        slack = 0.02 * guess.epsilon
+        grid = composition._grid("remove", guess, law, slack, WIDTH)
         step = Step("gaussian", "fixed", shift, rate)
         found = bound(step, count, grid, guess)
         monkeypatch.setattr(fixed_size, "_ALLOWED", 1e9)

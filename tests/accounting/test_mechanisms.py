@@ -13,7 +13,7 @@ import privaudit as pa
 from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.pld.mechanisms import loss_of
 from privaudit.accounting.pld.mechanisms.atoms import Atoms
-from privaudit.accounting.pld.mechanisms.gaussian import Gaussian
+from privaudit.accounting.pld.mechanisms.noise import Gaussian
 from privaudit.accounting.pld.mechanisms.profile import dots_of, measure_of
 from privaudit.ledger import Entry, Ledger
 from privaudit.mechanisms import (
@@ -648,7 +648,7 @@ def test_also_of_a_sampled_gaussian():
 def check_covers(loss, way):
     spacing = 0.002
     below = loss.below(way, spacing, 8.0)
-    losses = (below.start + np.arange(below.mass.size)) * spacing + below.offset
+    losses = (below.start + np.arange(below.mass.size)) * spacing
     above = below.mass @ np.clip(-np.expm1(-np.maximum(losses, 0.0)), 0.0, None)
     assert 1e-3 < above + below.infinite <= loss.distance()
     assert losses[below.mass > 0].max() <= loss.range(way)[0] + spacing

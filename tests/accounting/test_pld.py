@@ -7,7 +7,6 @@ import functools
 import itertools
 import math
 
-import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -19,22 +18,22 @@ from privaudit.accounting.pld import (
     compose_entries,
     compose_steps,
     fourier,
-    grouping,
+    grouping_below,
 )
 from privaudit.accounting.pld.cells import Step
 from privaudit.accounting.pld.closed_form import gaussian_delta, gaussian_epsilon
 from privaudit.accounting.pld.dots import measure_above, measure_below
-from privaudit.accounting.pld.fourier import Tilted, compose, log_mixture
-from privaudit.accounting.pld.grouping import Grid, terms_above, terms_below
+from privaudit.accounting.pld.fourier import Bundle, Tilted, compose
+from privaudit.accounting.pld.grouping import Group, bundle, groups_of
+from privaudit.accounting.pld.grouping_below import bundle_below
 from privaudit.accounting.pld.line import (
     log_normal_mass,
     sampled_loss,
     unsampled_loss,
 )
+from privaudit.accounting.pld.mechanisms import noise as noises
 from privaudit.accounting.pld.mechanisms.noise import loss_cells
-from privaudit.accounting.pld.mixture import Term
 from privaudit.accounting.pld.scout import log_peak
-from privaudit.accounting.pld.tangents import rate_tangent, shift_tangent
 from privaudit.accounting.pld.targets import largest_epsilon, least_epsilon
 from privaudit.ledger import Entry
 from privaudit.release import (
@@ -64,7 +63,7 @@ def worst(steps, epsilon, exact):
 
 
 def hockey_stick(measure, spacing, epsilon):
-    losses = (measure.start + np.arange(measure.mass.size)) * spacing + measure.offset
+    losses = (measure.start + np.arange(measure.mass.size)) * spacing
     gain = np.clip(-np.expm1(np.minimum(epsilon - losses, 0)), 0, None)
     return float(measure.mass @ gain) + measure.infinite
 
@@ -132,61 +131,69 @@ class TestCells:
             assert upper >= exact * (1 - 1e-11)
             assert hockey_stick(below, 0.01, epsilon + 1e-11) <= exact * (1 + 1e-11)
 
-    @examples(50)
-    @given(shifts, rates, st.floats(1.0, 1.5), st.floats(-2, 5), st.booleans())
-    def test_tangents_lie_below(self, shift, rate, factor, epsilon, in_rate):
-        step = Step("gaussian", "poisson", shift, rate)
-        spacing = 0.01
-        for way in ("remove", "add"):
-            cells = loss_cells(step, way, spacing, 8.0, 1 << 19)
-            if in_rate:
-                there = (shift, min(1.0, rate * factor))
-                tangent = rate_tangent(step, cells, way, spacing, there[1])
-            else:
-                there = (shift * factor, rate)
-                tangent = shift_tangent(step, cells, way, spacing, there[0])
-            below = measure_below(cells, spacing, tangent)
-            exact = float(ref.sampled_gaussian_delta(*there, epsilon, way))
-            if below is not None:
-                value = hockey_stick(below, spacing, epsilon)
-                assert value <= exact * (1 + 1e-9) + 1e-15
-
-    @pytest.mark.parametrize(
-        ("way", "epsilon"), [("remove", 0.05), ("remove", 0.3), ("add", 0.004)]
-    )
-    @pytest.mark.parametrize("tops", [(2.0, 0.02), (0.6, 0.012)])
-    def test_grouped_measures_enclose_each_step(self, way, epsilon, tops, monkeypatch):
-        """Whatever the nodes are: here four of shifts and five of rates."""
-        random = np.random.default_rng(0)
-        shift = np.sort(random.uniform(0.5, tops[0], 60))
-        rate = random.uniform(0.01, tops[1], 60)
-        family = compose_steps(1 / shift, rate).families[0]
-        nodes = tuple(
-            np.linspace(each.min(), each.max(), count)
-            for each, count in ((family.shift, 4), (family.rate, 5))
+    @pytest.mark.parametrize("scheme", ["poisson", "replace", "fixed"])
+    @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+    @pytest.mark.parametrize("way", ["remove", "add"])
+    def test_cells_of_a_group_enclose_each_step(self, noise, scheme, way):
+        """Any cells, at any epsilon, above and below; below all masses are positive."""
+        if noise == "laplace" and scheme == "replace":
+            return
+        random, spacing, tilt = np.random.default_rng(0), 0.01, 1.5
+        found = compose_steps(
+            1 / random.uniform(0.5, 1.5, 9),
+            random.uniform(0.01, 0.3, 9),
+            random.integers(1, 4, 9),
+            noise=noise,
+            scheme=scheme,
+        ).families[0]
+        edges = 2 * np.unique([*random.integers(-150, 150, 40), -2000, 0, 2000])
+        one = bundle(Group(found, edges), way, spacing, tilt, 9.0)
+        losses = edges * spacing
+        each = one.mean + one.off
+        under = bundle_below(Group(found, edges), way, spacing, tilt, 9.0)
+        lower = under.mean + under.off
+        assert (lower > -1e-15).all()
+        assert (lower.sum(axis=1) > 0).all()
+        columns = (found.shift, found.rate, 9.0)
+        seen = noises.rows((noise, scheme), way, losses, *columns)
+        *_, offset = grouping_below._merged(
+            seen, losses, found.count / found.steps, spacing
         )
-        monkeypatch.setattr(grouping, "nodes_of", lambda *_: nodes)
-        exact = [
-            float(ref.sampled_gaussian_delta(s, q, epsilon, way))
-            for s, q in zip(family.shift, family.rate, strict=True)
+        assert under.offset == pytest.approx(float(found.count @ offset), abs=1e-12)
+        knots = under.index * spacing
+        fine = [
+            fine_cells(found.step(*pair), way)
+            for pair in zip(found.shift, found.rate, strict=True)
         ]
-        assert min(exact) > 0
-        for make, sign in ((terms_above, 1), (terms_below, -1)):
-            measures, terms = make((family,), way, Grid(0.002, 8.0))
-            assert len(terms) <= 20
-            seen = []
-            for term in terms:
-                for weight, _ in zip(term.weights, term.counts, strict=True):
-                    parts = [1 - weight.sum(), *weight]
-                    assert min(parts) >= -1e-12
-                    seen.append(
-                        sum(
-                            w * hockey_stick(measures[i], 0.002, epsilon)
-                            for w, i in zip(parts, term.measures, strict=True)
-                        )
-                    )
-            gap = sign * (np.sort(seen) - np.sort(exact))
-            assert gap.min() >= -1e-14
+        for epsilon in np.append(random.uniform(-2, 3, 20), losses[20:30]):
+            drop = np.maximum(-np.expm1(epsilon - losses), 0)
+            above = each * np.exp(one.base - tilt * losses) @ drop
+            exact = np.array([hockey_stick(cells, 4e-3, epsilon) for cells in fine])
+            assert (above >= exact * (1 - 1e-4) - 1e-12).all()
+            drop = np.maximum(-np.expm1(epsilon - knots - offset[:, None]), 0)
+            below = lower * np.exp(under.base - tilt * knots) * drop
+            # The fine cells are above, by a little.
+            assert (below.sum(axis=1) <= exact * (1 + 1e-9) + 1e-12).all()
+            assert below.sum() >= 0.4 * above.sum() - 0.05
+
+    def test_groups_hold_every_step_once(self):
+        random = np.random.default_rng(1)
+        family = compose_steps(
+            random.uniform(0.3, 9, 999), random.uniform(1e-5, 1, 999)
+        ).families[0]
+        groups = groups_of(family)
+        rows = [np.stack([g.shift, g.rate, g.count], 1) for g in groups]
+        assert len(groups) <= 128
+        whole = np.stack([family.shift, family.rate, family.count], 1)
+        assert (
+            np.unique(np.concatenate(rows), axis=0) == np.unique(whole, axis=0)
+        ).all()
+        assert sum(map(len, rows)) == 999
+
+
+def fine_cells(step, way):
+    """Masses from above on a grid so fine that what they add is nothing."""
+    return measure_above(loss_cells(step, way, 4e-3, 9.0, 1 << 19), 4e-3)
 
 
 class TestSums:
@@ -203,7 +210,7 @@ class TestSums:
     )
     def test_every_epsilon(self, shift, rate, spacing, often, place, log_tilt):
         step = Step("gaussian", "poisson", shift, rate)
-        cells = loss_cells(step, "remove", spacing, 8.0, 1 << 19, 0.3 * spacing)
+        cells = loss_cells(step, "remove", spacing, 8.0, 1 << 19)
         measure = measure_above(cells, spacing)
         mass = functools.reduce(np.convolve, [measure.mass] * often)
         whole = dataclasses.replace(
@@ -211,19 +218,16 @@ class TestSums:
             start=often * measure.start,
             mass=mass,
             infinite=0.0,
-            offset=often * measure.offset,
         )
-        losses = (whole.start + np.arange(mass.size)) * spacing + whole.offset
+        losses = (whole.start + np.arange(mass.size)) * spacing
         tilt = math.exp(log_tilt)
         guess = (
             Composition(compose_steps(1 / shift, rate, often).families)
             ._scout("remove")
             ._guess(tilt, 0.0, -3.0)
         )
-        term = Term((0,), np.zeros((1, 0)), np.array([float(often)]))
-        found = compose(
-            [dataclasses.replace(measure, infinite=0.0)], [term], spacing, guess
-        )
+        finite = dataclasses.replace(measure, infinite=0.0)
+        found = compose([Bundle.single(finite, often, tilt, spacing)], spacing, guess)
         for epsilon in (
             place * float(losses[-1]),
             float(losses[mass.size // 2]),
@@ -246,7 +250,7 @@ class TestSums:
         """Whatever error of that norm, the one along g included."""
         tilt, spacing = 10.0**tilt, 10.0**spacing
         none = np.zeros(0, int), np.zeros(0, complex)
-        found = Tilted(tilt, 0, 0, points, spacing, 0, *none, 1.0, 0, 0, 0, 0)
+        found = Tilted(tilt, 0, 0, points, spacing, *none, 1.0, 0, 0, 0, 0)
         epsilon = place * points * spacing
         x = spacing * np.arange(points) - epsilon
         x = x[x > 0]
@@ -271,7 +275,7 @@ class TestSums:
         index = np.unique([0, *generator.integers(0, points // 2, turning)])
         waves = generator.normal(size=(2, index.size)).T @ [1, 1j]
         waves[0] = waves[0].real
-        whole = Tilted(tilt, 0, 0, points, spacing, 0, index, waves, 0, 0, 0, 0, 0)
+        whole = Tilted(tilt, 0, 0, points, spacing, index, waves, 0, 0, 0, 0, 0)
         short = dataclasses.replace(whole, waves=waves.astype(np.complex64))
         value, _ = whole._sum(place * points * spacing)
         with pytest.MonkeyPatch.context() as patch:
@@ -282,7 +286,7 @@ class TestSums:
     def test_drift_moves_epsilon_and_delta_to_the_safe_side(self):
         size = 1 / 64 / math.expm1(-0.1) / math.expm1(-0.2)
         flat = np.zeros(1, int), np.array([size], complex)
-        sure = Tilted(1.0, 0.0, 0, 64, 0.1, 0.0, *flat, 0, 0, 0, 0, 0)
+        sure = Tilted(1.0, 0.0, 0, 64, 0.1, *flat, 0, 0, 0, 0, 0)
         drift = dataclasses.replace(sure, drift=0.05)
         above = sure.delta_above(0.95) * math.exp(0.05)
         below = sure.delta_below(1.05) * math.exp(-0.05)
@@ -599,16 +603,6 @@ class TestLaws:
         assert (
             bracket.lower <= -math.expm1(20 * math.log1p(-4e-4)) <= bracket.upper <= 1
         )
-
-    @pytest.mark.parametrize("top", [-5.0, 3.0, 599.0, 601.0, 5000.0])
-    def test_log_of_a_mixture_at_any_size(self, top):
-        weights, gains = (
-            np.array([[0.2, 0.3], [0.5, 0.5]]),
-            np.array([top, top / 2 - 1]),
-        )
-        for row, got in zip(weights, log_mixture(weights, gains), strict=True):
-            parts = [w * mpmath.expm1(g) for w, g in zip(row, gains, strict=True)]
-            assert got == pytest.approx(float(mpmath.log(1 + sum(parts))), rel=1e-12)
 
     def test_wrong_arguments_say_what_is_allowed(self):
         composition = compose_steps(1.0, 0.1)

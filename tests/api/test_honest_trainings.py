@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+import privaudit as pa
 from privaudit.auditing.experiments import judgement
-from tests.trained import pa_train
 
 pytestmark = pytest.mark.full
 RECORDS = 40
@@ -115,7 +115,7 @@ def test_is_not_refuted(kind, model, seed):
         torch.manual_seed(seed)
         net = make()
     planted = given.pop("planted", False)
-    run = pa_train(net, [draw(size, generator) for size in sizes], **given)
+    run = pa.train(net, [draw(size, generator) for size in sizes], **given)
     attack = {"runs": 500, "confidence": 0.99, "seed": seed}
     if planted:
         x, y = draw(1, generator)

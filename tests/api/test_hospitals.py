@@ -6,7 +6,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import train_test_split
 from torch import nn
 
-from tests.trained import pa_train
+import privaudit as pa
 
 SIZES = [150, 110, 80, 50, 36]
 
@@ -24,7 +24,7 @@ def hospitals(seed):
 def accuracy(seed):
     shares, test = hospitals(seed)
     torch.manual_seed(seed)
-    run = pa_train(
+    run = pa.train(
         nn.Linear(30, 2), shares, epsilon=2, test=test, evaluate="all", seed=seed
     )
     for node in run.result.nodes:

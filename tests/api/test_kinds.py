@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 import privaudit as pa
-from tests.trained import pa_train
 
 
 def generator(seed=0):
@@ -79,7 +78,7 @@ def trained(model, data, **changes):
     torch.manual_seed(0)
     how = {"nodes": 2, "epsilon": 60, "rounds": 40, "batch_size": 20, "seed": 0}
     how |= {"test": data, "graph": "ring", **changes}
-    return pa_train(model(), data, **how)
+    return pa.train(model(), data, **how)
 
 
 @pytest.mark.full

@@ -16,7 +16,6 @@ import privaudit as pa
 from privaudit.report.command import again
 from privaudit.report.load import load
 from privaudit.report.verify import _ledger_by_settings
-from tests.trained import pa_train
 
 SCRIPT = """
 import sys, torch, privaudit as pa
@@ -47,7 +46,7 @@ def net():
 
 def trained(**changes):
     settings = {"nodes": 4, "epsilon": 4.0, "rounds": 6, "batch_size": 10, **changes}
-    return pa_train(net(), data(), **settings)
+    return pa.train(net(), data(), **settings)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +61,7 @@ def test_its_manifest_says_how_the_data_came(tmp_path, split, nodes, said):
     shares = [(x[:40], y[:40]), (x[40:], y[40:])] if nodes is None else data()
     more = {} if split is None else {"split": split}
     how = {"epsilon": 4, "rounds": 2, "batch_size": 8, "out": tmp_path / "run"}
-    pa_train(net(), shares, nodes=nodes, **how, **more)
+    pa.train(net(), shares, nodes=nodes, **how, **more)
     settings = json.loads((tmp_path / "run/manifest.json").read_text())["settings"]
     training = settings["training"]
     assert {name: training[name] for name in said} == said
@@ -103,7 +102,7 @@ class TestSound:
         module = net()
         module[0].requires_grad_(False)
         module.register_buffer("mean", torch.arange(3.0))
-        run = pa_train(module, data(), nodes=2, epsilon=4, rounds=5, step_size=0.5)
+        run = pa.train(module, data(), nodes=2, epsilon=4, rounds=5, step_size=0.5)
         for model in run.models:
             assert torch.equal(model[0].weight, module[0].weight)
             assert torch.equal(model.mean, module.mean)
@@ -122,7 +121,7 @@ class TestSound:
         shares = inputs, inputs.sum(1, keepdim=True)
         how = {"nodes": 2, "epsilon": 50, "step_size": 0.3, "seed": 0}
         runs = [
-            pa_train(
+            pa.train(
                 nn.Linear(5, 1),
                 shares,
                 loss=nn.functional.mse_loss,
@@ -163,7 +162,7 @@ class TestSound:
 
     def test_a_registered_model(self):
         how = {"nodes": 2, "epsilon": 1, "rounds": 2, "seed": 0, "classes": 2}
-        run, again = (pa_train("softmax", data(), **how) for _ in range(2))
+        run, again = (pa.train("softmax", data(), **how) for _ in range(2))
         found = [list(one.models[0].parameters()) for one in (run, again)]
         assert [p.shape for p in found[0]] == [(2, 5), (2,)]
         assert all(map(torch.equal, *found))
@@ -179,13 +178,13 @@ class TestClasses:
         given = "softmax", [(inputs, targets)]
         said = r"not counted in private labels, .* by classes=2"
         with pytest.raises(ValueError, match=said):
-            pa_train(*given, epsilon=0.1, rounds=2)
+            pa.train(*given, epsilon=0.1, rounds=2)
         if label < 2:
-            run = pa_train(*given, epsilon=0.1, rounds=2, classes=2)
+            run = pa.train(*given, epsilon=0.1, rounds=2, classes=2)
             assert run.models[0][1].weight.shape == (2, 5)
 
     def test_more_may_be_declared_than_there_are(self, tmp_path):
-        run = pa_train("softmax", [data()], epsilon=1, rounds=2, classes=5)
+        run = pa.train("softmax", [data()], epsilon=1, rounds=2, classes=5)
         assert run.models[0][1].weight.shape == (5, 5)
         run.save(tmp_path / "run")
         assert pa.verify(tmp_path / "run")
@@ -211,7 +210,7 @@ class TestOverlap:
     HOW: ClassVar = {"rounds": 5, "batch_size": 10, "seed": 0, "epsilon": 2}
 
     def test_the_budget_is_of_a_record_at_both_nodes(self, tmp_path):
-        run = pa_train(
+        run = pa.train(
             net(), list(self.SHARES), **self.HOW, overlap=2, out=tmp_path / "a"
         )
         noise = run.result.noise_multiplier
@@ -233,20 +232,20 @@ class TestOverlap:
         assert "overlap=2" in again(checked.found)
 
     def test_without_it_the_condition_is_named_everywhere(self, tmp_path):
-        run = pa_train(net(), list(self.SHARES), **self.HOW)
+        run = pa.train(net(), list(self.SHARES), **self.HOW)
         said = "a record is at one node only"
         held_twice = pa.Certificate.of(run.ledger, overlap=2).epsilon(1e-5)
         assert held_twice.lower > 2.4
         assert said in str(run)
         assert said in str(run.certificate.epsilon(1e-5))
-        alone = pa_train(net(), [data()], **self.HOW)
+        alone = pa.train(net(), [data()], **self.HOW)
         assert "node" not in str(alone.certificate.epsilon(1e-5))
         pytest.importorskip("matplotlib")
         run.save(tmp_path / "run")
         assert said in (tmp_path / "run" / "report.html").read_text()
 
     def test_a_ledger_that_hides_it_is_seen(self, tmp_path):
-        pa_train(net(), list(self.SHARES), **self.HOW, overlap=2, out=tmp_path / "a")
+        pa.train(net(), list(self.SHARES), **self.HOW, overlap=2, out=tmp_path / "a")
         ledger = json.loads((tmp_path / "a" / "ledger.json").read_text())
         run = load(tmp_path / "a")
         del ledger["overlap"]
@@ -269,7 +268,7 @@ class TestOverlap:
     )
     def test_what_is_wrong_is_said(self, changes, said):
         with pytest.raises(ValueError, match=said):
-            pa_train(net(), list(self.SHARES), **self.HOW, **changes)
+            pa.train(net(), list(self.SHARES), **self.HOW, **changes)
 
     def test_equal_records_are_told_to_whoever_runs_it_alone(self, tmp_path, caplog):
         """Not in a file, and nothing else is otherwise."""
@@ -279,7 +278,7 @@ class TestOverlap:
         for name, second in (("apart", other), ("both", (inputs[:7], targets[:7]))):
             second = tuple(torch.cat([part] * 12)[:80] for part in second)
             caplog.clear()
-            run = pa_train(net(), [data(), second], **self.HOW, out=tmp_path / name)
+            run = pa.train(net(), [data(), second], **self.HOW, out=tmp_path / name)
             told = [one.getMessage() for one in caplog.records]
             assert ("7 records lie at more than 1 node" in "".join(told)) == (
                 name == "both"
@@ -291,7 +290,7 @@ class TestOverlap:
         both = [runs[name].result.upper() for name in runs]
         assert both[0] == both[1]
         caplog.clear()
-        pa_train(net(), list(self.SHARES), overlap=2, **self.HOW)
+        pa.train(net(), list(self.SHARES), overlap=2, **self.HOW)
         assert "lie at more than" not in caplog.text
 
 
@@ -349,7 +348,7 @@ class TestIndependence:
         if given["shares"] == "lazy":
             both = [torch.utils.data.TensorDataset(*data(40)) for _ in range(2)]
             given["shares"] = [torch.utils.data.ConcatDataset([one]) for one in both]
-        run = pa_train(**given, epsilon=1, rounds=2, out=tmp_path / "run")
+        run = pa.train(**given, epsilon=1, rounds=2, out=tmp_path / "run")
         found = run.certificate.epsilon(1e-5)
         assert found.standing == run.certificate.standing == "conditional"
         stored = json.loads((tmp_path / "run" / "result.json").read_text())
@@ -373,7 +372,7 @@ class TestIndependence:
         run = trained(rounds=2)
         assert run.certificate.standing == "certified"
         assert run.result.independence == "by construction"
-        traced = pa_train(
+        traced = pa.train(
             Traced(),
             [data()],
             loss=lambda o, t: nn.functional.cross_entropy(o, t),
@@ -382,11 +381,11 @@ class TestIndependence:
         )
         assert traced.certificate.standing == "certified"
         assert traced.result.independence == "by construction"
-        free = pa_train(Mine(), [data()], "dsgt", rounds=1)
+        free = pa.train(Mine(), [data()], "dsgt", rounds=1)
         assert free.result.upper().assumes == ()
 
     def test_why_it_is_not_by_construction_is_said(self):
-        run = pa_train(Mine(), [data(8)], epsilon=1, rounds=1, batch_size=2)
+        run = pa.train(Mine(), [data(8)], epsilon=1, rounds=1, batch_size=2)
         (said,) = (one for one in run.result.remarks if "traced" in one)
         assert "looks at the values" in said
         assert "test_own_training.py, line" in said
@@ -394,7 +393,7 @@ class TestIndependence:
     def test_dropout_is_a_function_of_the_key(self):
         how = {"epsilon": 4, "rounds": 3, "nodes": 2, "test": data()}
         first, again, other = (
-            pa_train(Traced(), data(), seed=seed, **how) for seed in (0, 0, 1)
+            pa.train(Traced(), data(), seed=seed, **how) for seed in (0, 0, 1)
         )
         assert first.result.accuracy == again.result.accuracy
         weights = [run.models[0].inner.weight for run in (first, again, other)]
@@ -402,7 +401,7 @@ class TestIndependence:
         assert not torch.equal(weights[0], weights[2])
 
     def test_a_condition_that_was_taken_out_is_seen(self, tmp_path):
-        pa_train(Mine(), [data()], epsilon=1, rounds=2, out=tmp_path / "run")
+        pa.train(Mine(), [data()], epsilon=1, rounds=2, out=tmp_path / "run")
         file = tmp_path / "run" / "ledger.json"
         ledger = json.loads(file.read_text())
         del ledger["assumes"]
@@ -449,7 +448,7 @@ class TestFolder:
         module = net()
         module[0].requires_grad_(False)
         module.register_buffer("mean", torch.arange(3.0))
-        run = pa_train(module, data(), nodes=2, epsilon=4, rounds=2)
+        run = pa.train(module, data(), nodes=2, epsilon=4, rounds=2)
         run.save(tmp_path / "run")
         tensors = load_file(tmp_path / "run" / "model.safetensors")
         plain = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 2))
@@ -481,7 +480,7 @@ class TestFolder:
     def test_a_finished_run_is_not_taken_for_another(self, tmp_path):
         trained(rounds=1, out=tmp_path / "run")
         with pytest.raises(ValueError, match="holds a finished run"):
-            pa_train(net(), data(), nodes=4, epsilon=4.0, out=tmp_path / "run")
+            pa.train(net(), data(), nodes=4, epsilon=4.0, out=tmp_path / "run")
 
     def test_ours_goes_with_the_run(self):
         run = trained(rounds=1)

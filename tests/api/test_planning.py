@@ -17,7 +17,6 @@ from privaudit.api import watch
 from privaudit.cli import main
 from privaudit.report.verify import verify
 from tests.tiers import examples
-from tests.trained import pa_train
 from trainers.runs.planning import Task, chosen
 
 SIZES = [60, 40, 20]
@@ -39,7 +38,7 @@ def told(caplog, **changes):
     caplog.clear()
     given = {"epsilon": 2, "rounds": 20, "sampling_rate": 0.5, **changes}
     sizes = given.pop("sizes", SIZES)
-    pa_train(given.pop("model", None) or net(), shares(sizes), **given)
+    pa.train(given.pop("model", None) or net(), shares(sizes), **given)
     return [one.getMessage() for one in caplog.records]
 
 
@@ -53,7 +52,7 @@ class TestPlan:
 
     def test_what_is_planned_is_what_is_trained(self):
         plan = pa.plan(net(), shares(), [2, 2, 1], rounds=10)
-        run = pa_train(net(), shares(), plan=plan)
+        run = pa.train(net(), shares(), plan=plan)
         assert tuple(node.epsilon for node in run.result.nodes) == plan.certified
         assert run.result.noise_multiplier == plan.noise_multiplier
         assert plan.seconds > 0
@@ -61,7 +60,7 @@ class TestPlan:
     def test_without_one_a_training_is_planned_alike(self):
         plan = pa.plan(net(), shares(), 2, rounds=10)
         ledgers = [
-            pa_train(net(), shares(), seed=0, **how).ledger
+            pa.train(net(), shares(), seed=0, **how).ledger
             for how in ({"plan": plan}, {"epsilon": 2, "rounds": 10})
         ]
         assert ledgers[0] == ledgers[1]
@@ -134,7 +133,7 @@ class TestPlan:
     def test_of_other_sizes_it_is_refused(self):
         plan = pa.plan(10, [60, 40, 30], 2)
         with pytest.raises(ValueError, match=r"nodes of \[60, 40, 30\] records"):
-            pa_train(net(), shares(), plan=plan)
+            pa.train(net(), shares(), plan=plan)
 
     @examples(20)
     @given(
@@ -169,7 +168,7 @@ class TestPlan:
         """Adam on noisy gradients learns nothing."""
         plan = pa.plan(net(), shares(), 8, algorithm="dp-dinno", rounds=20)
         assert plan.settings["optimiser"] == "sgd"
-        run = pa_train(net(), shares(), "dp-dinno", epsilon=8, rounds=20, seed=0)
+        run = pa.train(net(), shares(), "dp-dinno", epsilon=8, rounds=20, seed=0)
         assert run.config.training.options["optimiser"] == "sgd"
 
     def test_signal_to_noise_by_hand(self):
@@ -183,7 +182,7 @@ class TestPlan:
 
 class TestBudgets:
     def test_each_node_has_its_own_and_evidence_agrees(self, tmp_path):
-        run = pa_train(net(), shares(), epsilon=[2, 1, 0.5], rounds=5)
+        run = pa.train(net(), shares(), epsilon=[2, 1, 0.5], rounds=5)
         spent = [node.epsilon for node in run.result.nodes]
         assert spent == pytest.approx([2, 1, 0.5], rel=0.01)
         assert run.result.status == "consistent"
@@ -191,7 +190,7 @@ class TestBudgets:
         assert not verify(tmp_path / "run", settings=True).differences
 
     def test_a_node_above_its_own_is_no_consistent_claim(self, tmp_path):
-        run = pa_train(net(), shares(), epsilon=[2, 1, 0.5], rounds=5)
+        run = pa.train(net(), shares(), epsilon=[2, 1, 0.5], rounds=5)
         run.save(tmp_path / "run")
         file = tmp_path / "run" / "config.json"
         file.write_text(file.read_text().replace("0.5", "0.4"))
@@ -202,7 +201,7 @@ class TestBudgets:
     def test_noise_by_node_spends_what_one_batch_size_leaves(self):
         least = {}
         for noise in ("one", "per-node"):
-            run = pa_train(
+            run = pa.train(
                 net(), shares(), epsilon=2, rounds=5, batch_size=8, noise=noise
             )
             least[noise] = min(node.epsilon for node in run.result.nodes)
@@ -213,7 +212,7 @@ class TestBudgets:
         """Stopped in the middle, as by a kill, and called again."""
 
         def call(out, **more):
-            return pa_train(
+            return pa.train(
                 net(), shares(), epsilon=[2, 1, 1], rounds=8, seed=3, out=out, **more
             )
 
@@ -260,7 +259,7 @@ class TestWarnings:
 
     def test_records_at_two_nodes_are_told(self, caplog):
         (share,) = shares([40])
-        pa_train(net(), [share, share], epsilon=2, rounds=2)
+        pa.train(net(), [share, share], epsilon=2, rounds=2)
         assert "40 records lie at more than 1 node" in caplog.text
 
     def test_what_is_right_is_silent(self, caplog):
@@ -290,7 +289,7 @@ class TestHome:
             def forward(self, x):
                 return self.out(torch.tanh(self.two(self.one(x))) * self.scale)
 
-        run = pa_train(Tied(), shares(), epsilon=2, rounds=3)
+        run = pa.train(Tied(), shares(), epsilon=2, rounds=3)
         run.save(tmp_path / "run")
         x = shares()[0][0]
         for node, model in enumerate(run.models):
@@ -303,7 +302,7 @@ class TestHome:
         assert verify(tmp_path / "run").differences
 
     def test_only_what_may_leave_is_public(self, tmp_path):
-        run = pa_train(net(), shares(), epsilon=2, rounds=3)
+        run = pa.train(net(), shares(), epsilon=2, rounds=3)
         run.save(tmp_path / "run", public=True)
         names = {file.name for file in (tmp_path / "run").iterdir()}
         assert {f"node-{node}.safetensors" for node in range(3)} <= names

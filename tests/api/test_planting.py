@@ -12,7 +12,6 @@ from privaudit.auditing.attacks.many import public_canaries
 from privaudit.cli import main
 from privaudit.report.load import load
 from tests.api.test_run_audits import shares
-from tests.trained import pa_train
 from trainers.oracles.oracle import Oracle
 
 
@@ -26,7 +25,7 @@ def wide():
 def trained(**more):
     """A run with 200 canaries, of full batches."""
     given = {"epsilon": 2, "rounds": 4, "batch_size": 40, "canaries": 200, "seed": 0}
-    return pa_train(wide(), shares(), **given | more)
+    return pa.train(wide(), shares(), **given | more)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +51,7 @@ class TestSound:
 
     def test_where_they_are_tells_nothing_of_the_data(self):
         problems = [
-            pa_train(wide(), shares(seed=seed), epsilon=2, rounds=1)._trained
+            pa.train(wide(), shares(seed=seed), epsilon=2, rounds=1)._trained
             for seed in (0, 1)
         ]
         places = [
@@ -74,7 +73,7 @@ class TestSound:
         scores = []
         for seed in (0, 1):
             with mock.patch.object(Oracle, "_noisy", spy):
-                run = pa_train(
+                run = pa.train(
                     wide(),
                     shares(seed=seed),
                     epsilon=2,

@@ -14,7 +14,6 @@ import pytest
 
 import privaudit as pa
 import privaudit.testing
-from tests.trained import pa_train
 
 FUNCTIONS = [name for name in pa.__all__ if inspect.isfunction(getattr(pa, name))]
 
@@ -130,7 +129,7 @@ class TestArguments:
         torch = pytest.importorskip("torch")
         data = torch.zeros(9, 2), torch.arange(9) % 2
         for call in (
-            lambda: pa_train(
+            lambda: pa.train(
                 torch.nn.Linear(2, 2), data, noise_multiplier=1, nodes=2, public_seed=-1
             ),
             lambda: pa.probe(lambda data, seed: data.sum(0), seed=-1),

@@ -17,7 +17,6 @@ from privaudit.report import page
 from privaudit.report.load import load
 from privaudit.report.site import Site
 from tests.tiers import FULL
-from tests.trained import pa_train
 from trainers.gradients.clip_weights import ClipTo
 from trainers.numerics.randomness import Streams
 from trainers.oracles.oracle import Oracle
@@ -45,7 +44,7 @@ def net(dropout=0.0):
 def trained(**more):
     """A run of a few rounds."""
     given = {"epsilon": 2, "rounds": 8, "batch_size": 10, **more}
-    return pa_train(given.pop("model", net()), given.pop("shares", shares()), **given)
+    return pa.train(given.pop("model", net()), given.pop("shares", shares()), **given)
 
 
 @pytest.fixture(scope="module", autouse=True)

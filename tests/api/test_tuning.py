@@ -16,7 +16,6 @@ from privaudit.api import tuning
 from privaudit.cli import main
 from privaudit.ledger import Entry, Ledger
 from privaudit.report.verify import verify
-from tests.trained import pa_tune
 from trainers.numerics.randomness import Streams
 from trainers.runs import tuned as tuned_runs
 from trainers.runs.material import Material
@@ -44,7 +43,7 @@ def tuned(grid=STEPS, epsilon=4, **more):
     made = net()
     plan = pa.plan(made, shares(), epsilon, rounds=10)
     # Quicker to charge than the Poisson law.
-    return pa_tune(
+    return pa.tune(
         plan, grid, made, shares(), **{"seed": 0, "law": "geometric", **more}
     )
 

@@ -9,7 +9,6 @@ from torch import nn
 
 import privaudit as pa
 from privaudit.cli import FINE, main
-from tests.trained import pa_train
 
 
 def data():
@@ -25,7 +24,7 @@ def trained(**changes):
         **{"nodes": 3, "unit": "user", "epsilon": 8.0, "rounds": 4, "seed": 0},
         **changes,
     }
-    return pa_train(nn.Linear(5, 2), data(), **settings)
+    return pa.train(nn.Linear(5, 2), data(), **settings)
 
 
 def test_the_budget_is_a_users(tmp_path):
@@ -66,8 +65,8 @@ def test_a_user_at_two_nodes_is_paid_or_refused():
     users = [USERS[:60], USERS[60:]]
     how = {"users": users, "unit": "user", "noise_multiplier": 2.0, "rounds": 3}
     with pytest.raises(ValueError, match=r"records at 2 nodes \(0 and 1\).*overlap=2"):
-        pa_train(nn.Linear(5, 2), shares, **how)
-    run = pa_train(nn.Linear(5, 2), shares, **how, overlap=2)
+        pa.train(nn.Linear(5, 2), shares, **how)
+    run = pa.train(nn.Linear(5, 2), shares, **how, overlap=2)
     six = pa.epsilon(noise_multiplier=2.0, steps=6, delta=1e-5)
     assert run.certificate.epsilon(1e-5).upper == pytest.approx(six.upper, rel=1e-3)
 

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import Dataset
 
-from tests.trained import pa_train
+import privaudit as pa
 
 SIZE = 30
 random = np.random.default_rng(0)
@@ -56,7 +56,7 @@ FIRST = {
 
 def trained(share, module=None, **more):
     torch.manual_seed(0)
-    return pa_train(
+    return pa.train(
         nn.Linear(4, 2) if module is None else module(),
         [share],
         epsilon=3.0,
@@ -151,7 +151,7 @@ class TestSound:
         inputs = INPUTS.copy()
         inputs[0] = value
         sampling = "poisson" if unit == "batch" else "without-replacement"
-        run = pa_train(
+        run = pa.train(
             nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)),
             [(inputs, TARGETS), (INPUTS, TARGETS)],
             "partpsp",

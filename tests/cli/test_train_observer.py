@@ -13,7 +13,6 @@ from privaudit.ledger import Ledger
 from privaudit.release import PoissonSampling, Release
 from privaudit.report.numbers import up
 from privaudit.results import symbols
-from tests.trained import pa_train
 
 RUN = ["train", "dp-butterfly", "--epsilon", "1", "--delta", "1e-4", "--seed", "0"]
 for setting in ("nodes=4", "rounds=12", "train=300", "batch_size=10"):
@@ -136,7 +135,7 @@ def test_bad_usage_is_one_sentence(capsys, tmp_path, observer, more, words):
 def test_several_that_collude_in_python():
     inputs = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
     data = inputs, (inputs.sum(1) > 0).long()
-    run = pa_train(
+    run = pa.train(
         torch.nn.Linear(3, 2),
         data,
         "dp-butterfly",
@@ -152,7 +151,7 @@ def test_several_that_collude_in_python():
     for text in (str(run), str(run.certificate.epsilon(1e-5))):
         assert "seen by nodes 1,2 together" in text
     with pytest.raises(ValueError, match="proved for dp-butterfly"):
-        pa_train(torch.nn.Linear(3, 2), data, nodes=2, epsilon=1, observer="any-node")
+        pa.train(torch.nn.Linear(3, 2), data, nodes=2, epsilon=1, observer="any-node")
 
 
 class TestSaid:

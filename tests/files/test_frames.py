@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import privaudit as pa
-from tests.trained import pa_train
 from trainers.runs.outcome import Curves
 
 pandas = pytest.importorskip("pandas")
@@ -26,7 +25,7 @@ class TestOut:
         torch = pytest.importorskip("torch")
         inputs = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
         data = inputs, (inputs.sum(1) > 0).long()
-        run = pa_train(
+        run = pa.train(
             torch.nn.Linear(3, 2),
             data,
             nodes=2,

@@ -10,7 +10,6 @@ import pytest
 import privaudit as pa
 from privaudit.files.notebook import box
 from privaudit.results import Estimate
-from tests.trained import pa_train
 
 LEDGER = pa.ledger_from([(1.0, 0.01, 100)])
 EVIL = "<script>alert(1)</script> & co"
@@ -109,7 +108,7 @@ def test_a_run():
     torch = pytest.importorskip("torch")
     inputs = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
     data = inputs, (inputs.sum(1) > 0).long()
-    run = pa_train(
+    run = pa.train(
         torch.nn.Linear(3, 2), data, nodes=2, epsilon=8, rounds=2, batch_size=5, seed=0
     )
     page = run._repr_html_()

@@ -8,8 +8,6 @@ import sys
 import pytest
 import torch
 
-from tests.trained import pa_train
-
 pytest.importorskip("nvflare")
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
 from nvflare.fuel.f3.cellnet.utils import make_reply
@@ -66,7 +64,7 @@ def test_the_simulator_makes_the_bits_of_one_process(tmp_path):
     subprocess.run(command, env=environment, timeout=300, check=True)
     given = {"__name__": "mine"}
     exec(MINE, given)  # the sites import it by its name
-    whole = pa_train(
+    whole = pa.train(
         given["net"],
         given["all_shares"](),
         "dp-dsgt",

@@ -16,6 +16,7 @@ import pytest
 from privaudit.version import __version__
 from reports.__main__ import compared, main, untimed
 from reports.pages import chart
+from reports.papers.cells import PAPERS
 from reports.study import Cell, Results, Study, keep, names, plain, small
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -128,6 +129,19 @@ class TestPages:
     def test_they_say_how_they_are_made(self, study):
         page = (study.folder / "README.md").read_text()
         assert f"python -m reports {study.name}\n" in page
+
+    def test_they_begin_with_five_sentences_on_what_was_found(self, study):
+        """The fourth says for whom it matters, the last what would change it."""
+        pages = [study.folder / "README.md"]
+        if study.name == "papers":
+            pages = [study.folder / f"{name}.md" for name in PAPERS]
+        for page in pages:
+            beginning = page.read_text().split("\n\n")[1:4]
+            (told,) = (part for part in beginning if "It matters to who" in part)
+            assert re.search(
+                r"[.)] It matters to who .*\. .*\.$", told.replace("\n", " ")
+            )
+            assert study.name == "papers" or told.count("\n") == 4
 
     def test_they_need_no_cell_that_is_no_more(self, study):
         """What nobody can compute again must not stand on a page."""

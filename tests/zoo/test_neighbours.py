@@ -26,8 +26,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
+import privaudit as pa
 from privaudit.cli import main
-from tests.trained import pa_train
 
 RECORDS, WIDTH, TOKENS, EACH = 24, 5, 7, 84
 # What is made of the released sums, and of the clock.
@@ -202,7 +202,7 @@ def run(way: Way, number: int | None) -> Any:
         options = {"local_steps": 2, "local_batch": 2}
         more = {"algorithm": "dp-fedavg", "batch_size": 0.3, "options": options}
         more |= {"users": [u + 100 * k for k, u in enumerate(users)]}
-    found = pa_train(
+    found = pa.train(
         way.model, shares, epsilon=4, rounds=2, seed=3, out="out", **more, **way.how
     )
     return found.ledger, found.result.independence, found.result.warning

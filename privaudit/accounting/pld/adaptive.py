@@ -21,15 +21,15 @@ from privaudit.accounting.pld.composition import Composition
 from privaudit.accounting.pld.dots import GridMeasure, measure_above, measure_below
 from privaudit.accounting.pld.families import Family
 from privaudit.accounting.pld.fourier import (
+    Bundle,
     compose,
     fold,
     log_moment_of,
     transform_error,
 )
-from privaudit.accounting.pld.grouping import MOST_CELLS, Grid, terms_above
+from privaudit.accounting.pld.grouping import MOST_CELLS, Grid
 from privaudit.accounting.pld.line import UNIT, Floats
 from privaudit.accounting.pld.mechanisms.noise import loss_cells
-from privaudit.accounting.pld.mixture import Term
 from privaudit.accounting.pld.scout import Guess
 
 Spectrum = NDArray[np.complex128]
@@ -98,7 +98,7 @@ class _View:
         """None if its losses are out of range."""
         h = self.grid.spacing
         ends = np.abs([measure.start, measure.start + measure.mass.size])
-        if (self.tilt + self.slope) * h * float(ends.max()) > 600 or measure.offset:
+        if (self.tilt + self.slope) * h * float(ends.max()) > 600:
             return None
         at = measure.start + np.arange(measure.mass.size)
         tilted = measure.mass * np.exp(self.tilt * h * at)
@@ -277,10 +277,11 @@ class Units:
             slip = drift(count)
             if slip > 0.1 or not self.epsilon > slip:
                 return False
-            term = Term((0,), np.zeros((1, 0)), np.array([float(count)]))
             for way, (grid, (one, *_)) in measures.items():
                 assert one is not None
-                whole = compose([one], [term], grid.spacing, self._at(count, way))
+                guess = self._at(count, way)
+                many = Bundle.single(one, count, guess.tilt, grid.spacing)
+                whole = compose([many], grid.spacing, guess)
                 if whole is None:
                     return False
                 most = self.delta * _FITS * math.exp(-slip) * (1 - 1e-12)
@@ -349,7 +350,18 @@ class Units:
             grid = view.grid
             if release._longest(grid.reach) > _MOST_POINTS * grid.spacing:
                 return None
-            measures, _ = terms_above(release.families, way, grid)
+            steps = [
+                family.step(*each)
+                for family in release.families
+                for each in zip(family.shift, family.rate, strict=True)
+            ]
+            measures = [
+                measure_above(
+                    loss_cells(step, way, grid.spacing, grid.reach, MOST_CELLS),
+                    grid.spacing,
+                )
+                for step in steps
+            ]
             measures += [
                 one.above(way, grid.spacing, grid.reach) for one, _ in release.others
             ]

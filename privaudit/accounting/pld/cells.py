@@ -16,6 +16,7 @@ from privaudit.accounting.pld.line import UNIT, Floats
 Noise = Literal["gaussian", "laplace"]
 Scheme = Literal["poisson", "replace", "fixed"]
 Direction = Literal["remove", "add"]
+Masses = tuple[Floats, Floats, float]  # logs of two laws' masses, and their accuracy
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -44,22 +45,13 @@ class Step:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Split:
-    """The masses of one cell, at ``index``, in many parts in order of loss."""
-
-    index: int
-    log_p: Floats
-    log_q: Floats
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Cells:
     """Masses of P and Q by privacy loss, on half cells of a grid.
 
     Parameters
     ----------
-    start, offset
-        The first grid point is ``start * spacing + offset``.
+    start
+        The first grid point is ``start * spacing``.
     log_p, log_q
         Of the half cells, in order of loss; shape (2 * number of cells,).
     below, above
@@ -69,10 +61,6 @@ class Cells:
     accuracy
         Bound on the relative error of every mass, and on how far the loss of the
         interval's true ends is from the grid point.
-    edges
-        Outputs at the grid points, in order of loss; None if the step has no tangents.
-    split
-        The cell next to most of the losses, where the grid is coarse beside them.
     infinite
         Mass of P where Q has none, on top of what lies above the grid.
     """
@@ -84,66 +72,10 @@ class Cells:
     above: tuple[float, float]
     atom: float
     accuracy: float
-    edges: Floats | None
-    offset: float = 0.0
-    split: Split | None = None
     infinite: float = 0.0
 
     def __len__(self) -> int:
         return self.log_p.size // 2
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Outputs:
-    """Masses of noise alone (a) and of the mixture (b) by the loss log(b / a)."""
-
-    start: int
-    log_a: Floats
-    log_b: Floats
-    below: tuple[float, float]  # logs, of a and of b
-    above: tuple[float, float]
-    accuracy: float
-    edges: Floats | None
-    offset: float
-    split: tuple[Floats, Floats] | None  # logs, of the cell above ``offset``
-
-    def towards(self, direction: Direction) -> Cells:
-        """The mixture against the noise for ``remove``, reversed for ``add``."""
-        return self._reversed() if direction == "add" else self._forward()
-
-    def _forward(self) -> Cells:
-        return Cells(
-            self.start,
-            self.log_b,
-            self.log_a,
-            self.below[::-1],
-            self.above[::-1],
-            0.0,
-            self.accuracy,
-            self.edges,
-            self.offset,
-            None if self.split is None else Split(-self.start, *self.split[::-1]),
-        )
-
-    def _reversed(self) -> Cells:
-        return Cells(
-            -(self.start + self.log_a.size // 2),
-            self.log_a[::-1],
-            self.log_b[::-1],
-            self.above,
-            self.below,
-            0.0,
-            self.accuracy,
-            None if self.edges is None else self.edges[::-1],
-            -self.offset,
-            None
-            if self.split is None
-            else Split(
-                self.log_a.size // 2 - 1 + self.start,
-                self.split[0][::-1],
-                self.split[1][::-1],
-            ),
-        )
 
 
 def half_grid(start: int, stop: int, spacing: float) -> Floats:
@@ -169,12 +101,10 @@ def accuracy_of(outputs: Floats, shift: float) -> float:
     return UNIT * (1024 + 32 * far * far)
 
 
-def mix(rate: float, log_first: Floats, log_second: Floats) -> Floats:
+def mix(rate: float | Floats, log_first: Floats, log_second: Floats) -> Floats:
     """log of (1 - rate) first + rate second."""
-    if rate == 1:
-        return log_second
-    first, second = math.log1p(-rate) + log_first, math.log(rate) + log_second
-    top = np.maximum(first, second)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore"):
+        first, second = np.log1p(-rate) + log_first, np.log(rate) + log_second
+        top = np.maximum(first, second)
         found = top + np.log(1 + np.exp(np.minimum(first, second) - top))
     return np.where(top == -np.inf, top, found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
@@ -13,31 +13,23 @@ from scipy import special
 from threadpoolctl import ThreadpoolController
 
 from privaudit.accounting.pld.allocation import Epoch, epoch_measure, losses
-from privaudit.accounting.pld.cells import Cells, Direction
+from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.closed_form import gaussian_delta, gaussian_epsilon
-from privaudit.accounting.pld.dots import GridMeasure
 from privaudit.accounting.pld.families import Family
 from privaudit.accounting.pld.fixed_size import bound
-from privaudit.accounting.pld.fourier import MOST_POINTS, Tilted, compose
-from privaudit.accounting.pld.grouping import (
-    MOST_CELLS,
-    Grid,
-    boxes_of,
-    terms_above,
-    terms_below,
-)
+from privaudit.accounting.pld.fourier import MOST_POINTS, Bundle, Tilted, compose
+from privaudit.accounting.pld.grouping import MOST_CELLS, Grid, bundle, chosen
+from privaudit.accounting.pld.grouping_below import bundle_below
 from privaudit.accounting.pld.line import Floats, sampled_loss
 from privaudit.accounting.pld.mechanisms.loss import Loss
-from privaudit.accounting.pld.mechanisms.noise import loss_cells
-from privaudit.accounting.pld.mixture import Term
-from privaudit.accounting.pld.scout import Guess, Scout
+from privaudit.accounting.pld.scout import Guess, Law, Scout
 from privaudit.accounting.pld.targets import DeltaAt, EpsilonAt, Sides, Target
 from privaudit.results import check_sides
 
 Side = Literal["both", "upper", "lower"]
 
-_BELOW = 0.4  # of what grouping may add above: what it may take away below
 _ROUNDS = 4  # refinements before a bracket is returned as it is
+_FINE = 0.45  # of the width: what cells add above; they take a little more below
 _SCOUTED = 1e-20  # far as measures go: a tilt must suit their tails
 _LN10 = math.log(10.0)
 _LINES, _LINES_AT = 30, (-1.5, -7.0)  # a side; logs of delta that compositions aim at
@@ -194,9 +186,10 @@ class Composition:
         for log_delta in _LINES_AT:
             guess = scout.at_delta(log_delta)
             slack = 0.002 * min(1.0, high, low)
-            grid = self._grid(guess, slack, 0.05)
+            law = scout.law(guess)
+            grid = self._grid(direction, guess, law, slack, 0.05, aims=epsilons)
             with _threads().limit(limits=1, user_api="blas"):
-                found = self._above(direction, grid, guess)
+                found = self._composed(direction, grid, guess)
             if found is not None:
                 each = [found.delta_above(epsilon) for epsilon in epsilons.tolist()]
                 deltas = np.minimum(deltas, each)
@@ -270,11 +263,10 @@ class Composition:
             for way in ways
         ):
             return Found(dict.fromkeys(ways, target.trivial_upper), {}, True)
-        scouts = {way: self._scout(way) for way in ways}
-        guesses = {way: target.guess(scouts[way], self._infinite(way)) for way in ways}
+        seen = {way: target.seen(self._scout(way), self._infinite(way)) for way in ways}
         # The direction that looks worse comes first.
-        guesses = dict(sorted(guesses.items(), key=lambda item: -target.size(item[1])))
-        search = _Search(self, target, width, guesses, dict(caps or {}))
+        seen = dict(sorted(seen.items(), key=lambda item: -target.size(item[1][0])))
+        search = _Search(self, target, width, seen, dict(caps or {}))
         with _threads().limit(limits=1, user_api="blas"):
             found = {
                 "both": search.both,
@@ -302,7 +294,8 @@ class Composition:
         step = family.step(float(family.shift[0]), float(family.rate[0]))
         guess = search.guesses[way]
         slack = search.slack(way) * search.fine * _CHOSEN
-        grid = self._grid(guess, slack, search.width)
+        law = search.laws[way]
+        grid = self._grid(way, guess, law, slack, search.width, uniform=True)
         better = bound(step, int(family.count[0]), grid, guess)
         if better is not None:
             upper = float(search.target.upper(better, guess))
@@ -338,14 +331,19 @@ class Composition:
             known = Composition(families, others=others)
             if known.is_empty:
                 continue
+            if not known.others:  # its own upper side says when it is narrow
+                found = known.each(target, width, ways)
+                best = {way: found.lower[way] for way in ways if way in found.lower}
+                continue
             for way in ways:
-                guess = target.guess(known._scout(way), known._infinite(way))
+                guess, law = target.seen(known._scout(way), known._infinite(way))
+                if not law.is_known:
+                    continue
                 slack = target.slack(guess, guess)
                 # On coarse grids few and small losses are sometimes nothing.
-                of, finer = (known, _FINER) if self.epochs else (self, _FINER[:3])
-                for times in finer:
-                    grid = of._grid(guess, slack * fine / times, width)
-                    found = known._below(way, grid, guess)
+                for times in _FINER if self.epochs else _FINER[:3]:
+                    grid = known._grid(way, guess, law, slack * fine / times, width)
+                    found = known._composed(way, grid, guess, "below")
                     low = 0.0 if found is None else target.lower(found, guess)
                     best[way] = max(best.get(way, 0.0), low)
                     # A coarse one leaves out what it is nothing on.
@@ -356,7 +354,7 @@ class Composition:
                     ):
                         break
                 if best[way] == 0:
-                    best[way] = known._lowered(way, target, guess, slack, width)
+                    best[way] = known._lowered(way, target, (guess, law), slack, width)
         if not best:
             return {}
         return best if len(self.directions) > 1 else {"remove": max(best.values())}
@@ -386,45 +384,60 @@ class Composition:
         ]
         return -math.expm1(math.fsum(logs))
 
-    def _above(self, way: Direction, grid: Grid, guess: Guess) -> Tilted | None:
-        """A composition that dominates; None if no grid can hold it."""
+    def _composed(
+        self,
+        way: Direction,
+        grid: Grid,
+        guess: Guess,
+        side: Literal["above", "below", "lowered"] = "above",
+    ) -> Tilted | None:
+        """A composition that dominates, or one that is dominated.
+
+        None if no grid can hold it.
+        """
+        tilt, spacing = guess.tilt, grid.spacing
         if any(family.noise == "laplace" for family in self.families):
             # No largest loss may lie above the last point, if only by rounding.
-            grid = dataclasses.replace(grid, spacing=grid.spacing * (1 + 1e-14))
-        measures, terms = terms_above(self.families, way, grid)
-        for epoch, often in self.epochs:
-            measure = epoch_measure(epoch, way, grid.spacing, grid.tail)
-            if measure is None:
+            spacing *= 1 + 1e-14
+        of_group = bundle if side == "above" else bundle_below
+        bundles = []
+        for group in grid.groups:
+            one = of_group(group, way, spacing, tilt, grid.reach)
+            if one is None:
                 return None
-            _add(measures, terms, measure, often)
-        for one, often in self.others:
-            _add(measures, terms, one.above(way, grid.spacing, grid.reach), often)
-        return compose(measures, terms, grid.spacing, guess) if terms else None
-
-    def _below(
-        self, way: Direction, grid: Grid, guess: Guess, *, lowered: bool = False
-    ) -> Tilted | None:
-        """A composition that is dominated; None if nothing is told apart."""
-        measures, terms = terms_below(self.families, way, grid)
-        for one, often in self._attained_others:
-            measure_of = one.lowered if lowered else one.below
-            measure = measure_of(way, grid.spacing, grid.reach)
+            bundles.append(one)
+        if side == "above":
+            for epoch, often in self.epochs:
+                measure = epoch_measure(epoch, way, spacing, grid.tail)
+                if measure is None:
+                    return None
+                bundles.append(Bundle.single(measure, often, tilt, spacing))
+        for one, often in self.others if side == "above" else self._attained_others:
+            measure = getattr(one, side)(way, spacing, grid.reach)
             if measure is not None:
-                _add(measures, terms, measure, often)
-        return compose(measures, terms, grid.spacing, guess) if terms else None
+                bundles.append(Bundle.single(measure, often, tilt, spacing))
+        if not bundles:
+            return None
+        return compose(bundles, spacing, guess)
 
     def _lowered(
-        self, way: Direction, target: Target, guess: Guess, slack: float, width: float
+        self,
+        way: Direction,
+        target: Target,
+        seen: tuple[Guess, Law],
+        slack: float,
+        width: float,
     ) -> float:
         """A lower bound by losses lowered by ``slack`` in all; 0 if it is too long."""
+        guess, law = seen
         often = sum(count for _, count in self._attained_others)
         if not often or guess.window * often > 4 * _AFFORDABLE * slack:
             return 0.0
         # Beside the largest losses a tilt may be so steep that it sees none of those
         # that are left.
         guess = dataclasses.replace(guess, tilt=min(guess.tilt, 2 / slack))
-        grid = self._grid(guess, slack, width, slack / often)
-        found = self._below(way, grid, guess, lowered=True)
+        grid = self._grid(way, guess, law, slack, width, spacing=slack / often)
+        found = self._composed(way, grid, guess, "lowered")
         return 0.0 if found is None else target.lower(found, guess)
 
     def _scout(self, way: Direction) -> Scout:
@@ -444,14 +457,12 @@ class Composition:
             counts.append(np.array([float(often)]))
         return Scout(steps, np.concatenate(counts), way, more)
 
-    def _work(self, way: Direction, grid: Grid) -> float:
-        """About how many cells there are in all measures of a refinement."""
-        cells = [
-            boxes_of(family, way, grid) * self._reach_of(family, grid.reach)
-            for family in self.families
-        ]
-        cells += [one.length(grid.reach) for one, _ in self.others]
-        return sum(cells) / grid.spacing
+    def _work(self, grid: Grid) -> float:
+        """About how many cells there are in all measures."""
+        cells = sum(one.family.shift.size * one.edges.size for one in grid.groups)
+        return (
+            cells + sum(one.length(grid.reach) for one, _ in self.others) / grid.spacing
+        )
 
     def _longest(self, reach: float) -> float:
         """Length of the longest grid of any step, at most about."""
@@ -469,27 +480,43 @@ class Composition:
 
     def _grid(
         self,
+        way: Direction,
         guess: Guess,
+        law: Law,
         slack: float,
         width: float,
+        *,
         spacing: float | None = None,
-        cells: Callable[..., Cells] = loss_cells,
+        aims: Floats | None = None,
+        uniform: bool = False,
     ) -> Grid:
-        spacing = guess.spacing(slack) if spacing is None else spacing
+        """Grid, and cells on it, that move epsilon by about ``slack``.
+
+        Of one family's step, ``uniform``ly where the grid is to suit that.
+        """
         log_tail = max(guess.log_delta, -800.0) + math.log(width * 2e-3 / self.steps)
         reach = -float(special.ndtri_exp(min(log_tail, -1.0)))
+        aims = np.array([guess.epsilon]) if aims is None else aims
         # No more points in the window, or in the cells of one step, than can be had.
-        spacing = max(spacing, 1.5 * guess.window / MOST_POINTS)
-        for family in self.families:
-            spacing = max(spacing, self._reach_of(family, reach) / MOST_CELLS)
+        least = 1.5 * guess.window / MOST_POINTS
+        if guess.window < 1e-12 * self._longest(reach):  # losses too rare to be seen
+            least = 0.25 * self._longest(reach)
+        if uniform:
+            least = max(least, self._longest(reach) / MOST_CELLS)
         for one, _ in self.others:
-            spacing = max(spacing, one.length(reach) / one.points)
+            least = max(least, one.length(reach) / one.points)
+        if spacing is None:
+            spacing = guess.spacing(slack)
+            if self.families:
+                known = chosen(self.families, way, law, aims, slack, reach, least)
+                spacing = min(spacing, known[1])
+        spacing = max(spacing, least)
         # Losses that have mass of their own: put grid points there, last where most is.
-        least = max(guess.window, self._longest(reach)) / _AFFORDABLE
+        fine = max(guess.window, self._longest(reach)) / _AFFORDABLE
         marks = [
             (often, one.lattice)
             for one, often in self.others
-            if one.lattice is not None and one.lattice > min(spacing, least)
+            if one.lattice is not None and one.lattice > min(spacing, fine)
         ]
         for _, mark in sorted(marks, key=lambda mark: mark[0] * mark[1] ** 2):
             spacing = mark / math.ceil(mark / spacing) * (1 - _INWARDS)
@@ -497,14 +524,14 @@ class Composition:
             if family.noise == "laplace" and family.shift.size == 1:
                 top = sampled_loss(float(family.shift[0]), float(family.rate[0]))
                 top = max(top, 1e-100)
-                spacing = max(top / math.ceil(top / spacing), 1e-100)
+                spacing = max(top / math.ceil(top / spacing / 2) / 2, 1e-100)
         # In powers of ten, so that the next grid finds the same epochs.
         often = max(sum(count for _, count in self.epochs), 1)
         tail = math.log10(width * 0.02 / often) + max(guess.log_delta, -600.0) / _LN10
-        room = guess.slope * slack
-        tail = 10.0 ** math.floor(tail)
-        aim = (guess.epsilon, guess.log_delta)
-        return Grid(spacing, reach, guess.slope, room, tail, cells, aim)
+        groups, _ = chosen(
+            self.families, way, law, aims, slack, reach, least, spacing=spacing
+        )
+        return Grid(spacing, reach, 10.0 ** math.floor(tail), tuple(groups))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -527,17 +554,18 @@ class _Search:
         composition: Composition,
         target: Target,
         width: float,
-        guesses: dict[Direction, Guess],
+        seen: dict[Direction, tuple[Guess, Law]],
         caps: dict[Direction, float],
     ) -> None:
-        self.of, self.target, self.width = composition, target, width
-        self.guesses, self.caps = guesses, caps
-        self.upper = dict.fromkeys(guesses, target.trivial_upper)
+        self.of, self.target, self.width, self.caps = composition, target, width, caps
+        self.guesses = {way: guess for way, (guess, _) in seen.items()}
+        self.laws = {way: law for way, (_, law) in seen.items()}
+        self.upper = dict.fromkeys(seen, target.trivial_upper)
+        self.inner = dict.fromkeys(seen, 0.0)  # of the dominating pairs, from below
         self.lower: dict[Direction, float] = {}
-        # Of epochs the sides do not meet: the upper one is as narrow as its grid.
-        self.fine = 0.05 if composition.epochs else 0.5
-        # Both sides of one direction mostly have the same.
-        self.cells = functools.lru_cache(maxsize=4)(loss_cells)
+        # Of the width: what cells add above, where as much again is taken away below.
+        self.fine = _FINE
+        self.alone = not composition.epochs and not composition.others
         self.coarse = False
 
     def top(self, way: Direction) -> float:
@@ -546,153 +574,126 @@ class _Search:
     def worst(self) -> Direction:
         return max(self.guesses, key=self.top)
 
-    def slack(self, way: Direction, worst: Guess | None = None) -> float:
-        return self.target.slack(self.guesses[way], worst or self.guesses[way])
+    def slack(self, way: Direction) -> float:
+        most = max(self.guesses.values(), key=self.target.size)
+        return self.target.slack(self.guesses[way], most)
 
-    def grid(self, way: Direction, slack: float, spacing: float | None = None) -> Grid:
-        return self.of._grid(
-            *(self.guesses[way], slack * self.fine, self.width),
-            spacing=spacing,
-            cells=self.cells,
-        )
+    def grid(self, way: Direction) -> Grid:
+        guess, law = self.guesses[way], self.laws[way]
+        return self.of._grid(way, guess, law, self.slack(way) * self.fine, self.width)
+
+    def met(self) -> bool:
+        return self.target.is_met(max(self.inner.values()), self.top(self.worst()))
 
     def found(self) -> Found:
+        if self.of._is_realised:
+            self.lower = {
+                w: max(low, self.lower.get(w, 0.0)) for w, low in self.inner.items()
+            }
+            for way, low in self.lower.items():
+                if math.isfinite(self.upper[way]):
+                    check_sides(low, self.upper[way])
         return Found(self.upper, self.lower, self.coarse)
 
-    def run_above(self, way: Direction, slack: float, enough: float = 0.0) -> None:
-        guess = self.guesses[way]
-        wanted = guess.spacing(slack * self.fine)
-        grid = self.grid(way, slack, spacing=wanted)
-        self.coarse |= grid.spacing > 1.5 * wanted
-        found = self.of._above(way, grid, guess)
-        if found is not None:
-            top = self.target.upper(found, guess, enough)
-            self.upper[way] = min(self.upper[way], top)
-            if top > enough:
-                self.guesses[way] = self.target.seen(guess, found, top)
-        else:
+    def run(self, way: Direction) -> None:
+        """Bound one direction; from below as well where that costs nothing."""
+        guess, found = self.guesses[way], None
+        grid = self.grid(way) if self.laws[way].is_known else None
+        for _ in range(_ROUNDS):  # coarse cells may need too long a window
+            if grid is None:
+                break
+            found = self.of._composed(way, grid, guess)
+            if found is not None or self.upper[way] < math.inf:
+                break
+            self.fine /= 4
+            grid = self.grid(way)
+        if grid is None or found is None:
             self.coarse = True
-        self.guesses[way] = self.target.improved(self.guesses[way], self.upper[way])
+            return
+        enough = max(self.inner.values())
+        top = self.target.upper(found, guess, enough)
+        self.upper[way] = min(self.upper[way], top)
+        if self.alone and top > enough:
+            below = self.of._composed(way, grid, guess, "below")
+            low = 0.0 if below is None else self.target.lower(below, guess)
+            self.inner[way] = max(self.inner[way], low)
+        self.guesses[way] = self.target.improved(guess, self.upper[way])
 
-    def run_below(self, way: Direction) -> float:
+    def run_below(self, way: Direction) -> None:
         """A lower bound on the dominating pair's own figure."""
-        guess = self.guesses[way]
-        grid = self.grid(way, self.slack(way))
-        # Tangents leave about that much more than mixtures.
-        grid = dataclasses.replace(grid, room=_BELOW * grid.room)
-        found = self.of._below(way, grid, guess)
+        guess, law = self.guesses[way], self.laws[way]
+        if not law.is_known:
+            return
+        found = self.of._composed(way, self.grid(way), guess, "below")
         low = 0.0 if found is None else self.target.lower(found, guess)
         if self.of.others and not self.target.is_met(low, self.top(way)):
             slack = self.slack(way)
-            lowered = self.of._lowered(way, self.target, guess, slack, self.width)
+            lowered = self.of._lowered(
+                way, self.target, (guess, law), slack, self.width
+            )
             low = max(low, lowered)
-        return low
+        self.inner[way] = max(self.inner[way], low)
 
     def upper_side(self) -> Found:
-        self.fine /= 2  # nothing below to tell when more is wanted
-        # Coarsely first: that is a better guess, and often all of the better direction.
-        used: dict[Direction, float] = {}
-        for way in self.guesses:
-            worst = max(self.guesses.values(), key=self.target.size)
-            used[way] = 4 * self.slack(way, worst)
-            self.run_above(way, used[way])
-        self.coarse = False
-        for _ in range(_ROUNDS):
+        if not self.alone:
+            self.fine /= 4  # nothing below tells when more is wanted
+        for turn in range(_ROUNDS):
+            before = {way: self.slack(way) for way in self.guesses}
+            for way in self.guesses:
+                if turn == 0 or self.top(way) >= self.top(self.worst()):
+                    self.run(way)
             way = self.worst()
-            wanted = self.slack(way)
-            if used[way] <= 1.34 * wanted or not 0 < self.top(way) < math.inf:
+            if self.alone:
+                if self.met() or not self.refine(way):
+                    break
+            elif before[way] <= 1.34 * self.slack(way) or self.coarse:
                 break
-            used[way] = wanted
-            self.run_above(way, wanted)
-        self.coarse |= self.top(self.worst()) == math.inf
+        self.coarse |= not (self.top(self.worst()) < math.inf)
+        if self.alone:
+            self.coarse |= not self.met()
         return self.found()
 
     def lower_side(self) -> Found:
-        if self.of._is_realised and math.isfinite(max(map(self.top, self.guesses))):
-            return self.lower_to_caps()
-        # As fine as both sides end up: nothing above tells when it is enough.
-        self.fine /= 3
-        way = next(iter(self.guesses))
         if not self.of._is_realised:
+            self.fine /= 2  # nothing above tells when it is enough
             self.lower = self.of._realised_lower(self.target, self.width, self.fine)
             return self.found()
-        for _ in range(2):
-            slack = self.slack(way)
-            self.lower[way] = max(self.lower.get(way, 0.0), self.run_below(way))
-            if not self.lower[way]:
-                break
-            self.guesses[way] = self.target.improved(self.guesses[way], self.lower[way])
-            if slack <= 1.34 * self.slack(way):
-                break
-        return self.found()
-
-    def lower_to_caps(self) -> Found:
-        """Refined until it is as near to the upper bounds known as was asked for.
-
-        Or once, where that leaves less than two widths: the rest is theirs.
-        """
+        if self.alone:
+            self.upper_side()
+            self.upper = dict.fromkeys(self.upper, self.target.trivial_upper)
+            return self.found()
         way = self.worst()
-        top = self.top(way)
-        self.guesses[way] = self.target.improved(self.guesses[way], top)
-        self.lower[way] = 0.0
-        for room in (1, 1, 1, 2):
-            low = self.lower[way] = max(self.lower[way], self.run_below(way))
-            if self.target.is_met(low, top, room):
-                break
-            if not self.refine(way, top, low / (1 + self.width / 2)):
+        if math.isfinite(self.top(way)):
+            self.guesses[way] = self.target.improved(self.guesses[way], self.top(way))
+        for _ in range(_ROUNDS):
+            self.run_below(way)
+            if self.met() or not self.refine(way):
                 break
         return self.found()
 
     def both(self) -> Found:
-        inner = dict.fromkeys(self.guesses, 0.0)  # of the dominating pairs
-        for _ in range(_ROUNDS):
-            most, seen = max(inner.values()), ""
-            for way in sorted(self.guesses, key=lambda way: -self.top(way)):
-                top = self.top(way)
-                if top <= most or top < 0.5 * max(map(self.top, self.guesses)):
-                    continue  # the other direction is worse
-                worst = max(self.guesses.values(), key=self.target.size)
-                # Of the better direction it is enough to be below the worse one.
-                self.run_above(way, self.slack(way, worst), most)
-                if not seen and self.top(way) > (1 + self.width) * most:
-                    seen = way
-                    inner[way] = max(inner[way], self.run_below(way))
-                    most = max(inner.values())
-            way = self.worst()
-            if way != seen and self.top(way) > (1 + self.width) * most:
-                inner[way] = max(inner[way], self.run_below(way))
-            most, top = max(inner.values()), self.top(way)
-            self.coarse = not self.target.is_met(most, top)
-            if not self.coarse or top == math.inf or not self.refine(way, top, most):
-                break
-        if self.of._is_realised:
-            self.lower = inner
-        else:
-            self.lower = self.of._realised_lower(self.target, self.width, self.fine)
-        for way, low in self.lower.items():
-            if way in self.upper:
-                check_sides(low, self.upper[way])
+        self.upper_side()
+        if self.alone and self.of._is_realised:
+            return self.found()
+        upper, coarse = dict(self.upper), self.coarse
+        self.lower_side()
+        self.upper, self.coarse = upper, coarse
         return self.found()
 
-    def refine(self, way: Direction, top: float, inner: float) -> bool:
-        """Make the grids finer; False if that would be too much work."""
-        factor = min(max(self.target.ratio(inner, top), 1.2) * 1.2, 9.0)
-        guess, slack = self.guesses[way], self.slack(way)
-        while factor > 1.3:
-            grid = self.of._grid(guess, slack * self.fine / factor, self.width)
-            if self.of._work(way, grid) <= _MOST_WORK:
-                self.fine /= factor
+    def refine(self, way: Direction) -> bool:
+        """Make the cells finer; False if that would be too much work."""
+        top = self.top(way)
+        if not (top < math.inf and self.laws[way].is_known):
+            return False
+        factor = min(self.target.ratio(max(self.inner.values()), top) * 1.2, 9.0)
+        fine = self.fine
+        while factor > 1.1:
+            self.fine = fine / factor
+            if self.of._work(self.grid(way)) <= _MOST_WORK:
                 return True
             factor *= 0.75
+        self.fine = fine
         return False
-
-
-def _add(
-    measures: list[GridMeasure], terms: list[Term], measure: GridMeasure, often: float
-) -> None:
-    one = np.array([float(often)])
-    terms.append(Term((len(measures),), np.zeros((1, 0)), one))
-    measures.append(measure)
 
 
 def _check_width(width: float) -> None:

@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from privaudit.accounting.pld.cells import Cells, Split
+from privaudit.accounting.pld.cells import Cells
 from privaudit.accounting.pld.line import UNIT, Floats
 
 MOST_SPACING = 600.0  # its exponential is in range, with room for sums
@@ -23,7 +23,7 @@ _ENDS = 8  # ends that are tried
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GridMeasure:
-    """P by privacy loss: ``mass[i]`` at loss (start + i) * spacing + offset.
+    """P by privacy loss: ``mass[i]`` at loss (start + i) * spacing.
 
     ``infinite`` is mass at infinite loss, relatively exact to ``accuracy``, which is as
     in `Cells`.
@@ -33,23 +33,6 @@ class GridMeasure:
     mass: Floats
     infinite: float
     accuracy: float
-    offset: float = 0.0
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Tangent:
-    """A function D >= 0 at the grid points such that H + D is a lower bound elsewhere.
-
-    Parameters
-    ----------
-    rise
-        D(a_i), one a grid point, 0 at both ends.
-    sag
-        In each cell, at least the largest of (chord of D) - D.
-    """
-
-    rise: Floats
-    sag: Floats
 
 
 def measure_above(cells: Cells, spacing: float) -> GridMeasure:
@@ -71,13 +54,11 @@ def measure_above(cells: Cells, spacing: float) -> GridMeasure:
     if not mass.any():  # all of it underflows, or is infinite
         mass[0] = 1e-300
     infinite = math.exp(cells.above[0]) + cells.infinite
-    return GridMeasure(cells.start, mass, infinite, 4 * cells.accuracy, cells.offset)
+    return GridMeasure(cells.start, mass, infinite, 4 * cells.accuracy)
 
 
-def measure_below(
-    cells: Cells, spacing: float, tangent: Tangent | None = None
-) -> GridMeasure | None:
-    """A pair that is dominated; with ``tangent``, by any pair whose H is >= H + D.
+def measure_below(cells: Cells, spacing: float) -> GridMeasure | None:
+    """A pair that is dominated.
 
     The dots are lowered by more than the largest gap in the cells beside them, which
     moves mass as a discrete second derivative does. Where that leaves a negative mass
@@ -87,7 +68,7 @@ def measure_below(
     grid: P = Q is below every pair. Mass at infinite loss is in H at every a, and left
     as it is.
     """
-    found = None if spacing > MOST_SPACING else _finite_below(cells, spacing, tangent)
+    found = None if spacing > MOST_SPACING else _finite_below(cells, spacing)
     if not cells.infinite:
         return found
     if found is None:  # what is left of P, as one output that all of Q may have
@@ -110,28 +91,15 @@ def measure_lowered(cells: Cells, spacing: float) -> GridMeasure:
     mass[-cells.start] += cells.atom
     if not mass.any():
         mass[0] = 1e-300
-    return GridMeasure(
-        cells.start, mass, cells.infinite, 4 * cells.accuracy, cells.offset
-    )
+    return GridMeasure(cells.start, mass, cells.infinite, 4 * cells.accuracy)
 
 
-def _finite_below(
-    cells: Cells, spacing: float, tangent: Tangent | None
-) -> GridMeasure | None:
+def _finite_below(cells: Cells, spacing: float) -> GridMeasure | None:
     """As `measure_below`, of what has a finite loss."""
     left, right = _scaled(cells, spacing)
     p, q = left[0] + right[0], left[1] + right[1]
     noise = 8 * cells.accuracy * (p + q)
-    gap = _gap(left, right, spacing)
-    within = None if cells.split is None else _gaps_within(cells, cells.split, spacing)
-    if cells.split is not None and within is not None:
-        i = cells.split.index
-        gap[i] = min(gap[i], float(within[1].max()))
-    rise, more = np.zeros(p.size + 1), noise
-    if tangent is not None:
-        more = noise + tangent.sag
-        rise = tangent.rise
-    gap += more
+    gap = _gap(left, right, spacing) + noise
     step = -math.expm1(-spacing)
     upper = np.clip((p - q - noise) / step, 0.0, p)
     down, up = 1 / step, 1 / math.expm1(spacing)  # shares of c for the neighbours
@@ -144,15 +112,6 @@ def _finite_below(
         inner, size = slice(first, stop), stop - first
         lowered = np.empty(size + 1)
         np.maximum(gap[inner][:-1], gap[inner][1:], out=lowered[1:-1])
-        if (
-            cells.split is not None
-            and within is not None
-            and cells.split.index == first
-        ):
-            depth = low - 16 * cells.accuracy
-            needed = _lowering_after(*within, float(more[first]), depth)
-            lowered[1] = max(gap[first + 1], min(lowered[1], needed))
-        lowered[1:-1] -= rise[first + 1 : stop]
         lowered[0], lowered[-1] = low, high
         mass = np.zeros(size + 1)
         mass[:-1] = p[inner] - upper[inner]
@@ -167,9 +126,7 @@ def _finite_below(
         start = cells.start + first
         if 0 <= -start <= size:
             mass[-start] += cells.atom
-        most_dropped = math.inf if tangent is None else 64 + size / 8
-        if not drop_concave_knots(mass, scale, spacing, most_dropped):
-            return None  # little is left of the tail: without the tangent there is more
+        drop_concave_knots(mass, scale, spacing)
         if mass[0] >= 0 and mass[-1] >= 0:
             break
         # An end with next to no mass: the next one that was not dropped.
@@ -185,7 +142,7 @@ def _finite_below(
     mass = np.maximum(mass - 8 * UNIT * scale, 0.0)
     if not mass.any():
         return None
-    return GridMeasure(start, mass, 0.0, 4 * cells.accuracy, cells.offset)
+    return GridMeasure(start, mass, 0.0, 4 * cells.accuracy)
 
 
 def _first_dot(
@@ -203,7 +160,7 @@ def _first_dot(
 
     Returns its index, a Q(losses below), and by how much (rounded up).
     """
-    points = (cells.start + np.arange(p.size)) * spacing + cells.offset
+    points = (cells.start + np.arange(p.size)) * spacing
     below_p = _sums_before(p, math.exp(cells.below[0]))
     halves = np.exp(cells.log_q)
     below_q = _sums_before(halves[::2] + halves[1::2], _exp(cells.below[1]))
@@ -237,7 +194,7 @@ def _last_dot(
     """
     end = p.size
     above_p = math.exp(cells.above[0])
-    above_q = _exp(cells.above[1] + (cells.start + end) * spacing + cells.offset)
+    above_q = _exp(cells.above[1] + (cells.start + end) * spacing)
     while end:  # from the top, in blocks over which exp(loss) stays in range
         block = slice(max(0, end - max(1, min(4096, int(600 / spacing)))), end)
         ahead = np.arange(end - block.start) * spacing  # of the dots end, end - 1, ...
@@ -290,7 +247,7 @@ def _scaled(
 
     The scale keeps Q in range where its mass alone would underflow.
     """
-    at = (cells.start + np.arange(len(cells))) * spacing + cells.offset
+    at = (cells.start + np.arange(len(cells))) * spacing
     p = np.exp(cells.log_p.reshape(-1, 2))
     q = np.exp(cells.log_q.reshape(-1, 2) + at[:, None])
     return (p[:, 0], q[:, 0]), (p[:, 1], q[:, 1])
@@ -317,48 +274,10 @@ def _gap(
     return np.clip(gap, 0.0, rise)
 
 
-def _gaps_within(
-    cells: Cells, split: Split, spacing: float
-) -> tuple[Floats, Floats] | None:
-    """Gaps as in `_gap`, from the masses of many parts of a cell: as many knots.
-
-    First where each knot is between the cell's ends, in [0, 1].
-    """
-    at = (cells.start + split.index) * spacing + cells.offset
-    p, q = np.exp(split.log_p), np.exp(split.log_q + at)
-    p, q = p[q > 0], q[q > 0]
-    if not q.size:
-        return None
-    knots = p / q
-    above_p = np.append(np.cumsum(p[::-1])[::-1][1:], 0.0)
-    above_q = np.append(np.cumsum(q[::-1])[::-1][1:], 0.0)
-    rise = float(p.sum() - q.sum())
-    place = (knots - 1) / math.expm1(spacing)
-    gaps = rise * (1 - place) - (above_p - knots * above_q)
-    return np.clip(place, 0.0, 1.0), np.maximum(gaps, 0.0)
-
-
-def _lowering_after(place: Floats, gaps: Floats, more: float, depth: float) -> float:
-    """Lowering of the dot after the first that the cell between them needs.
-
-    The first is lowered by ``depth``. A line between dots that are lowered by d and c
-    is lower by d (1 - t) + c t, which is to be no less than the gap and ``more`` where
-    t is a knot; between knots the gap's bound is linear. Infinity if nothing will do.
-    """
-    left = gaps + more + 1e-12 * gaps.max() - depth * (1 - place)
-    if (left[place <= 0] > 0).any() or more > depth:
-        return math.inf
-    some = (left > 0) & (place > 0)
-    needed = float((left[some] / place[some]).max()) if some.any() else 0.0
-    return max(needed, more)
-
-
-def drop_concave_knots(
-    mass: Floats, scale: Floats, spacing: float, most: float = math.inf
-) -> bool:
+def drop_concave_knots(mass: Floats, scale: Floats, spacing: float) -> None:
     """Lower convex hull of the dots, in place: no mass is negative afterwards.
 
-    False if more than ``most`` knots would have to be dropped. A knot of mass m is
+    A knot of mass m is
     dropped by giving m to the knots left beside it, in the shares that keep P and Q.
     The ends stay.
     """
@@ -373,9 +292,6 @@ def drop_concave_knots(
         m = new[i]
         if not m < 0 or i in (0, last):  # those dropped have none
             continue
-        most -= 1
-        if most < 0:
-            return False
         lower, higher = before.get(i, i - 1), after.get(i, i + 1)
         new[i] = 0.0
         # Shares of P: (1 - e^-ahead) / (e^behind - e^-ahead), and the rest.
@@ -391,4 +307,3 @@ def drop_concave_knots(
         after[lower], before[higher] = higher, lower
     mass[list(new)] = list(new.values())
     scale[list(grown)] += list(grown.values())
-    return True

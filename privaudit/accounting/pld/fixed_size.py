@@ -21,11 +21,16 @@ from scipy import fft, special
 
 from privaudit.accounting.pld.cells import Cells, Step, half_grid, mix
 from privaudit.accounting.pld.dots import GridMeasure, measure_above
-from privaudit.accounting.pld.fourier import Tilted, compose, fold, transform_error
+from privaudit.accounting.pld.fourier import (
+    Bundle,
+    Tilted,
+    compose,
+    fold,
+    transform_error,
+)
 from privaudit.accounting.pld.grouping import MOST_CELLS, Grid
 from privaudit.accounting.pld.line import UNIT, Floats, log_normal_mass
 from privaudit.accounting.pld.mechanisms.noise import loss_cells
-from privaudit.accounting.pld.mixture import Term
 from privaudit.accounting.pld.scout import Guess
 
 _FIRST_PARTS, _PARTS = 8, 64  # of a right angle
@@ -85,7 +90,6 @@ def triangle_cells(
         (end_p, end_q),
         max(1 - total, 0.0) + 1e-13,
         4 * UNIT * (1024 + 32 * (_FAR + max(sides)) ** 2) + one + two,
-        None,
     )
 
 
@@ -212,8 +216,14 @@ def bound(step: Step, count: int, grid: Grid, guess: Guess) -> Chosen | None:
     if found is None:
         return None
     shares, counts, log_rest = found
-    term = Term((0, 1), shares[:, None], counts)
-    base = compose([one_way, most], [term], spacing, guess)
+    bundles = []
+    for share, often in zip(shares, counts, strict=True):
+        mass = (1 - share) * one_way.mass + share * most.mass
+        accuracy = max(one_way.accuracy, most.accuracy) + 4 * UNIT
+        infinite = max(one_way.infinite, most.infinite)
+        mixed = GridMeasure(-stop, mass, infinite, accuracy)
+        bundles.append(Bundle.single(mixed, often, guess.tilt, spacing))
+    base = compose(bundles, spacing, guess)
     if base is None:
         return None
     slip = count * max(one.accuracy for one in used)

@@ -20,12 +20,11 @@ from scipy import fft
 
 from privaudit.accounting.pld.dots import GridMeasure
 from privaudit.accounting.pld.line import UNIT, Floats
-from privaudit.accounting.pld.mixture import Term, log_ratio
 from privaudit.accounting.pld.scout import Guess, log_peak
 
 _NEGLIGIBLE = -80.0  # log of a size of the characteristic function that is left out
 MOST_POINTS = 1 << 21
-_MOST_HELD = 1 << 24  # values of spectra at once
+_SMALL_SQUARES = 1e-10  # of what steps differ by: what is bounded, not summed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,8 +37,8 @@ class Tilted:
 
     Parameters
     ----------
-    start, points, spacing, offset
-        The window: points (start + i) spacing + offset, i < points.
+    start, points, spacing
+        The window: points (start + i) spacing, i < points.
     index
         Of the waves, in turns a window.
     waves
@@ -57,6 +56,8 @@ class Tilted:
     drift
         Sum over the steps of the relative error of the measures, and the rounding of
         the window's points.
+    offset
+        Of all losses from the window's points.
     """
 
     tilt: float
@@ -64,7 +65,6 @@ class Tilted:
     start: int
     points: int
     spacing: float
-    offset: float
     index: NDArray[np.intp]
     waves: NDArray[np.complex128]
     error: float
@@ -72,17 +72,18 @@ class Tilted:
     infinite: float
     surely_infinite: float
     drift: float
+    offset: float = 0.0
 
     def _sum(self, epsilon: float) -> tuple[float, float]:
         """sum f g and the bound on its error."""
         peak = math.exp(log_peak(self.tilt))
         off = self.outside * peak + 1e-300
         stop = self.start + self.points
-        if not epsilon < stop * self.spacing + self.offset:
+        if not epsilon < stop * self.spacing:
             return 0.0, off
-        first = math.floor((epsilon - self.offset) / self.spacing) + 1
+        first = math.floor(epsilon / self.spacing) + 1
         at = min(max(first, self.start), stop)
-        x = at * self.spacing + self.offset - epsilon
+        x = at * self.spacing - epsilon
         if at == first:  # but for rounding
             x = min(max(x, 0.0), self.spacing)
         value, largest = 0.0, 0.0
@@ -144,11 +145,12 @@ class Tilted:
 
     @property
     def _far(self) -> float:
-        return abs(self.offset) + (abs(self.start) + self.points) * self.spacing
+        return (abs(self.start) + self.points) * self.spacing
 
     def delta_above(self, epsilon: float) -> float:
         """At least delta of the measures composed, and of all that they dominate."""
-        epsilon = epsilon - self.drift - 16 * UNIT * (abs(epsilon) + self._far)
+        far = abs(epsilon) + abs(self.offset) + self._far
+        epsilon = epsilon - self.offset - self.drift - 16 * UNIT * far
         value, off = self._sum(epsilon)
         exponent, wobble = self._scale(epsilon)
         log_delta = exponent + wobble + math.log(max(value, 0.0) + off)
@@ -158,7 +160,8 @@ class Tilted:
 
     def delta_below(self, epsilon: float) -> float:
         """At most delta of the measures composed, and of all that dominate them."""
-        epsilon = epsilon + self.drift + 16 * UNIT * (abs(epsilon) + self._far)
+        far = abs(epsilon) + abs(self.offset) + self._far
+        epsilon = epsilon - self.offset + self.drift + 16 * UNIT * far
         value, off = self._sum(epsilon)
         if not value > off:
             return self.surely_infinite
@@ -167,102 +170,167 @@ class Tilted:
         return (self.surely_infinite + finite) * (1 - 1e-14)
 
 
-def compose(
-    measures: Sequence[GridMeasure],
-    terms: Sequence[Term],
-    spacing: float,
-    guess: Guess,
-) -> Tilted | None:
-    """The composition of ``terms``; None if the window needs too many points.
+def _logs_of(values: Floats, log_most: Floats) -> Floats:
+    """Logs of ``values``, and where these are too small, of what they are at most."""
+    with np.errstate(divide="ignore"):
+        return np.where(values > 1e-290, np.log(values), log_most)
 
-    None as well if the spacing is too small for the sums of waves.
 
-    Of ``guess`` the tilt is taken, and the changes of it that bound the window.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Bundle:
+    """Steps alike enough to be composed by their mean and what they differ by.
+
+    Parameters
+    ----------
+    index
+        Grid points that have mass.
+    mean
+        Mass of the mean step there, under the tilt and over exp(``base``).
+    counts
+        How often each kind of steps is taken.
+    base
+        Log moment of the mean step at the tilt.
+    lost
+        Mass at infinite loss of all steps, at most.
+    accuracy
+        Bound on the relative error of every mass.
+    log_most
+        Logs of no less than ``mean``, which may have underflowed.
+    off
+        What each kind differs by from the mean; shape (kinds, points), or None.
+    surely
+        Mass at infinite loss of each step, at least.
+    offset
+        Of all steps' losses from grid points, in sum.
+    """
+
+    index: NDArray[np.int64]
+    mean: Floats
+    counts: Floats
+    base: float
+    lost: float
+    accuracy: float
+    log_most: Floats
+    off: Floats | None = None
+    surely: float = 0.0
+    offset: float = 0.0
+
+    @classmethod
+    def of(
+        cls,
+        index: NDArray[np.int64],
+        masses: Floats,
+        counts: Floats,
+        base: float,
+        lost: float,
+        accuracy: float,
+        log_most: Floats,
+        offset: float = 0.0,
+    ) -> Bundle:
+        """Tilted ``masses`` of each kind, over exp(``base``), and at most in logs."""
+        steps = float(counts.sum())
+        mean = counts @ masses / steps
+        whole = float(mean.sum())
+        mean /= whole
+        off = masses / whole - mean if counts.size > 1 else None
+        base += math.log(whole)
+        log_most = _logs_of(mean, log_most - math.log(whole))
+        return cls(
+            *(index, mean, counts, base, lost, accuracy, log_most, off, 0.0, offset)
+        )
+
+    @classmethod
+    def single(
+        cls, measure: GridMeasure, often: float, tilt: float, spacing: float
+    ) -> Bundle:
+        """``often`` steps of one measure."""
+        index = measure.start + np.arange(measure.mass.size)
+        base = log_moment_of(measure, tilt, spacing)
+        largest = float(np.abs(index[[0, -1]]).max()) * spacing
+        rounded = UNIT * (64 + 8 * min(tilt * largest, 800.0) + 8 * abs(base))
+        with np.errstate(divide="ignore"):
+            logs = np.log(measure.mass) + tilt * _losses(measure, spacing) - base
+        return cls(
+            index,
+            np.exp(logs),
+            np.array([float(often)]),
+            base,
+            measure.infinite * often,
+            measure.accuracy + rounded,
+            logs,
+            surely=measure.infinite,
+        )
+
+    @property
+    def steps(self) -> float:
+        """Number of steps."""
+        return float(self.counts.sum())
+
+    def log_moment(self, change: float, spacing: float) -> float:
+        """At least the log of all steps' moments at a tilt changed by ``change``.
+
+        The mean of logarithms is at most that of the mean.
+        """
+        exponent = change * spacing * self.index + self.log_most
+        top = float(exponent.max())
+        moment = float(np.exp(exponent - top).sum())
+        return self.steps * (self.base + top + math.log(moment))
+
+
+def compose(bundles: Sequence[Bundle], spacing: float, guess: Guess) -> Tilted | None:
+    """The composition of ``bundles``; None if it needs too much.
+
+    That is if the window has too many points, or if the spacing is too small for the
+    sums of waves. Of ``guess`` the tilt is taken, and the changes of it that bound the
+    window.
     """
     tilt = guess.tilt
-    window = _window(measures, terms, spacing, guess)
+    log_moment = math.fsum(one.steps * one.base for one in bundles)
+    window = _window(bundles, spacing, guess, log_moment)
     if window is None or not (tilt * spacing) * ((1 + tilt) * spacing) > 1e-290:
         return None
-    start, points, outside, bases, log_moment = window
-    index, phase, log_size, log_error, bound = _characteristic(
-        measures, terms, bases, spacing, tilt, points
-    )
-    keep = (log_size > _NEGLIGIBLE) & (log_error < 0.1)
-    phi = np.exp(log_size[keep] + 1j * phase[keep])
-    # What is left out is at most its bound; what is kept is off by its log's error.
-    off = np.exp(np.minimum(bound, 0.0) + 1e-9)
-    off[keep] = np.abs(phi) * np.expm1(log_error[keep])
+    start, points, outside = window
+    index, whole = _product(bundles, points)
     double = np.where((index == 0) | (2 * index == points), 1.0, 2.0)
-    error = math.sqrt(float(double @ off**2) / points) + math.exp(_NEGLIGIBLE + 1)
-    index = index[keep]
     turn = 2 * math.pi / points * index
-    waves = (double[keep] / points).astype(complex) * phi
+    scale = (double / points).astype(complex)
     for fall in (tilt * spacing, (1 + tilt) * spacing):
         real = 2 * np.sin(0.5 * turn) ** 2 - math.expm1(-fall) * np.cos(turn)
-        waves /= real - 1j * math.exp(-fall) * np.sin(turn)
-    offset = _total_offset(measures, terms)
-    largest = max(max(abs(m.start), abs(m.start + m.mass.size)) for m in measures)
-    exponent = min(tilt * largest * spacing, 800.0)
-    drift = sum(
-        term.steps
-        * max(
-            measures[i].accuracy + UNIT * (64 + 8 * exponent + 8 * abs(bases[i]))
-            for i in term.measures
-        )
-        for term in terms
-    )
-    drift += 8 * UNIT * (abs(offset) + abs(start) * spacing + points * spacing)
-    most = [max(measures[i].infinite for i in term.measures) for term in terms]
-    infinite = sum(n.steps * each for n, each in zip(terms, most, strict=True))
+        scale /= real - 1j * math.exp(-fall) * np.sin(turn)
+    drift = math.fsum(one.steps * one.accuracy for one in bundles)
+    drift += 8 * UNIT * (abs(start) * spacing + points * spacing)
+    infinite = math.fsum(one.lost for one in bundles)
     surely = 0.0
     if infinite > 1e-9:  # enough for products to be less than sums
-        least = [min(measures[i].infinite for i in term.measures) for term in terms]
-        infinite = min(infinite, _either(terms, most) * (1 + 2 * min(drift, 1.0)))
-        surely = _either(terms, least) * (1 - 2 * min(drift, 0.5))
+        infinite = min(infinite, _either(bundles, most=True) * (1 + 2 * min(drift, 1)))
+        surely = _either(bundles, most=False) * (1 - 2 * min(drift, 0.5))
+
+    offset = math.fsum(one.offset for one in bundles)
+    drift += 8 * UNIT * math.fsum(abs(one.offset) for one in bundles)
+    error = math.sqrt(float(double @ whole.wrong**2) / points)
+    error += math.exp(_NEGLIGIBLE + 1)
     return Tilted(
-        tilt,
-        log_moment,
-        start,
-        points,
-        spacing,
-        offset,
-        index,
-        waves,
-        error,
-        outside,
-        infinite,
-        surely,
-        drift,
+        *(tilt, log_moment, start, points, spacing, index, scale * whole.value),
+        *(error, outside, infinite, surely, drift, offset),
     )
 
 
-def _either(terms: Sequence[Term], each: list[float]) -> float:
+def _either(bundles: Sequence[Bundle], *, most: bool) -> float:
     """The chance that one of the steps has an infinite loss.
 
     What is finite of a step has at most one minus its chance.
     """
-    if max(each) >= 1:
-        return 1.0
-    logs = [n.steps * math.log1p(-one) for n, one in zip(terms, each, strict=True)]
+    logs = []
+    for one in bundles:
+        each = one.lost / one.steps if most else one.surely
+        if each >= 1:
+            return 1.0
+        logs.append(one.steps * math.log1p(-each))
     return float(-math.expm1(math.fsum(logs)))
 
 
-def _total_offset(measures: Sequence[GridMeasure], terms: Sequence[Term]) -> float:
-    """The measures of a term have one offset."""
-    return math.fsum(term.steps * measures[term.measures[0]].offset for term in terms)
-
-
 def _losses(measure: GridMeasure, spacing: float) -> Floats:
-    index = measure.start + np.arange(measure.mass.size, dtype=float)
-    return index * spacing + measure.offset
-
-
-def _tilt(measure: GridMeasure, tilt: float, spacing: float, base: float) -> Floats:
-    exponent = tilt * _losses(measure, spacing) - base
-    if max(abs(exponent[0]), abs(exponent[-1])) < 600:
-        return measure.mass * np.exp(exponent)
-    with np.errstate(divide="ignore"):
-        return np.exp(np.log(measure.mass) + exponent)
+    return (measure.start + np.arange(measure.mass.size, dtype=float)) * spacing
 
 
 def log_moment_of(measure: GridMeasure, tilt: float, spacing: float) -> float:
@@ -276,65 +344,24 @@ def log_moment_of(measure: GridMeasure, tilt: float, spacing: float) -> float:
     return top + math.log(float(np.exp(exponent - top).sum()))
 
 
-def _total_log_moment(terms: Sequence[Term], logs: Floats, *, exact: bool) -> float:
-    """sum_k log of the moment of step k; if not ``exact``, at least that, and faster.
-
-    log is concave: the mean of logs is at most the log of the mean.
-    """
-    total = 0.0
-    for term in terms:
-        first = logs[term.measures[0]]
-        total += term.steps * first
-        if len(term.measures) == 1:
-            continue
-        gains = logs[list(term.measures[1:])] - first
-        if exact:
-            total += float(term.counts @ log_mixture(term.weights, gains))
-        else:
-            share = (term.counts @ term.weights) / term.steps
-            total += term.steps * float(log_mixture(share, gains))
-    return total
-
-
-def log_mixture(weights: Floats, gains: Floats) -> Floats:
-    """log(1 + weights @ (exp(gains) - 1)), whatever the size of ``gains``."""
-    top = max(0.0, float(gains.max()))
-    if top < 600:
-        return np.log1p(weights @ np.expm1(gains))
-    rest = np.maximum(1 - weights.sum(axis=-1), 0.0) * math.exp(-top)
-    with np.errstate(divide="ignore"):  # what nothing has a part in
-        return top + np.log(rest + weights @ np.exp(gains - top))
-
-
 def _window(
-    measures: Sequence[GridMeasure],
-    terms: Sequence[Term],
+    bundles: Sequence[Bundle],
     spacing: float,
     guess: Guess,
-) -> tuple[int, int, float, Floats, float] | None:
-    """First index, points, tilted mass outside, log moments: each, and in all."""
-
-    def logs(at: float) -> Floats:
-        return np.array([log_moment_of(m, at, spacing) for m in measures])
-
-    offset = _total_offset(measures, terms)
-    tilt = guess.tilt
-    bases = logs(tilt)
-    whole = _total_log_moment(terms, bases, exact=True)
-    least = sum(t.steps * min(measures[i].start for i in t.measures) for t in terms)
-    most = sum(
-        t.steps * max(measures[i].start + measures[i].mass.size for i in t.measures)
-        for t in terms
-    )
+    whole: float,
+) -> tuple[int, int, float] | None:
+    """First index, points, and tilted mass outside."""
+    least = sum(one.steps * int(one.index[0]) for one in bundles)
+    most = sum(one.steps * int(one.index[-1]) for one in bundles)
     ends: list[float] = []
     outside = 0.0
     for sign, t in ((-1, guess.down), (1, guess.up)):
-        moved = _total_log_moment(terms, logs(tilt + sign * t), exact=False)
+        moved = math.fsum(one.log_moment(sign * t, spacing) for one in bundles)
         # Tilted mass beyond x is at most exp(moved - whole - t x).
         excess = moved - whole + 1e-12 * (abs(moved) + abs(whole)) + guess.outside
         if not math.isfinite(excess):
             return None
-        end = math.ceil((excess / t - sign * offset) / spacing) + 1
+        end = math.ceil(excess / t / spacing) + 1
         support = max(sign * least, sign * most) + 1
         if end < support:
             outside += math.exp(-guess.outside)
@@ -343,7 +370,7 @@ def _window(
     if stop - start > MOST_POINTS:
         return None
     points = fft.next_fast_len(max(stop - start + 1, 64), real=True)
-    return start, points, outside * 1.001, bases, whole
+    return start, points, outside * 1.001
 
 
 def transform_error(points: int) -> float:
@@ -360,112 +387,155 @@ def fold(mass: Floats, start: int, points: int) -> Floats:
     return padded.reshape(turns, points).sum(axis=0) if turns > 1 else padded
 
 
-def _characteristic(
-    measures: Sequence[GridMeasure],
-    terms: Sequence[Term],
-    bases: Floats,
-    spacing: float,
-    tilt: float,
-    points: int,
-) -> tuple[NDArray[np.intp], Floats, Floats, Floats, Floats]:
-    """Frequencies that matter: index, phase, log size, its error, and bound.
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Part:
+    """Values at some frequencies, and bounds on their errors."""
 
-    Normalised to size 1 at frequency 0. All others are below what is negligible.
-    """
-    known = _Spectra(measures, bases, spacing, tilt, points)
-    for term in terms:
-        known.wanted[list(term.measures)] += 1
-    parts = [np.zeros(known.live.size) for _ in range(3)]
-    held: list[Term] = []
+    value: NDArray[np.complex128]
+    wrong: Floats
 
-    def settle() -> None:
-        """Work out what is held, of the frequencies that are left."""
-        for term in held:
-            own = _log_of(term, [known.values[i] for i in term.measures], known)
-            for part, more in zip(parts, own, strict=True):
-                part += more
-            parts[2] += 4 * UNIT * (np.abs(parts[0]) + np.abs(parts[1]))
-            known.wanted[list(term.measures)] -= 1
-        held.clear()
-        known.forget()
+    def times(self, other: _Part) -> _Part:
+        value = self.value * other.value
+        size = np.abs(other.value)
+        wrong = self.wrong * (size + other.wrong) + np.abs(self.value) * other.wrong
+        return _Part(value, wrong + 8 * UNIT * np.abs(value))
 
-    bound = parts[0].copy()
-    # Those of the largest fall first, and most frequencies with them.
-    for term in sorted(terms, key=lambda term: -term.steps):
-        sizes = [np.abs(known.spectrum(i)) for i in term.measures]
-        own = functools.reduce(np.maximum, sizes) + known.transform
-        with np.errstate(divide="ignore"):
-            bound += term.steps * np.log(np.minimum(own, 1.0))
-        held.append(term)
-        keep = bound > _NEGLIGIBLE
-        if np.count_nonzero(keep) < 0.7 * keep.size:
-            bound, parts = bound[keep], [part[keep] for part in parts]
-            known.keep(keep)
-        if known.size > _MOST_HELD:
-            settle()
-    settle()
-    size, phase, error = parts
-    size[np.isnan(size)] = -np.inf
-    return known.live, phase, np.minimum(size, 0.0), error, bound
-
-
-class _Spectra:
-    """Transforms of tilted measures, at frequencies that matter."""
-
-    def __init__(
-        self,
-        measures: Sequence[GridMeasure],
-        bases: Floats,
-        spacing: float,
-        tilt: float,
-        points: int,
-    ) -> None:
-        self._measures, self.bases = measures, bases
-        self._spacing, self._tilt, self._points = spacing, tilt, points
-        self.transform = transform_error(points)
-        self.live = np.arange(points // 2 + 1)
-        self.wanted = np.zeros(len(measures), int)  # by how many terms
-        self.values: dict[int, NDArray[np.complex128]] = {}
+    def some(self, which: NDArray[np.bool_]) -> _Part:
+        return _Part(self.value[which], self.wrong[which])
 
     @property
-    def size(self) -> int:
-        return len(self.values) * self.live.size
-
-    def spectrum(self, i: int) -> NDArray[np.complex128]:
-        if i not in self.values:
-            one = self._measures[i]
-            tilted = _tilt(one, self._tilt, self._spacing, float(self.bases[i]))
-            values = fft.rfft(fold(tilted, one.start, self._points))
-            whole = self.live.size == values.size
-            self.values[i] = values if whole else values[self.live]
-        return self.values[i]
-
-    def keep(self, some: NDArray[np.bool_]) -> None:
-        self.live = self.live[some]
-        self.values = {i: values[some] for i, values in self.values.items()}
-
-    def forget(self) -> None:
-        self.values = {i: v for i, v in self.values.items() if self.wanted[i]}
+    def most(self) -> Floats:
+        """Sizes, at most."""
+        return np.abs(self.value) + self.wrong
 
 
-def _log_of(
-    term: Term, spectra: list[NDArray[np.complex128]], known: _Spectra
-) -> tuple[Floats, Floats, Floats]:
-    """Log of a term's size, its phase, and the error of both."""
-    n = term.steps
-    first = spectra[0]
-    modulus = np.abs(first)
+def _product(bundles: Sequence[Bundle], points: int) -> tuple[NDArray[np.intp], _Part]:
+    """Frequencies that matter, and the transform of all steps there.
+
+    What is left out is negligible.
+    """
+    live = np.arange(points // 2 + 1)
+    whole = _Part(np.ones(live.size, complex), np.zeros(live.size))
+    roots: NDArray[np.complex128] | None = None
+    # Those of the largest fall first, and most frequencies with them.
+    for one in sorted(bundles, key=lambda one: -one.steps):
+        vectors, spread = one.mean[None], None
+        if one.off is not None:
+            spread = _Spread.of(one.off, one.counts)
+            vectors = np.concatenate([vectors, spread.vectors])
+        if roots is None and live.size * 8 < points:
+            roots = np.exp(2j * math.pi / points * np.arange(points))
+        if roots is not None and live.size * one.index.size < 16 * points:
+            turned = roots[(live[:, None] * (one.index % points)) % points]
+            spectra = vectors.astype(complex) @ turned.conj().T
+            slip = UNIT * (16 + one.index.size)  # over the sum of sizes
+        else:
+            at = one.index % points
+            dense = [np.bincount(at, each, minlength=points) for each in vectors]
+            spectra = fft.rfft(np.stack(dense))[:, live]
+            slip = transform_error(points)
+        whole = whole.times(_power(one, spectra, slip, spread))
+        keep = whole.most > math.exp(_NEGLIGIBLE)
+        if np.count_nonzero(keep) < 0.7 * keep.size:
+            live, whole = live[keep], whole.some(keep)
+    return live, whole
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Spread:
+    """Differences of kinds of steps from their mean, by few vectors.
+
+    Kind k differs by ``each[k]`` of the vectors, and by a rest whose sum of sizes is at
+    most ``rest``; the sums of squares, times counts, are ``squares`` of each vector's,
+    and at most ``rest_squares`` of all others.
+    """
+
+    vectors: Floats
+    each: Floats
+    squares: Floats
+    rest: float
+    rest_squares: float
+    first: float  # size of the sum of what all differ by, which is rounding
+
+    @classmethod
+    def of(cls, off: Floats, counts: Floats) -> _Spread:
+        width = off.shape[1]
+        weighted = np.sqrt(counts)[:, None] * off
+        whole = float((weighted**2).sum())
+        if len(off) <= width:
+            values, sides = np.linalg.eigh(weighted @ weighted.T)
+            sides = sides.T @ weighted / np.sqrt(np.maximum(values, 1e-300))[:, None]
+        else:
+            values, sides = np.linalg.eigh(weighted.T @ weighted)
+            sides = sides.T
+        order = np.argsort(-values)
+        values, sides = values[order], sides[order]
+        left = whole - np.cumsum(values)
+        many = int(np.argmax(left * width < _SMALL_SQUARES)) + 1
+        many = max(many, 1) if (left * width < _SMALL_SQUARES).any() else len(values)
+        sides = sides[:many]
+        each = off @ sides.T
+        beside = off - each @ sides
+        squares = (counts[:, None] * each**2).sum(axis=0)
+        # But for rounding, products of vectors, and of vectors and rests, sum to 0.
+        cross = (counts[:, None] * each).T @ each
+        loose = float(np.abs(cross - np.diag(squares)).sum()) * width
+        mixed = float(np.abs((counts[:, None] * each).T @ beside).sum()) * 2
+        rests = np.abs(beside).sum(axis=1)
+        rest_squares = float(counts @ rests**2) + loose + mixed * math.sqrt(width)
+        first = float(np.abs(counts @ off).sum())
+        first += 64 * UNIT * float(counts @ np.abs(off).sum(axis=1))
+        return cls(
+            sides,
+            np.abs(each).max(axis=0),
+            squares,
+            float(rests.max()) + 64 * UNIT,
+            rest_squares + 1e-14 * whole * width,
+            first,
+        )
+
+
+def _power(
+    one: Bundle,
+    spectra: NDArray[np.complex128],
+    slip: float,
+    spread: _Spread | None,
+) -> _Part:
+    """Product of a bundle's steps.
+
+    With m the mean's transform and d_k what kinds differ by, sum_k n_k d_k being 0,
+    sum_k n_k log(m + d_k) = n log m - sum_k n_k d_k^2 / (2 m^2) + ..., the rest at most
+    sum_k n_k |d_k / m|^3 / (3 (1 - z)), z the largest |d_k / m|.
+    """
+    mean, n = spectra[0], one.steps
+    if n == 1 and spread is None:
+        return _Part(mean, np.full(mean.size, slip))
+    modulus = np.abs(mean)
+    square = (modulus + slip) ** 2
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        slip = known.transform / modulus
-        mistake = n * (slip / (1 - slip) + 32 * UNIT)
-        mistake[~(slip < 0.5)] = np.inf
-        size = n * np.log(modulus)
-        phase = n * np.angle(first)
-        if len(spectra) > 1:
-            bases = known.bases
-            heads = np.exp(bases[list(term.measures)] - bases[term.measures[0]])
-            extra, more = log_ratio(term, spectra, heads, known.transform)
-            size += extra.real
-            phase += extra.imag
-            mistake += more
-    return size, phase, mistake
+        relative = slip / modulus
+        log = n * np.log(mean)
+        error = n * (relative / (1 - relative) + 32 * UNIT)
+        if spread is not None:
+            sizes = np.abs(spectra[1:]) + slip * math.sqrt(one.index.size)
+            summed = spread.squares @ sizes**2 + spread.rest_squares
+            square += (summed + 2 * spread.first * (modulus + slip)) / n
+            ratio = spectra[1:] / mean
+            away = sizes / modulus * (1 + 2 * relative)
+            log -= 0.5 * (spread.squares @ ratio**2)
+            squares = spread.squares @ away**2 + spread.rest_squares / modulus**2
+            largest = spread.each @ away + spread.rest / modulus
+            error += squares * largest / (3 * (1 - largest))
+            error += spread.first / modulus
+            error += 0.5 * spread.rest_squares / modulus**2
+            error += spread.squares @ (
+                away**2 - np.abs(ratio) ** 2 + 64 * UNIT * away**2
+            )
+            error[~(largest < 0.5)] = np.inf
+        error += 8 * UNIT * np.abs(log)
+        known = (error < 0.1) & (relative < 0.5)
+        value = np.where(known, np.exp(np.where(known, log, 0.0)), 0.0)
+        wrong = np.abs(value) * np.expm1(np.where(known, error, 0.0)) + 1e-300
+        # Sizes at frequency 0 are no less, and the mean of squares than the geometric.
+        bound = np.exp(n * np.minimum(0.5 * np.log(square) + 4 * UNIT, 0.0))
+    return _Part(value, np.where(known, wrong, bound))

@@ -1,264 +1,347 @@
-"""Grouping of many different steps onto few measures, above and below.
+"""Grouping of many different steps, in cells of the loss chosen for each group.
 
-Above: a step between two nodes is dominated by their mixture, with weights linear in
-tau (the total variation) and in the rate. Below: it dominates the node under it, moved
-along the tangents at that node. Both are of second order in the distance of the nodes.
-The proofs are in ``pld.md``, "Grouping".
+All steps of a group have the same cells. Above, the mass of a cell goes to its ends;
+below, it is merged: what that differs by is summed over all steps in a `Gap`. The
+proofs are in ``pld.md``, "Cells" and "Groups".
 """
 
 from __future__ import annotations
 
 import dataclasses
+import heapq
 import math
-from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
-from privaudit.accounting.pld.cells import (
-    Cells,
-    Direction,
-    Step,
-)
-from privaudit.accounting.pld.dots import (
-    MOST_SPACING,
-    GridMeasure,
-    measure_above,
-    measure_below,
-)
+from privaudit.accounting.pld.cells import Direction, Noise, Scheme, Step
 from privaudit.accounting.pld.families import Family
-from privaudit.accounting.pld.line import Floats
-from privaudit.accounting.pld.mechanisms.noise import loss_cells
-from privaudit.accounting.pld.mixture import Term
-from privaudit.accounting.pld.nodes import nodes_of
-from privaudit.accounting.pld.tangents import rate_tangent, shift_tangent
+from privaudit.accounting.pld.fourier import Bundle
+from privaudit.accounting.pld.line import UNIT, Floats
+from privaudit.accounting.pld.mechanisms.noise import Rows, ends, rows
+from privaudit.accounting.pld.scout import Law
 
 Indices = NDArray[np.int64]
 
 MOST_CELLS = 1 << 19  # of one measure
-_LARGEST_TANGENT_SHIFT = 50.0
-_MORE = 8  # nodes for each, where steps are rounded to them
-_WORTH = 0.6  # groups a step, beyond which each step is its own
+_GROUPS = 128
+_MOST_KINDS = 1 << 10  # in a group, for its masses' memory
+_TRIES = 2
+_FAR = 1e15  # grid points; what is further out is lost
+_FURTHER = 2.0  # the same of the moment that bounds the window
+_GROWN = 0.1  # of the log moment under the tilt: what cells may add
+_COARSE = 0.2  # of what cells may add: for grid points that are too far apart for them
+_A_DECADE = 20  # losses between which densities of cells are chosen
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Group:
+    """Steps of a family, and the losses between their cells.
+
+    ``edges`` are multiples of the grid's spacing, increasing, and even.
+    """
+
+    family: Family
+    edges: Indices
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Grid:
-    """Grid on which a composition is worked out.
-
-    Where ``tilt`` is, grouping may add about ``room`` to the log moment of all steps;
-    or to the log delta at the epsilon that ``aim`` has first, and then about delta's.
-    """
+    """Grid on which a composition is worked out, and the groups' cells."""
 
     spacing: float
     reach: float
-    tilt: float = 1.0
-    room: float = 1e-3
     tail: float = 1e-12  # that an epoch may lose
-    cells: Callable[..., Cells] = loss_cells  # or one that remembers some
-    aim: tuple[float, float] = (1.0, -10.0)
+    groups: tuple[Group, ...] = ()
+
+
+def groups_of(family: Family) -> list[Family]:
+    """At most some hundred groups of similar steps.
+
+    Halved where the spread of log moments is largest, which are about rate^2
+    (exp(shift^2) - 1).
+    """
+    if family.shift.size <= _GROUPS:
+        parts = [np.array([i]) for i in range(family.shift.size)]
+    else:
+        size = np.log(np.expm1(np.minimum(family.shift**2, 500.0)))
+        size += np.maximum(family.shift**2 - 500, 0.0)
+        at = np.stack([size, 2 * np.log(family.rate)])
+        loud = family.count * np.exp((at.sum(axis=0) - at.sum(axis=0).max()) / 2)
+        whole = np.arange(family.shift.size)
+        found = [(0.0, 0, whole)]
+        for number in range(1, _GROUPS):
+            _, _, part = heapq.heappop(found)
+            for half in _halves(at, loud, part):
+                cost = loud[half].sum() * np.ptp(at[:, half], axis=1).max() ** 3
+                cost = cost if half.size > 1 else 0.0
+                heapq.heappush(found, (-float(cost), number + half[0] * _GROUPS, half))
+        parts = [
+            few
+            for *_, part in found
+            if part.size
+            for few in np.array_split(part, -(-part.size // _MOST_KINDS))
+        ]
+    return [
+        dataclasses.replace(
+            family,
+            shift=family.shift[part],
+            rate=family.rate[part],
+            count=family.count[part],
+        )
+        for part in parts
+    ]
+
+
+def _halves(at: Floats, weight: Floats, part: Indices) -> tuple[Indices, Indices]:
+    """Both halves of the range that is wider."""
+    values = at[np.argmax(np.ptp(at[:, part], axis=1))][part]
+    middle = (values.min() + values.max()) / 2
+    low = values <= middle
+    return part[low], part[~low]
+
+
+def chosen(
+    families: tuple[Family, ...],
+    way: Direction,
+    law: Law,
+    aims: Floats,
+    slack: float,
+    reach: float,
+    least: float,
+    spacing: float | None = None,
+) -> tuple[list[Group], float]:
+    """Groups with their cells, and the grid's spacing.
+
+    Parameters
+    ----------
+    law
+        About the composed loss.
+    aims
+        Epsilons at which the composition is to be good.
+    slack
+        By how much cells may move epsilon in all.
+    reach
+        Outputs further out are lost.
+    least
+        Least spacing.
+    spacing
+        The grid's, if it is known.
+    """
+    groups = [group for family in families for group in groups_of(family)]
+    if not groups:
+        return [], spacing or math.inf
+    largest = (
+        group.step(float(group.shift.max()), float(group.rate.max()))
+        for group in groups
+    )
+    reached = np.array([ends(step, way, reach) for step in largest])
+    points = _points(reached, aims, law)
+    steps = np.array([group.steps for group in groups])
+    beside = law.beside(points, aims)
+    beside = beside[[int(_is(group, law.loud)) for group in groups]]
+    log_mass = _log_masses(groups, way, points, reach)
+    within = _sums(np.exp(log_mass))
+    room = max(slack, 1e-100)
+    middle = (points[1:] + points[:-1]) / 2
+    under = []
+    for tilt, grown in ((law.tilt, _GROWN), (law.tilt + law.up, _FURTHER)):
+        tilted = log_mass + tilt * middle
+        tilted = np.exp(tilted - tilted.max(axis=1, keepdims=True))
+        sums = _sums(tilted / tilted.sum(axis=1, keepdims=True))
+        under.append((sums * room / grown, tilt))  # so that the same is too much
+    # What all cells add falls with the most that one may add as its power 2 / 3.
+    most = room / float(steps.sum())
+    plain = (within, beside)
+    cells = _Cells.cut(points, plain, under, most)
+    for _ in range(_TRIES):
+        cost = float(steps[cells.group] @ cells.cost)
+        most *= min(max(room / max(cost, 1e-300), 1e-3), 1e3) ** 1.5
+        cells = _Cells.cut(points, plain, under, most)
+    if spacing is None:
+        spacing = cells.spacing(steps, _COARSE * room, least, law.window / 64)
+    found = []
+    for i, (group, end) in enumerate(zip(groups, reached, strict=True)):
+        some = cells.group == i
+        edges = np.append(cells.low[some], cells.high[some].max())
+        found.append(Group(group, _edges(edges, end, spacing)))
+    return found, spacing
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Lattice:
-    """The nodes of a family, and where between them each of its steps lies.
+class _Cells:
+    """Cells of groups: which, between which losses, and what each adds to epsilon.
 
-    ``to_shift`` and ``to_rate`` say how far it is from the node at or below it to the
-    next, in [0, 1], rounded up or down as the bound needs.
+    A cell adds at most about its mass, times that of what is composed with it where the
+    gap is, times its width over 12.
     """
 
-    shifts: Floats
-    rates: Floats
-    at_shift: Indices
-    at_rate: Indices
-    to_shift: Floats
-    to_rate: Floats
+    group: Indices
+    low: Floats
+    high: Floats
+    cost: Floats
 
     @classmethod
-    def of(cls, family: Family, way: Direction, grid: Grid, *, up: bool) -> Lattice:
-        shifts, rates = nodes_of(
-            family, way, grid.tilt, grid.room, grid.reach, grid.aim
+    def cut(
+        cls,
+        points: Floats,
+        plain: tuple[Floats, Floats],
+        under: list[tuple[Floats, float]],
+        most: float,
+    ) -> _Cells:
+        """All losses of each group, cut until no cell adds more than ``most``."""
+        within, beside = plain
+        group = np.arange(len(within))
+        first, last = np.zeros_like(group), np.full_like(group, points.size - 1)
+        done: list[tuple[Indices, Indices, Indices, Floats]] = []
+        while group.size:
+            mass = within[group, last] - within[group, first]
+            seen = (beside[group, :, last] - beside[group, :, first]).max(axis=1)
+            width = points[last] - points[first]
+            cost = mass * seen * width / 12
+            for tilted, tilt in under:
+                grown = np.expm1(np.minimum(tilt * width, 50.0)) * tilt * width / 12
+                moved = (tilted[group, last] - tilted[group, first]) * grown
+                cost = np.maximum(cost, moved)
+            ends = (cost <= most) | (last - first == 1)
+            done.append(tuple(each[ends] for each in (group, first, last, cost)))
+            group, first, last = group[~ends], first[~ends], last[~ends]
+            middle = (first + last) // 2
+            group = np.concatenate([group, group])
+            first, last = (
+                np.concatenate([first, middle]),
+                np.concatenate([middle, last]),
+            )
+        group, first, last, cost = map(np.concatenate, zip(*done, strict=True))
+        # Where points are too far apart, equal parts.
+        parts = np.ceil(np.cbrt(np.minimum(cost / most, 1e9))).clip(1).astype(np.int64)
+        which = np.repeat(np.arange(group.size), parts)
+        part = np.arange(which.size) - np.repeat(np.cumsum(parts) - parts, parts)
+        parts = parts[which]
+        low, width = points[first][which], np.diff(points)[first][which]
+        width = (points[last] - points[first])[which] / parts
+        low = low + part * width
+        order = np.lexsort((low, group[which]))
+        found = cls(
+            group[which],
+            low,
+            low + width,
+            cost[which] / parts**3,
         )
-        if family.scheme == "replace" or (family.noise == "laplace" and not up):
-            # Rounded to the nodes, which is of first order only.
-            shifts, rates = _filled(shifts, _MORE), _filled(rates, _MORE)
-        found = cls._of(family, shifts, rates, up=up)
-        if sum(1 for _ in found.boxes()) > _WORTH * family.shift.size:
-            shifts, rates = np.unique(family.shift), np.unique(family.rate)
-            found = cls._of(family, shifts, rates, up=up)
-        return found
+        return cls(*(getattr(found, f.name)[order] for f in dataclasses.fields(cls)))
 
-    @classmethod
-    def _of(cls, family: Family, shifts: Floats, rates: Floats, *, up: bool) -> Lattice:
-        at_shift, to_shift = _between(shifts, family.shift, family.tau, up=up)
-        at_rate, to_rate = _between(rates, family.rate, lambda rate: rate, up=up)
-        if family.scheme == "replace":
-            to_shift = np.ceil(to_shift) if up else np.zeros_like(to_shift)
-        return cls(shifts, rates, at_shift, at_rate, to_shift, to_rate)
-
-    def boxes(self) -> Iterator[tuple[int, int, Indices]]:
-        """Each pair of intervals that holds steps, and which."""
-        if self.at_shift.size == 1:
-            yield 0, 0, np.zeros(1, np.int64)
-            return
-        columns = int(self.at_rate.max()) + 1
-        code = self.at_shift * columns + self.at_rate
-        order = np.argsort(code, kind="stable")
-        values, first = np.unique(code[order], return_index=True)
-        for value, inside in zip(values, np.split(order, first[1:]), strict=True):
-            yield *divmod(int(value), columns), inside
+    def spacing(self, steps: Floats, room: float, least: float, most: float) -> float:
+        """Largest spacing whose cells of two points add ``room`` at most."""
+        width = self.high - self.low
+        middle = np.abs(self.low + self.high) / 2
+        density = steps[self.group] * self.cost * 12 / np.maximum(width, 1e-150) ** 2
+        low, high = least, max(most, least)
+        while high > low * 1.1:
+            h = math.sqrt(low * high)
+            square = np.minimum((2 * h) ** 2 / 12, middle * h)
+            cost = float(density @ np.where(2 * h > width, square, 0.0))
+            low, high = (low, h) if cost > room else (h, high)
+        return low
 
 
-def boxes_of(family: Family, way: Direction, grid: Grid) -> int:
-    """Number of groups the steps of ``family`` fall into."""
-    return sum(1 for _ in Lattice.of(family, way, grid, up=True).boxes())
+def _is(group: Family, step: Step | None) -> bool:
+    """Return whether all steps of a group are that one."""
+    own = group.step(float(group.shift[0]), float(group.rate[0]))
+    return group.shift.size == 1 and own == step
 
 
-def terms_above(
-    families: tuple[Family, ...], way: Direction, grid: Grid
-) -> tuple[list[GridMeasure], list[Term]]:
-    """Measures and terms whose composition dominates."""
-    measures: list[GridMeasure] = []
-    terms: list[Term] = []
-    for family in families:
-        lattice = Lattice.of(family, way, grid, up=True)
-        known: dict[tuple[int, int], int] = {}
-        for i, j, inside in lattice.boxes():
-            a, b = lattice.to_shift[inside], lattice.to_rate[inside]
-            corners: list[int] = []
-            weights: list[Floats] = []
-            for right, top, weight in (
-                (0, 0, (1 - a) * (1 - b)),
-                (1, 0, a * (1 - b)),
-                (0, 1, (1 - a) * b),
-                (1, 1, a * b),
-            ):
-                if not weight.any():
-                    continue
-                key = (i + right, j + top)
-                if key not in known:
-                    step = family.step(lattice.shifts[key[0]], lattice.rates[key[1]])
-                    known[key] = len(measures)
-                    measures.append(
-                        measure_above(_cells(step, way, grid), grid.spacing)
-                    )
-                corners.append(known[key])
-                weights.append(weight)
-            terms.append(_term(corners, weights[1:], family.count[inside]))
-    return measures, terms
+def _points(ends: Floats, aims: Floats, law: Law) -> Floats:
+    """Losses, increasing, around 0 and where ``law`` has its mass below ``aims``."""
+    sizes = np.maximum(np.abs(ends), 1e-290)
+    far = float(sizes.max()) * (1 + 1e-9)
+    near = max(float(sizes.max(axis=1).min()) * 1e-3, 1e-9 * far)
+    decades = math.log10(far / near)
+    each = np.geomspace(near, far, math.ceil(_A_DECADE * decades))
+    beyond = np.concatenate([aim - law.spread() for aim in aims])
+    inside = beyond[(beyond > ends[:, 0].min()) & (beyond < ends[:, 1].max())]
+    some = np.concatenate([-each, [0.0], each, inside])
+    some = np.unique(some)
+    return some[np.append(True, np.diff(some) > near * 1e-3)]
 
 
-def terms_below(
-    families: tuple[Family, ...], way: Direction, grid: Grid
-) -> tuple[list[GridMeasure], list[Term]]:
-    """Measures and terms whose composition is dominated."""
-    measures: list[GridMeasure] = []
-    terms: list[Term] = []
-    for family in families:
-        lattice = Lattice.of(family, way, grid, up=False)
-        tangents = (
-            family.noise == "gaussian"
-            and family.scheme == "poisson"
-            and lattice.shifts[-1] <= _LARGEST_TANGENT_SHIFT
-        )
-        for i, j, inside in lattice.boxes():
-            step = family.step(lattice.shifts[i], lattice.rates[j])
-            cells = _cells(step, way, grid, _offset(step, grid))
-            base = measure_below(cells, grid.spacing)
-            if base is None:
-                continue  # as if these steps released nothing
-            found = [base]
-            weights: list[Floats] = []
-            a, b = lattice.to_shift[inside], lattice.to_rate[inside]
-            # Two tangents go twice as far and get half the weight each, so that what
-            # is left for the node itself is not negative.
-            times = 2.0 if a.any() and b.any() else 1.0
-            if tangents and a.any():
-                tangent = shift_tangent(
-                    step, cells, way, grid.spacing, lattice.shifts[i + 1], times
-                )
-                found.append(measure_below(cells, grid.spacing, tangent) or base)
-                weights.append(a / times)
-            if tangents and b.any():
-                tangent = rate_tangent(
-                    step, cells, way, grid.spacing, lattice.rates[j + 1], times
-                )
-                found.append(measure_below(cells, grid.spacing, tangent) or base)
-                weights.append(b / times)
-            corners = list(range(len(measures), len(measures) + len(found)))
-            measures += found
-            terms.append(_term(corners, weights, family.count[inside]))
-    return measures, terms
+def _sums(values: Floats) -> Floats:
+    """Sums of all before, of each row."""
+    return np.concatenate([np.zeros((len(values), 1)), np.cumsum(values, 1)], axis=1)
 
 
-def _cells(step: Step, way: Direction, grid: Grid, offset: float = 0.0) -> Cells:
-    return grid.cells(step, way, grid.spacing, grid.reach, MOST_CELLS, offset)
+def _log_masses(
+    groups: list[Family], way: Direction, points: Floats, reach: float
+) -> Floats:
+    """Logs of P's masses between ``points`` of one step that stands for each group."""
+    found = np.zeros((len(groups), points.size - 1))
+    kinds: dict[tuple[Noise, Scheme], list[int]] = {}
+    for i, group in enumerate(groups):
+        kinds.setdefault((group.noise, group.scheme), []).append(i)
+    for kind, some in kinds.items():
+        one = [groups[i] for i in some]
+        shift = np.array([math.sqrt(g.count @ g.shift**2 / g.steps) for g in one])
+        rate = np.array([min(g.count @ g.rate / g.steps, 1.0) for g in one])
+        seen = rows(kind, way, points, shift, rate, reach)
+        found[some] = seen.log_p[:, 1:-1]
+    return found
 
 
-def _offset(step: Step, grid: Grid) -> float:
-    """Offset of grid points at which little is lost below the first dot.
+def _edges(losses: Floats, ends: Floats, spacing: float) -> Indices:
+    """Even grid points next to ``losses``, and to 0, that reach to ``ends``."""
+    found = np.rint(losses / (2 * spacing))
+    low = min(math.floor(max(ends[0] / (2 * spacing), -_FAR)), -1)
+    high = max(math.ceil(min(ends[1] / (2 * spacing), _FAR)), 1)
+    found = np.concatenate([np.clip(found, low, high), [low, 0.0, high]])
+    return 2 * np.unique(found).astype(np.int64)
 
-    Most of a rarely sampled step's losses lie between log(1 - rate) and 0. If that is
-    less than a few grid points wide, the first dot is put amid it, as low as the gap of
-    the next cell lets it be: at a = 1 - rate (1 - t) for the least t at which the
-    unsampled H(t) is above 1 - t by the gap. Any choice is sound.
+
+def bundle(
+    group: Group, way: Direction, spacing: float, tilt: float, reach: float
+) -> Bundle:
+    """Steps of a group, from above."""
+    family, edges = group.family, group.edges
+    at = edges.astype(float) * spacing
+    kind = (family.noise, family.scheme)
+    seen = rows(kind, way, at, family.shift, family.rate, reach)
+    raised, most, base = _raised(seen, edges, spacing, tilt)
+    outside = np.exp(seen.log_p[:, [0, -1]]).sum(axis=1)
+    lost = float(family.count @ outside) * (1 + 4 * seen.accuracy)
+    far = float(np.abs(at).max())
+    accuracy = 8 * seen.accuracy + UNIT * (128 + 32 * (tilt * far + abs(base)))
+    return Bundle.of(edges, raised, family.count, base, lost, accuracy, most)
+
+
+def _raised(
+    seen: Rows, edges: Indices, spacing: float, tilt: float
+) -> tuple[Floats, Floats, float]:
+    """Masses on both ends of the cells, and their logs at most.
+
+    Tilted, and over the exponential of what comes last; see "Cells" in ``pld.md``.
     """
-    if step.scheme != "poisson" or step.rate > 8 * grid.spacing or step.rate > 0.9:
-        return 0.0
-    if grid.spacing > MOST_SPACING:
-        return 0.0
-    width = math.expm1(grid.spacing) / step.rate
-    inside = np.concatenate([np.linspace(0.01, 0.09, 5), np.linspace(0.1, 0.9, 9)])
-    for low in (0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65):
-        values = _unsampled_profile(step, low + width * np.array([0.0, *inside, 1.0]))
-        chord = values[0] + (values[-1] - values[0]) * inside
-        gap = float((chord - values[1:-1]).max())
-        if values[0] - (1 - low) > 1.1 * gap:
-            return math.log1p(-step.rate * (1 - low))
-    return math.log1p(-step.rate * 0.5)
-
-
-def _unsampled_profile(step: Step, t: Floats) -> Floats:
-    """H(t) of the pair without sampling."""
-    m = step.shift
-    if step.noise == "gaussian":
-        x = np.log(t) / m
-        return special.ndtr(m / 2 - x) - t * special.ndtr(-m / 2 - x)
-    loss = np.log(t)
-    within = np.where(
-        loss >= 0, -np.expm1((loss - m) / 2), 1 - t - t * np.expm1((-loss - m) / 2)
-    )
-    return np.where(loss >= m, 0.0, np.where(loss <= -m, 1 - t, within))
-
-
-def _term(corners: list[int], weights: list[Floats], counts: Floats) -> Term:
-    if not weights:
-        return Term((corners[0],), np.zeros((1, 0)), np.array([counts.sum()]))
-    return Term(tuple(corners), np.stack(weights, axis=1), counts)
-
-
-def _filled(nodes: Floats, more: int) -> Floats:
-    """``more`` nodes for each, equally spaced between."""
-    at = np.arange((nodes.size - 1) * more + 1) / more
-    return np.interp(at, np.arange(nodes.size), nodes)
-
-
-def _between(
-    nodes: Floats, values: Floats, scale: Callable[[Floats], Floats], *, up: bool
-) -> tuple[Indices, Floats]:
-    """The node at or below each value, and how far it is to the next, in ``scale``.
-
-    What rounding leaves open (below 1e-9 where nodes are 1e-6 apart; all where they are
-    closer, or where the scale has no more digits) goes up or down as asked.
-    """
-    if nodes.size == 1:
-        return np.zeros(values.size, np.intp), np.zeros(values.size)
-    at = np.clip(np.searchsorted(nodes, values, "right") - 1, 0, nodes.size - 1)
-    low, top = nodes[at], nodes[np.minimum(at + 1, nodes.size - 1)]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        way = (scale(values) - scale(low)) / (scale(top) - scale(low))
-    way = np.clip(way + (1e-9 if up else -1e-9), 0.0, 1.0)
-    unclear = ~(np.isfinite(way) & (top - low > 1e-6 * top))
-    way[unclear] = 1.0 if up else 0.0
-    way[values == low] = 0.0
-    return at, way
+    width = np.diff(edges) * spacing
+    at = edges * spacing
+    mass = seen.log_p[:, 1:-1]
+    with np.errstate(invalid="ignore", over="ignore"):
+        # The loss of a cell's mean, above its lower end.
+        mean = mass - seen.log_q[:, 1:-1] - at[:-1]
+        mean = np.clip(np.where(np.isnan(mean), 0.0, mean), 0.0, width)
+    step = -np.expm1(-width)
+    exact = -np.expm1(-mean) / step
+    share = np.minimum(exact + 16 * seen.accuracy / step, 1.0)
+    low = mass + tilt * at[:-1]
+    high = mass + tilt * at[1:]
+    base = max(float(high.max(initial=-math.inf)), 0.0)
+    top = np.exp(high - base)
+    bottom = np.exp(low - base)
+    most = np.full(edges.size, -np.inf)
+    most[:-1] = low.max(axis=0)
+    most[1:] = np.logaddexp(most[1:], high.max(axis=0)) - base
+    most[0] -= base
+    found = np.zeros((len(mass), edges.size))
+    found[:, :-1] = (1 - share) * bottom
+    found[:, 1:] += share * top
+    if seen.atom.any():
+        zero = int(np.searchsorted(edges, 0))
+        found[:, zero] += seen.atom * math.exp(-base)
+        most[zero] = np.logaddexp(most[zero], -base)
+    return found, most, base

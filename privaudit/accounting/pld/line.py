@@ -23,7 +23,9 @@ _LOG_SQRT_TAU = 0.5 * math.log(2 * math.pi)
 _NARROW = 0.05
 
 
-def log_normal_mass(left: Floats, right: Floats, centre: float = 0.0) -> Floats:
+def log_normal_mass(
+    left: Floats, right: Floats, centre: float | Floats = 0.0
+) -> Floats:
     """log of the probability that N(centre, 1) lies in [left, right], elementwise.
 
     Narrow intervals by the Taylor series of the density about the middle m, whose
@@ -48,7 +50,9 @@ def log_normal_mass(left: Floats, right: Floats, centre: float = 0.0) -> Floats:
         mass -= _LOG_SQRT_TAU
         wide = ~(width * (1 + np.abs(middle)) <= _NARROW)
     if wide.any():
-        mass[wide] = _log_normal_difference(left[wide] - centre, right[wide] - centre)
+        mass[wide] = _log_normal_difference(
+            (left - centre)[wide], (right - centre)[wide]
+        )
     return mass
 
 
@@ -63,21 +67,17 @@ def _log_normal_difference(left: Floats, right: Floats) -> Floats:
         return np.where(high > low, top + np.log1p(-np.minimum(ratio, 1)), -np.inf)
 
 
-def unsampled_loss(loss: Floats, rate: float) -> Floats:
+def unsampled_loss(loss: Floats, rate: float | Floats) -> Floats:
     """The loss g of an unsampled pair with loss = log(1 - rate + rate exp(g)).
 
     Minus infinity at and below log(1 - rate).
     """
-    if rate == 1:
-        return loss
     # Each form where it has digits: far below 0 only what is left of 1 - rate counts.
-    near, found = np.abs(loss) < 1, np.empty_like(loss)
-    far = loss[~near]
     with np.errstate(divide="ignore", over="ignore"):
-        found[near] = np.log1p(np.maximum(np.expm1(loss[near]) / rate, -1.0))
-        rest = np.minimum((1 - rate) * np.exp(-far), 1.0)
-        found[~near] = far - math.log(rate) + np.log1p(-rest)
-    return found
+        near = np.log1p(np.maximum(np.expm1(loss) / rate, -1.0))
+        rest = np.minimum((1 - rate) * np.exp(-loss), 1.0)
+        far = loss - np.log(rate) + np.log1p(-rest)
+        return np.where(rate == 1, loss, np.where(np.abs(loss) < 1, near, far))
 
 
 def sampled_loss(loss: float, rate: float) -> float:

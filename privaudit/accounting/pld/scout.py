@@ -8,21 +8,26 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
-from scipy import special
+from numpy.typing import NDArray
+from scipy import fft, special
 
 from privaudit.accounting.pld.cells import Direction, Step
 from privaudit.accounting.pld.line import Floats
 from privaudit.accounting.pld.mechanisms.noise import total_variation
 
 _LOG_SQRT_TAU = 0.5 * math.log(2 * math.pi)
-_ROOM = math.log(1e8)  # by which errors of 1e-13 a step may grow, beside delta
+_ROOM = math.log(1e4)  # by which errors may grow, beside delta
 _LEAST_ROOM = math.log(1e3)
 _SHARES = (0.85, 0.7, 0.55, 0.4, 0.25, 0.15, 0.08, 0.04, 0.02, 0.01, 3e-3, 1e-3)
 _STRENGTHS = np.geomspace(0.1, 8.0, 10)
 _AT_ONCE = 20_000  # losses, of all tilts that are looked at together
 LOG_OUTSIDE = 18.0  # minus log of the tilted mass allowed beyond each end of a window
+_LAW_POINTS = 1 << 13
+_WIDEST = 1e60  # window of a composition that any grid holds
+_LAW_LEAST = -40.0  # log of a size that nothing is seen of
 _LOG_BESIDE = 12.0  # the same, where that mass counts for more beside delta
 _LOG_LEFT_OUT = 11.5  # minus log of what a step's grid may leave out, beside delta
 
@@ -36,10 +41,11 @@ class Guess:
 
     ``down`` and ``up`` are the changes of the tilt whose Chernoff bounds make the least
     window, ``window`` its length; ``losses`` and ``weights`` are the steps' under the
-    slope, the weights summing to the number of steps; ``variances`` are those of the
+    slope, of what is accounted on the grid's own cells, the weights summing to their
+    number; ``variances`` are those of the
     kinds of steps, taken ``counts`` times. ``outside`` is minus the log of the tilted
-    mass that may lie beyond each end of the window. ``steep`` is how fast log delta was
-    seen to fall, over the slope.
+    mass that may lie beyond each end of the window. ``steep`` is how fast log delta
+    falls, over the slope.
     """
 
     tilt: float
@@ -64,6 +70,9 @@ class Guess:
         loss is below h); that below takes half as much away, and all of it where h is
         above the loss's deviation. Variance moves epsilon by (1 + tilt) / 2 as much.
         """
+        if not self.counts.size:
+            return math.inf
+        slack *= min(self.steep, 1.0)
         least = max(slack * 1e-9 / (1 + self.slope), 1e-100)
         # In powers of 2^(1/32), so that both sides mostly have one grid, and its cells.
         low, high = math.floor(32 * math.log2(least)), 32 * 6
@@ -104,6 +113,7 @@ class Scout:
         more: Sequence[tuple[Floats, Floats]] = (),
     ) -> None:
         """``more``: losses and log masses of what is no step, counted after them."""
+        self._own = len(steps)
         self._counts = np.asarray(counts, float)
         self._steps, self._direction, self._more = steps, direction, more
         self._look(math.inf)
@@ -239,12 +249,135 @@ class Scout:
             float(strengths[down]),
             float(strengths[up]),
             max(float(ends[0, down] + ends[1, up]), deviation),
-            self._losses.ravel(),
-            (weight * self._counts[:, None]).ravel(),
-            spread,
-            self._counts,
+            self._losses[self._own :].ravel(),
+            (weight * self._counts[:, None])[self._own :].ravel(),
+            spread[self._own :],
+            self._counts[self._own :],
             outside,
         )
+
+    def law(self, guess: Guess) -> Law:
+        """About the law of the composed loss, on a window of its own."""
+        here = self.log_moment(guess.tilt)
+        low, high = (
+            sign * (self.log_moment(guess.tilt + sign * t) - here + guess.outside) / t
+            for sign, t in ((-1, guess.down), (1, guess.up))
+        )
+        spacing = max(high - low, 1e-300) / _LAW_POINTS
+        (weight,), (moments,) = self._tilted(np.array([guess.tilt]))
+        mean = (weight * self._losses).sum(axis=1)
+        spread = (weight * (self._losses - mean[:, None]) ** 2).sum(axis=1)
+        loud = int(np.argmax(spread))
+        total = np.zeros(_LAW_POINTS // 2 + 1, complex)
+        one = total
+        live = np.arange(total.size)
+        for i in np.argsort(-self._counts):
+            at = np.where(weight[i] > 0, self._losses[i], 0.0) / spacing
+            at = np.clip(np.nan_to_num(at), -1e15, 1e15)
+            first = np.floor(at)
+            up = weight[i] * (at - first)
+            first = first.astype(np.int64) % _LAW_POINTS
+            dense = np.bincount(first, weight[i] - up, _LAW_POINTS)
+            dense += np.bincount((first + 1) % _LAW_POINTS, up, _LAW_POINTS)
+            with np.errstate(divide="ignore"):
+                log = np.log(fft.rfft(dense))
+            total[live] += (self._counts[i] - (i == loud)) * log[live]
+            live = live[total[live].real > _LAW_LEAST]
+            if i == loud:
+                one = log
+        at = math.floor(min(max(low / spacing, -1e15), 1e15)) + np.arange(_LAW_POINTS)
+        where = at.astype(float) * spacing
+
+        def seen(logs: NDArray[np.complex128], moment: float, **more: Any) -> Law:
+            keep = np.zeros(total.size, complex)
+            keep[live] = np.exp(logs[live])
+            found = np.maximum(fft.irfft(keep, _LAW_POINTS), 0.0)[at % _LAW_POINTS]
+            return Law(where, found, guess.tilt, moment, high - low, guess.up, **more)
+
+        rest = seen(total, here - float(moments[loud]))
+        step = self._steps[loud] if loud < len(self._steps) else None
+        return seen(total + one, here, loud=step, rest=rest)
+
+
+@dataclasses.dataclass(frozen=True)
+class Law:
+    """About the law of a composed loss: losses, and tilted masses there.
+
+    ``rest`` is that of all but one step, ``loud``, whose loss spreads most; None if
+    that is no step. ``up`` is the change of the tilt that bounds the window.
+    """
+
+    losses: Floats
+    tilted: Floats
+    tilt: float
+    log_moment: float
+    window: float
+    up: float
+    loud: Step | None = None
+    rest: Law | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Return whether doubles hold it."""
+        held = bool(np.isfinite(self.tilted).all()) and self.window < _WIDEST
+        return held and math.isfinite(self.log_moment)
+
+    def masses(self, epsilon: float) -> Floats:
+        """P's masses, over exp(log_moment - tilt epsilon)."""
+        exponent = np.clip(self.tilt * (epsilon - self.losses), -700.0, 700.0)
+        return self.tilted * np.exp(exponent)
+
+    def delta(self, epsilon: float) -> tuple[float, float]:
+        """Log of delta, and minus its derivative: how fast that falls."""
+        some = self.losses > epsilon
+        ahead = self.losses[some] - epsilon
+        mass = self.tilted[some] * np.exp(-self.tilt * ahead)
+        value = float(mass @ -np.expm1(-ahead)) + 1e-300
+        fall = float(mass @ np.exp(-ahead))
+        log = self.log_moment - self.tilt * epsilon + math.log(value)
+        return log, fall / value
+
+    def epsilon(self, log_delta: float) -> float:
+        """Epsilon >= 0 at which delta is about that."""
+        low, high = 0.0, max(float(self.losses[-1]), 0.0)
+        while high - low > 1e-4 * high + 1e-300:
+            middle = (low + high) / 2
+            if self.delta(middle)[0] > log_delta:
+                low = middle
+            else:
+                high = middle
+        return high
+
+    def spread(self) -> Floats:
+        """Losses between which there is about as much tilted mass."""
+        sums = np.cumsum(self.tilted)
+        parts = np.concatenate(
+            [np.geomspace(1e-9, 0.02, 12), np.linspace(0.03, 0.5, 16)]
+        )
+        parts = np.concatenate([parts, 1 - parts[::-1]]) * sums[-1]
+        return np.unique(np.interp(parts, sums, self.losses))
+
+    def beside(self, points: Floats, aims: Floats) -> Floats:
+        """P's mass above ``aims`` less each of ``points``, over the fall of delta.
+
+        So that a step's loss there, moved by a square in the mean, moves epsilon by
+        half of that times its density; shape (2, aims, points), the second beside
+        ``loud``.
+        """
+        found = np.empty((2, aims.size, points.size))
+        edges = np.append(self.losses, 2 * self.losses[-1] - self.losses[-2])
+        edges -= 0.5 * (edges[1] - edges[0])
+        rest = self.rest or self
+        scale = math.exp(min(rest.log_moment - self.log_moment, 600.0))
+        for i, aim in enumerate(aims.tolist()):
+            mass = self.masses(aim)
+            ahead = self.losses - aim
+            fall = float(mass[ahead > 0] @ np.exp(-ahead[ahead > 0])) + 1e-100
+            for row, each in zip(found, (mass, scale * rest.masses(aim)), strict=True):
+                above = np.concatenate([np.cumsum(each[::-1])[::-1], [0.0]])
+                above = np.minimum(above, 1e200 * min(fall, 1.0)) / fall
+                row[i] = np.interp(aim - points, edges, above)
+        return found
 
 
 def _least(

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.fixed_size import Chosen
 from privaudit.accounting.pld.fourier import Tilted
-from privaudit.accounting.pld.scout import Guess, Scout
+from privaudit.accounting.pld.scout import Guess, Law, Scout
 from privaudit.results import check_sides
 
 
@@ -41,10 +41,6 @@ class Sides:
         check_sides(self.lower, self.upper)
 
 
-_FURTHER = 1.05  # times epsilon, to see how fast delta falls
-_LEAST_STEEP = 0.03
-
-
 class Target(abc.ABC):
     """Quantity to bracket: where the searches for epsilon and delta differ."""
 
@@ -54,7 +50,7 @@ class Target(abc.ABC):
         """An upper bound that always holds."""
 
     @abc.abstractmethod
-    def guess(self, scout: Scout, infinite: float = 0.0) -> Guess:
+    def seen(self, scout: Scout, infinite: float = 0.0) -> tuple[Guess, Law]:
         """Guess of the figure; ``infinite`` is the mass at infinite loss, about."""
 
     @abc.abstractmethod
@@ -90,10 +86,6 @@ class Target(abc.ABC):
         """``guess`` once ``upper`` is known."""
         return guess
 
-    def seen(self, guess: Guess, found: Tilted, upper: float) -> Guess:
-        """``guess`` once a composition is known, and ``upper`` from it."""
-        return guess
-
 
 @dataclasses.dataclass(frozen=True)
 class EpsilonAt(Target):
@@ -107,18 +99,22 @@ class EpsilonAt(Target):
     def trivial_upper(self) -> float:
         return math.inf
 
-    def guess(self, scout: Scout, infinite: float = 0.0) -> Guess:
+    def seen(self, scout: Scout, infinite: float = 0.0) -> tuple[Guess, Law]:
         left = self.delta - infinite
         if not left > 0:  # nothing to find but that
             left = 0.1 * self.delta
-        return scout.at_delta(math.log(max(left, 5e-324)))
+        guess = scout.at_delta(math.log(max(left, 5e-324)))
+        law = scout.law(guess)
+        epsilon = law.epsilon(guess.log_delta)
+        steep = law.delta(epsilon)[1] / guess.slope
+        return dataclasses.replace(guess, epsilon=epsilon, steep=steep), law
 
     def size(self, guess: Guess) -> float:
         return guess.epsilon
 
     def slack(self, guess: Guess, worst: Guess) -> float:
         wanted = self.width * max(worst.epsilon, 1e-3 / (1 + worst.slope))
-        wanted = max(wanted, self.tolerance) * min(guess.steep, 1.0)
+        wanted = max(wanted, self.tolerance)
         return max(wanted, 0.5 * (worst.epsilon - guess.epsilon))
 
     def is_met(self, lower: float, upper: float, widths: float = 1.0) -> bool:
@@ -149,17 +145,6 @@ class EpsilonAt(Target):
             found.delta_below, self.delta, guess.epsilon, found.tilt, self.width
         )
 
-    def seen(self, guess: Guess, found: Tilted, upper: float) -> Guess:
-        """Few loud steps let delta fall slowly: a part of it is more of epsilon."""
-        if not 0 < upper < math.inf:
-            return guess
-        further = found.delta_above(_FURTHER * upper)
-        if not 0 < further < self.delta:
-            return dataclasses.replace(guess, steep=_LEAST_STEEP)
-        slope = math.log(self.delta / further) / ((_FURTHER - 1) * upper)
-        steep = max(slope / guess.slope, _LEAST_STEEP)
-        return dataclasses.replace(guess, steep=steep)
-
     def improved(self, guess: Guess, upper: float) -> Guess:
         if not math.isfinite(upper):
             return guess
@@ -180,15 +165,21 @@ class DeltaAt(Target):
     def trivial_upper(self) -> float:
         return 1.0
 
-    def guess(self, scout: Scout, infinite: float = 0.0) -> Guess:
-        return scout.at_epsilon(self.epsilon)
+    def seen(self, scout: Scout, infinite: float = 0.0) -> tuple[Guess, Law]:
+        guess = scout.at_epsilon(self.epsilon)
+        law = scout.law(guess)
+        log_delta, fall = law.delta(self.epsilon)
+        guess = dataclasses.replace(
+            guess, log_delta=min(log_delta, 0.0), steep=fall / guess.slope
+        )
+        return guess, law
 
     def size(self, guess: Guess) -> float:
         return guess.log_delta
 
     def slack(self, guess: Guess, worst: Guess) -> float:
         room = min(0.5 * (worst.log_delta - guess.log_delta), 2.0)
-        return max(self.width, room) / (1 + guess.slope)
+        return max(self.width, room) / max(guess.slope * guess.steep, 1e-9)
 
     def is_met(self, lower: float, upper: float, widths: float = 1.0) -> bool:
         return upper <= (1 + widths * self.width) * lower or upper == 0

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from tests.trained import pa_train
+import privaudit as pa
 from trainers import contract
 from trainers.algorithms.dsgd import Dsgd
 from trainers.algorithms.optimised import Optimised, optimiser_named
@@ -114,7 +114,7 @@ def test_no_figure_of_the_ledger_changes(name):
     how = {"nodes": nodes, "epsilon": 4, "rounds": 5, "batch_size": 10, "seed": 0}
     how["classes"] = 2
     runs = [
-        pa_train("softmax", data, name, **how, **changes)
+        pa.train("softmax", data, name, **how, **changes)
         for changes in (
             {},
             {"optimiser": "adam", "schedule": "cosine", "warm_up": 2},

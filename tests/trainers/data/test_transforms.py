@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 import privaudit as pa
-from tests.trained import pa_train
 from trainers.data import Dataset, PrivateData
 from trainers.data.shares import private_data, shares_of
 from trainers.data.transforms import Transformed, check_transform
@@ -144,7 +143,7 @@ class TestOfAUser:
         nn.init.zeros_(net.weight)
         nn.init.zeros_(net.bias)
         how |= {"transform": transform, **changes}
-        return pa_train(net, self.shares(), **how)
+        return pa.train(net, self.shares(), **how)
 
     def test_it_is_used_and_costs_nothing(self):
         plain, moved = self.trained(None), self.trained(jittered)

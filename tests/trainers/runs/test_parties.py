@@ -29,7 +29,6 @@ from privaudit.report.verify import EvidenceError
 from privaudit.results import round_up
 from privaudit.settings import TrainingSettings
 from tests.cli.test_shapes import validator
-from tests.trained import pa_train
 from tests.trainers.network.test_exchange import at_all
 from trainers.network.exchange import PartyLostError
 from trainers.network.queued import InProcess
@@ -97,12 +96,12 @@ SETTINGS = {"noise_multiplier": 1.5, "batch_size": 8, "rounds": 12, "graph": "ri
 
 def train(party, out, **changes):
     given = {**SETTINGS, "seed": 3, "nodes": 5, "test": shares([0])[0], **changes}
-    return pa_train(net(), shares(HELD[party.rank]), exchange=party, out=out, **given)
+    return pa.train(net(), shares(HELD[party.rank]), exchange=party, out=out, **given)
 
 
 def alone(tmp_path, **changes):
     given = {**SETTINGS, "seed": 3, "test": shares([0])[0], **changes}
-    return pa_train(net(), shares(), out=tmp_path / "alone", **given)
+    return pa.train(net(), shares(), out=tmp_path / "alone", **given)
 
 
 @pytest.mark.parametrize("number", [0, -3, 1.5, "1", None])
@@ -379,7 +378,7 @@ class TestDisagreements:
             data = shares(HELD[party.rank])
             if party.rank:
                 data = [(inputs.double().long(), targets) for inputs, targets in data]
-            return pa_train(
+            return pa.train(
                 nn.Sequential(Float(), net()),
                 *(data,),
                 **{
@@ -400,7 +399,7 @@ class TestDisagreements:
             module = net()
             with torch.no_grad():
                 module.weight.add_(float(party.rank))
-            return pa_train(module, shares(HELD[party.rank]), out=tmp_path, **given)
+            return pa.train(module, shares(HELD[party.rank]), out=tmp_path, **given)
 
         for error in together(work):
             assert "the models of party 1 start at other parameters" in str(error)
@@ -446,7 +445,7 @@ class TestDisagreements:
     def test_too_few_nodes_here(self, tmp_path):
         def work(party):
             given = {**SETTINGS, "seed": 3, "nodes": 5, "exchange": party}
-            return pa_train(net(), shares(HELD[0]), out=tmp_path, **given)
+            return pa.train(net(), shares(HELD[0]), out=tmp_path, **given)
 
         for error in together(work):
             assert "party 1 says that it has records for 2 nodes" in str(error)
@@ -582,7 +581,7 @@ class TestObserver:
 
         def work(one):
             own = shares(held[one.rank])
-            return pa_train(net(), own, exchange=one, out=tmp_path, **given)
+            return pa.train(net(), own, exchange=one, out=tmp_path, **given)
 
         at_all(InProcess.all(len(held), 60), work)
         return [tmp_path / f"party-{party}" for party in range(len(held))]
@@ -590,7 +589,7 @@ class TestObserver:
     def test_as_of_one_process(self, tmp_path):
         folders = self.joined(tmp_path, [[0], [1], [2], [3]])
         joint = pa.join(folders, observer="any-node")
-        whole = pa_train(
+        whole = pa.train(
             net(),
             shares(range(4)),
             batch_size=8,
@@ -636,14 +635,14 @@ class TestDropped:
             if drop:
                 one.may_go_on()
             own = shares([one.rank])
-            return pa_train(net(), own, exchange=one, out=tmp_path / "out", **given)
+            return pa.train(net(), own, exchange=one, out=tmp_path / "out", **given)
 
         return at_all(exchanges, work)
 
     def test_the_others_finish_with_a_certificate(self, tmp_path):
         *rest, lost = self.trained(tmp_path)
         assert "pulled out" in lost
-        whole = pa_train(net(), shares(), **{**SETTINGS, "seed": 3})
+        whole = pa.train(net(), shares(), **{**SETTINGS, "seed": 3})
         for party, one in enumerate(rest):
             assert one.ledger.nodes == whole.ledger.nodes[party : party + 1]
         folders = [tmp_path / f"out/party-{party}" for party in range(4)]

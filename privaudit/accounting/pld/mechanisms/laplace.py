@@ -19,8 +19,8 @@ import math
 
 import numpy as np
 
-from privaudit.accounting.pld.cells import Outputs, Step, grid_span, half_grid, mix
-from privaudit.accounting.pld.line import UNIT, sampled_loss, unsampled_loss
+from privaudit.accounting.pld.cells import Masses, mix
+from privaudit.accounting.pld.line import UNIT, Floats, sampled_loss, unsampled_loss
 
 
 def total_variation(shift: float) -> float:
@@ -28,47 +28,45 @@ def total_variation(shift: float) -> float:
     return -math.expm1(-shift / 2)
 
 
-def outputs(step: Step, spacing: float, limit: int, offset: float) -> Outputs:
-    """Laplace at 0 and at ``shift``: losses 2 x - shift within, atoms at both ends."""
-    shift, rate = step.shift, step.rate
-    low, high = sampled_loss(-shift, rate), sampled_loss(shift, rate)
-    start, stop = grid_span(low - offset, high - offset, spacing, limit)
-    points = half_grid(start, stop, spacing) + offset
-    x = np.clip(0.5 * (unsampled_loss(points, rate) + shift), 0.0, shift)
-    # Masses within, as log(exp(-left) (1 - exp(-width)) / 2), and mirrored.
-    width = np.diff(x)
-    with np.errstate(divide="ignore"):
-        body = np.log(-0.5 * np.expm1(-width))
-    log_a = body - x[:-1]
-    log_c = body + (x[1:] - shift)
-    half = math.log(0.5)
-    below_a = below_c = -math.inf
-    # The atom at the lower end lies in the last half cell that starts at or below it.
-    at_low = int(np.clip(np.searchsorted(points, low, "right") - 1, 0, width.size - 1))
-    at_high = int(np.clip(np.searchsorted(points, high, "left") - 1, 0, width.size - 1))
-    if points[0] > low:  # the limit cut the grid short
-        below_a = math.log1p(-0.5 * math.exp(-float(x[0])))
-        below_c = half + float(x[0]) - shift
-    else:
-        log_a[at_low] = np.logaddexp(log_a[at_low], half)
-        log_c[at_low] = np.logaddexp(log_c[at_low], half - shift)
-    above_a = above_c = -math.inf
-    if points[-1] < high:
-        above_a = half - float(x[-1])
-        above_c = math.log1p(-0.5 * math.exp(float(x[-1]) - shift))
-    else:
-        log_a[at_high] = np.logaddexp(log_a[at_high], half - shift)
-        log_c[at_high] = np.logaddexp(log_c[at_high], half)
-    outside_a = np.array([below_a, above_a])
-    outside_b = mix(rate, outside_a, np.array([below_c, above_c]))
-    return Outputs(
-        start,
-        log_a,
-        mix(rate, log_a, log_c),
-        (below_a, float(outside_b[0])),
-        (above_a, float(outside_b[1])),
-        UNIT * (1024 + 32 * shift),
-        None,
-        offset,
-        None,
+def masses(edges: Floats, shift: Floats, rate: Floats, reach: float) -> Masses:
+    """Logs of the masses of Laplace at 0, and of its mixture with that at the shift.
+
+    Below the first of ``edges``, between, and above, a row a step; see `noise.masses`.
+    """
+    x = np.clip(0.5 * (unsampled_loss(edges, rate) + shift), 0.0, shift)
+    low, high = (
+        np.array([[sampled_loss(sign * m, q)] for m, q in zip(*of, strict=True)])
+        for of in [(shift[:, 0].tolist(), rate[:, 0].tolist())]
+        for sign in (-1, 1)
     )
+    with np.errstate(divide="ignore"):
+        body = np.log(-0.5 * np.expm1(-np.diff(x)))
+    half = np.full(shift.shape, math.log(0.5))
+    log_a = np.concatenate([np.full_like(half, -np.inf), body - x[:, :-1]], axis=1)
+    log_c = np.concatenate(
+        [np.full_like(half, -np.inf), body + (x[:, 1:] - shift)], axis=1
+    )
+    above_a, above_c = half - x[:, -1:], _log_rest(x[:, -1:] - shift)
+    below_a, below_c = _log_rest(-x[:, :1]), half + (x[:, :1] - shift)
+    log_a = np.concatenate([log_a, above_a], axis=1)
+    log_c = np.concatenate([log_c, above_c], axis=1)
+    log_a[:, :1], log_c[:, :1] = below_a, below_c
+    # The atoms at the ends lie in a cell, where there is one.
+    at = np.arange(len(shift))
+    for loss, end, outer, values in (
+        (low, -1, 0, (half, half - shift)),
+        (high, 1, -1, (half - shift, half)),
+    ):
+        side = "right" if end < 0 else "left"
+        cell = np.searchsorted(edges, loss[:, 0], side)
+        inside = (cell > 0) & (cell < edges.size)
+        for masses, value in zip((log_a, log_c), values, strict=True):
+            here = masses[at[inside], cell[inside]]
+            masses[at[inside], cell[inside]] = np.logaddexp(here, value[inside, 0])
+            masses[inside, outer] = -np.inf
+    return log_a, mix(rate, log_a, log_c), UNIT * (1024 + 32 * float(shift.max()))
+
+
+def _log_rest(exponent: Floats) -> Floats:
+    """log(1 - exp(exponent) / 2)."""
+    return np.log1p(-0.5 * np.exp(exponent))

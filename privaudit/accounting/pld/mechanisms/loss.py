@@ -208,7 +208,6 @@ class PairLoss(Loss):
                 (high_p, high_q),
                 0.0,
                 accuracy,
-                None,
                 infinite=top,
             )
         return Cells(
@@ -219,7 +218,6 @@ class PairLoss(Loss):
             (low_q, low_p),
             0.0,
             accuracy,
-            None,
             infinite=null,
         )
 

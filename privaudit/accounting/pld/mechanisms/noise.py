@@ -1,11 +1,29 @@
-"""A step's loss on a grid, whichever its noise; batches of a fixed size from both."""
+"""Masses of steps by their loss, whichever the noise and the sampling."""
 
 from __future__ import annotations
 
+import dataclasses
+import math
+
 import numpy as np
 
-from privaudit.accounting.pld.cells import Cells, Direction, Outputs, Step
+from privaudit.accounting.pld.cells import (
+    Cells,
+    Direction,
+    Noise,
+    Scheme,
+    Step,
+    grid_span,
+    half_grid,
+)
+from privaudit.accounting.pld.dots import GridMeasure, measure_above, measure_below
+from privaudit.accounting.pld.line import Floats, sampled_loss
 from privaudit.accounting.pld.mechanisms import gaussian, laplace
+from privaudit.accounting.pld.mechanisms.loss import (
+    MOST_CELLS,
+    Loss,
+    sampled_divergence,
+)
 
 _NOISE = {"gaussian": gaussian, "laplace": laplace}
 
@@ -15,19 +33,99 @@ def total_variation(step: Step) -> float:
     return _NOISE[step.noise].total_variation(step.shift)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rows:
+    """Masses of P and Q of steps of one kind, by their loss.
+
+    Parameters
+    ----------
+    log_p, log_q
+        Logs of the masses below the first of some losses, between, and above the last;
+        shape (steps, cells).
+    atom
+        Mass of P (and of Q) at loss 0 exactly, in no cell; shape (steps,).
+    accuracy
+        As in `Cells`.
+    """
+
+    log_p: Floats
+    log_q: Floats
+    atom: Floats
+    accuracy: float
+
+
+def rows(
+    kind: tuple[Noise, Scheme],
+    way: Direction,
+    edges: Floats,
+    shift: Floats,
+    rate: Floats,
+    reach: float = math.inf,
+) -> Rows:
+    """Masses of many steps between the same losses.
+
+    Parameters
+    ----------
+    kind, way
+        The pairs: as `Step` says, or reversed for ``add``.
+    edges
+        Losses, increasing; of ``fixed`` steps 0 is one of them.
+    shift, rate
+        One a step; shape (steps,).
+    reach
+        Outputs further out than that, of any of the mixed variables, count as below or
+        above all losses.
+    """
+    noise, scheme = kind
+    masses = _NOISE[noise].masses
+    columns = (shift[:, None], rate[:, None], reach)
+    atom = np.zeros(shift.size)
+    if scheme == "replace":
+        if noise != "gaussian":
+            raise ValueError(
+                "Poisson sampling under replace-one is accounted for Gaussian noise "
+                f"only, got {noise}; account the release unsampled"
+            )
+        log_p, log_q, accuracy = gaussian.opposed(edges, *columns)
+    elif scheme == "fixed":
+        # Losses above 0 of the pair, those below of its reverse, the rest of P at 0.
+        zero = int(np.searchsorted(edges, 0.0))
+        high_q, high_p, accuracy = masses(edges[zero:], *columns)
+        low_p, low_q, off = masses(-edges[zero::-1], *columns)
+        log_p = np.concatenate([low_p[:, :0:-1], high_p[:, 1:]], axis=1)
+        log_q = np.concatenate([low_q[:, :0:-1], high_q[:, 1:]], axis=1)
+        accuracy = max(accuracy, off)
+        steps = (Step(noise, scheme, m, 1.0) for m in shift.tolist())
+        apart = [total_variation(step) for step in steps]
+        atom = (1 - rate) * np.array(apart)
+    elif way == "remove":
+        log_q, log_p, accuracy = masses(edges, *columns)
+    else:
+        log_p, log_q, accuracy = masses(-edges[::-1], *columns)
+        log_p, log_q = log_p[:, ::-1], log_q[:, ::-1]
+    return Rows(log_p, log_q, atom, accuracy)
+
+
+def ends(step: Step, way: Direction, reach: float) -> tuple[float, float]:
+    """Losses that all lies between but what is further out than ``reach``."""
+    m, q = step.shift, step.rate
+    far = m * (reach + m / 2) if step.noise == "gaussian" else m
+    low, high = sampled_loss(-far, q), sampled_loss(far, q)
+    if step.scheme == "replace":
+        high -= sampled_loss(-far - m * m, q)
+    if step.scheme != "poisson":
+        return -high, high
+    return (low, high) if way == "remove" else (-high, -low)
+
+
 def loss_cells(
-    step: Step,
-    direction: Direction,
-    spacing: float,
-    reach: float,
-    limit: int,
-    offset: float = 0.0,
+    step: Step, way: Direction, spacing: float, reach: float, limit: int
 ) -> Cells:
     """The masses of ``step`` on a grid that covers all but its far tails.
 
     Parameters
     ----------
-    step, direction
+    step, way
         The pair: as `Step` says, or reversed for ``add``.
     spacing
         Distance of the grid points.
@@ -35,36 +133,83 @@ def loss_cells(
         The grid ends where less than Phi(-reach) of any of the mixed variables is left.
     limit
         Largest number of cells; what lies further out is counted as below or above.
-    offset
-        Added to every grid point, for Poisson sampled pairs (subtracted for ``add``).
     """
-    if step.scheme == "replace":
-        if step.noise != "gaussian":
-            raise ValueError(
-                "Poisson sampling under replace-one is accounted for Gaussian noise "
-                f"only, got {step.noise}; account the release unsampled"
-            )
-        return gaussian.opposed(step, spacing, reach, limit)
-    if step.noise == "gaussian":
-        found = gaussian.outputs(step, spacing, reach, limit, offset)
-    else:
-        found = laplace.outputs(step, spacing, limit, offset)
-    if step.scheme == "fixed":
-        return _symmetric(found, (1 - step.rate) * total_variation(step))
-    return found.towards(direction)
-
-
-def _symmetric(cells: Outputs, atom: float) -> Cells:
-    """Losses above 0 from the pair, below 0 from its reverse, the rest of P at 0."""
-    skip = -2 * cells.start
-    log_a, log_b = cells.log_a[skip:], cells.log_b[skip:]
-    return Cells(
-        -(log_a.size // 2),
-        np.concatenate([log_a[::-1], log_b]),
-        np.concatenate([log_b[::-1], log_a]),
-        cells.above,
-        cells.above[::-1],
-        atom,
-        cells.accuracy,
-        None,
+    low, high = ends(step, way, reach)
+    start, stop = grid_span(low, high, spacing, limit)
+    found = rows(
+        (step.noise, step.scheme),
+        way,
+        half_grid(start, stop, spacing),
+        np.array([step.shift]),
+        np.array([step.rate]),
     )
+    p, q = found.log_p[0], found.log_q[0]
+    return Cells(
+        start,
+        p[1:-1],
+        q[1:-1],
+        (float(p[0]), float(q[0])),
+        (float(p[-1]), float(q[-1])),
+        float(found.atom[0]),
+        found.accuracy,
+    )
+
+
+class Gaussian(Loss):
+    """N(shift) against N(0), sampled: as the account of Gaussian steps has it."""
+
+    def __init__(self, shift: float, rate: float) -> None:
+        self.step = Step("gaussian", "poisson", shift, rate)
+
+    @property
+    def symmetric(self) -> bool:  # pyrefly: ignore[bad-override]
+        """True if both directions are the same pair."""
+        return self.step.rate == 1
+
+    def above(self, way: Direction, spacing: float, reach: float) -> GridMeasure:
+        """See `Loss`."""
+        return measure_above(self._cells(way, spacing, reach), spacing)
+
+    def below(self, way: Direction, spacing: float, reach: float) -> GridMeasure | None:
+        """See `Loss`."""
+        return measure_below(self._cells(way, spacing, reach), spacing)
+
+    def _cells(self, way: Direction, spacing: float, reach: float) -> Cells:
+        return loss_cells(self.step, way, spacing, reach, MOST_CELLS)
+
+    def sketch(self, way: Direction) -> tuple[Floats, Floats]:
+        """See `Loss`."""
+        m, q = self.step.shift, self.step.rate
+        far = 36 + 4 * m
+        x = np.linspace(-far, far, int(min(max(10 * far, 400), 2000)))
+        log_q = -0.5 * x * x - 0.5 * math.log(2 * math.pi) + math.log(x[1] - x[0])
+        loss = m * x - m * m / 2
+        if q < 1:
+            loss = np.logaddexp(math.log1p(-q), math.log(q) + loss)
+        return (loss, log_q) if way == "remove" else (-loss, log_q + loss)
+
+    def length(self, reach: float) -> float:
+        """See `Loss`."""
+        m = self.step.shift
+        return 2 * m * (reach + m / 2)
+
+    def range(self, way: Direction) -> tuple[float, float]:
+        """See `Loss`."""
+        q = self.step.rate
+        low = -math.log1p(-q) * (1 + 1e-14) if q < 1 else math.inf
+        return (math.inf, low) if way == "remove" else (low, math.inf)
+
+    def distance(self) -> float:
+        """See `Loss`."""
+        return self.step.rate * math.erf(self.step.shift / math.sqrt(8)) * (1 + 1e-13)
+
+    def infinite(self, way: Direction) -> float:
+        """See `Loss`."""
+        return 0.0
+
+    def divergence(self, order: float) -> float:
+        """See `Loss`."""
+        if order == math.inf:
+            return math.inf
+        whole = order * self.step.shift**2 / 2 * (1 + 1e-14)
+        return sampled_divergence(whole, self.step.rate, order)

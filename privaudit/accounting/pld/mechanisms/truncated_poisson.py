@@ -30,9 +30,8 @@ from scipy import special
 from privaudit.accounting.pld.cells import Direction, Scheme, Step
 from privaudit.accounting.pld.dots import GridMeasure, measure_above
 from privaudit.accounting.pld.line import Floats
-from privaudit.accounting.pld.mechanisms.gaussian import Gaussian
 from privaudit.accounting.pld.mechanisms.loss import MOST_CELLS, Loss
-from privaudit.accounting.pld.mechanisms.noise import loss_cells
+from privaudit.accounting.pld.mechanisms.noise import Gaussian, loss_cells
 from privaudit.mechanisms import TruncatedPoisson
 from privaudit.results import Relation
 

@@ -1,40 +1,118 @@
-"""Values and charts of the page: costs fitted to rows, and what they come to."""
+"""Costs of single things fitted to measured rows, what fits cannot know, and charts."""
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import statistics
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from reports.scale.fits import Cost, Fit, Row, rate
-from reports.scale.plots import audits_plot, time_plot
+import numpy as np
+from scipy.optimize import nnls
+
+from reports import pages
 from reports.study import Results
 from tests.benchmarks.counting import H200, Work
 
-NODES, DIMS, BATCH, HEARD = 1000, 100e6, 64, 10
-RUNS, ROUNDS = 1_000_000, 100
-LARGE = 1e7  # parameters from which rows tell what large models cost
-CORES, ETHERNET, INFINIBAND = 64, 12.5e9, 50e9  # bytes a second of a link
+Row = dict[str, float]
+COUNTED = {"H200": H200, "Work": Work}
+_DRAWS = 500  # of rows with repetition
+_SMALL, _LARGE = 2e6, 1e7  # parameters: of fits that must reach far, of large models
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cost:
+    """A median and the middle 90 per cent of what resampled rows give.
+
+    A sum of two is as if all that is wrong with one were wrong with the other.
+    """
+
+    value: float
+    low: float
+    high: float
+
+    def __mul__(self, factor: float) -> Cost:
+        return Cost(self.value * factor, self.low * factor, self.high * factor)
+
+    def __add__(self, other: Cost) -> Cost:
+        low, high = self.low + other.low, self.high + other.high
+        return Cost(self.value + other.value, low, high)
+
+    def widened(self, factor: float) -> Cost:
+        """With an upper end so many times as far, for what a fit cannot know."""
+        return Cost(self.value, self.low, max(self.high, self.value * factor))
+
+
+NOTHING = Cost(0.0, 0.0, 0.0)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fit:
+    """A sum of costs, each >= 0, times what a row has of them; relative least squares.
+
+    ``costs`` is by name.
+    """
+
+    costs: dict[str, Cost]
+    terms: Callable[[Row], dict[str, float]]
+
+    def predicted(self, row: Row) -> Cost:
+        """Cost of a row by the fit."""
+        terms = self.terms(row).items()
+        return sum((self.costs[name] * amount for name, amount in terms), NOTHING)
+
+    @classmethod
+    def of(
+        cls,
+        rows: Sequence[Row],
+        seen: Callable[[Row], float],
+        terms: Callable[[Row], dict[str, float]],
+    ) -> Fit:
+        """From rows, what was seen of them, and how much they have of each cost."""
+        names = list(terms(rows[0]))
+        amounts = np.array([[terms(row)[name] for name in names] for row in rows])
+        scaled = amounts / np.array([seen(row) for row in rows])[:, None]
+        # Columns of about one size: nnls is not indifferent to units.
+        size = np.maximum(scaled.max(0), np.finfo(float).tiny)
+        random = np.random.default_rng(0)
+
+        def solve(chosen: np.ndarray) -> np.ndarray:
+            return nnls(scaled[chosen] / size, np.ones(len(chosen)))[0] / size
+
+        draws = [
+            solve(random.integers(len(rows), size=len(rows))) for _ in range(_DRAWS)
+        ]
+        low, high = np.quantile(np.array(draws), [0.05, 0.95], axis=0)
+        ends = zip(solve(np.arange(len(rows))), low, high, strict=True)
+        costs = [Cost(*map(float, each)) for each in ends]
+        return cls(dict(zip(names, costs, strict=True)), terms)
+
+
+def rate(rows: Sequence[Row], seen: Callable[[Row], float]) -> Cost:
+    """The median over rows, and between which nine in ten of them are."""
+    values = [seen(row) for row in rows]
+    return Cost(*(float(np.quantile(values, q)) for q in (0.5, 0.05, 0.95)))
+
+
+def parameters(row: Row) -> float:
+    """Millions of parameters of all nodes."""
+    return row["nodes"] * row["dims"] / 1e6
 
 
 def costs(known: Results) -> dict[str, Any]:
-    """All fits."""
+    """All fits and rates; times of a run or a round in ms, of a coordinate in ns."""
     rows: list[Row] = known["growth"]["parameters"]
-    large = [row for row in rows if row["dims"] > LARGE]
-    small = [row for row in rows if row["dims"] < 2e6]
+    large = [row for row in rows if row["dims"] > _LARGE]
+    small = [row for row in rows if row["dims"] < _SMALL]
+    audits: list[Row] = [row for row in known["growth"]["runs"] if row["block"] == 50]
 
     def rest(row: Row) -> float:
         return row["ms"] - row["mixing"] - row["noise"]
 
     def work(row: Row) -> dict[str, float]:
-        each = row["nodes"] * row["dims"] / 1e6
+        each = parameters(row)
         return {"parameter": each, "sample": each * row["batch"]}
-
-    def small_work(row: Row) -> dict[str, float]:
-        return {"node": row["nodes"], **work(row)}
-
-    def kept(row: Row) -> dict[str, float]:
-        return {"process": 1.0, "number": row["nodes"] * row["dims"] * 4 / 2**20}
 
     def noise(row: Row) -> float:
         return row["noise"] * 1e6 / row["nodes"] / row["dims"]
@@ -42,32 +120,31 @@ def costs(known: Results) -> dict[str, Any]:
     def mixing(row: Row) -> float:
         return row["mixing"] * 1e6 / (row["nodes"] + row["edges"]) / row["dims"]
 
-    def total(row: Row, fit: Fit, some: list[Row]) -> float:
-        each = row["nodes"] * row["dims"] / 1e6
-        sums = (row["nodes"] + row["edges"]) * row["dims"] / 1e6
-        drawn = rate(some, noise).value * each
-        return fit.predicted(row) + drawn + rate(some, mixing).value * sums
-
-    blind = Fit.of(small, rest, small_work)
+    blind = Fit.of(small, rest, lambda row: {"node": row["nodes"], **work(row)})
     near = [row for row in small if row["dims"] > 1e5]
-    missed = statistics.median(row["ms"] / total(row, blind, near) for row in large)
-    audits: list[Row] = [row for row in known["growth"]["runs"] if row["block"] == 50]
+    drawn, mixed = rate(near, noise).value, rate(near, mixing).value
+
+    def missed(row: Row) -> float:
+        sums = (row["nodes"] + row["edges"]) * row["dims"] / 1e6
+        told = blind.predicted(row).value + drawn * parameters(row)
+        return row["ms"] / (told + mixed * sums)
+
+    def kept(row: Row) -> dict[str, float]:
+        return {"process": 1.0, "number": row["nodes"] * row["dims"] * 4 / 2**20}
+
+    def trained(row: Row) -> dict[str, float]:
+        return {"node": row["nodes"], "parameter": row["nodes"] * row["dims"] / 1e3}
+
+    softmax = [row for row in audits if row["nodes"] == 3 and row["dims"] < 400]
+    held = [row for row in rows if row["dims"] > 1e6]
     return {
         "noise": rate(large, noise),
         "mixing": rate(large, mixing),
         "rest": Fit.of(large, rest, work),
-        "memory": Fit.of(
-            [row for row in rows if row["dims"] > 1e6], lambda row: row["peak"], kept
-        ),
-        "missed": missed,
-        "runs": Fit.of(
-            audits,
-            lambda row: 1e3 * row["seconds"],
-            lambda row: {
-                "node": row["nodes"],
-                "parameter": row["nodes"] * row["dims"] / 1e3,
-            },
-        ),
+        "memory": Fit.of(held, lambda row: row["peak"], kept),
+        "missed": statistics.median(map(missed, large)),
+        "runs": Fit.of(audits, lambda row: 1e3 * row["seconds"], trained),
+        "run": rate(softmax, lambda row: row["seconds"]),
         "keep": Fit.of(
             known["setup"]["audit"],
             lambda row: 1e3 * row["keep"],
@@ -76,223 +153,59 @@ def costs(known: Results) -> dict[str, Any]:
     }
 
 
-def span(cost: Cost, digits: int = 3) -> str:
-    """value (low - high)"""
-    value, low, high = (
-        f"{each:,.0f}" if each >= 1000 else f"{each:.{digits}g}"
-        for each in (cost.value, cost.low, cost.high)
-    )
-    return f"{value} ({low} - {high})"
-
-
-def single(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """Cost of single things."""
-    rest, memory, runs = found["rest"].costs, found["memory"].costs, found["runs"].costs
-    table = (
-        ("noise, a coordinate and node", found["noise"], "ns"),
-        (
-            "mixing, a coordinate and message heard, one's own too",
-            found["mixing"],
-            "ns",
-        ),
-        ("else, a parameter and node", rest["parameter"], "ns"),
-        ("gradient, a parameter and sample (dense layers)", rest["sample"], "ns"),
-        ("memory, numbers kept a parameter and node", memory["number"], ""),
-        ("memory, of a process", memory["process"], "MiB"),
-        ("audit, a run of 100 rounds and a node", runs["node"], "ms"),
-        ("audit, beside that a thousand parameters", runs["parameter"], "ms"),
-    )
-    return [(name, f"{span(cost)} {unit}") for name, cost, unit in table]
-
-
-def network(known: Results, found: dict[str, Any]) -> dict[str, Any]:
-    """A round of the large network, and where it ends."""
-    each = NODES * DIMS / 1e9  # so that ns give seconds
-    parts = {
-        "noise": found["noise"].times(each),
-        "mixing": found["mixing"].times(each * (HEARD + 1)),
-        "gradients": found["rest"].costs["sample"].times(each * BATCH),
-        "else": found["rest"].costs["parameter"].times(each),
-    }
-    parts = {name: cost.widened(found["missed"]) for name, cost in parts.items()}
-    whole = Cost(0.0, 0.0, 0.0)
-    for cost in parts.values():
-        whole = whole.plus(cost)
-    message = DIMS * 4
-    memory = found["memory"].costs["number"].times(NODES * message / 1e12)
-    dense = known[f"dense {BATCH}"]
-    moved = dense["bytes"] + 3 * (HEARD + 1) * message
-    work = Work(dense["flops"], moved, dense["launches"])
-    floor, network_gpu = work.floor(H200), HEARD * message / INFINIBAND
-    network_core = CORES * HEARD * message / ETHERNET
-    graph = known["setup"]["network"][-1]
-    return {
-        "batch": BATCH,
-        "heard": HEARD,
-        "mb": f"{message / 1e6:.0f}",
-        "parts": [
-            *((name, span(cost)) for name, cost in parts.items()),
-            ("**together**", f"**{span(whole)}**"),
-        ],
-        "machines": [
-            (
-                "one core, one process",
-                f"{span(whole.times(1 / 3600), 2)} h",
-                f"{span(memory, 2)} TB: **does not fit**",
-            ),
-            (
-                f"a core a node, 16 servers of {CORES} cores, 100 Gb/s each",
-                f"{span(whole.times(1 / NODES), 2)} s, and up to {network_core:.0f} s "
-                "of messages where all leave the server",
-                f"{span(memory.times(CORES / NODES * 1e3), 2)} GB a server",
-            ),
-            (
-                "an H200 a node, 400 Gb/s each (counted)",
-                f"at least {1e3 * floor:.0f} ms ({work.flops / 1e9:.0f} GFLOP, "
-                f"{work.bytes / 1e9:.0f} GB unfused, {work.launches} operations), and "
-                f"{1e3 * network_gpu:.0f} ms of messages",
-                f"{span(memory.times(1e3 / NODES), 2)} GB a GPU",
-            ),
-        ],
-        "positions": f"{200 * work.flops / H200.flops:.2g}",
-        "gathered": f"{NODES * message / 1e9:.0f}",
-        "gathered_nodes": f"{64e9 / 2 / message:.0f}",
-        "memory": f"{memory.value:.2g}",
-        "memory_nodes": f"{64e-3 / memory.value * NODES:.0f}",
-        "gpu_times": f"{network_gpu / floor:.1f}",
-        "core_times": f"{network_core / (whole.value / NODES):.1f}",
-        "graph": graph,
-    }
-
-
-def audits(known: Results, found: dict[str, Any]) -> dict[str, Any]:
-    """An audit of a million runs."""
-    fit: Fit = found["runs"]
-    measured = [
-        {"s": row["seconds"]}
-        for row in known["growth"]["runs"]
-        if row["block"] == 50 and row["nodes"] == 3 and row["dims"] < 400
-    ]
-    small = rate(measured, lambda row: row["s"])
-    cnn = Cost(0.0, 0.0, 0.0)
-    for name, amount in fit.terms({"nodes": 3.0, "dims": 28_440.0}).items():
-        cnn = cnn.plus(fit.costs[name].times(amount))
-    cnn = cnn.times(1e-3)
-    keep = found["keep"].costs
-
-    def kept(block: int) -> float:
-        """Seconds: every block writes all before it anew."""
-        blocks = RUNS / block
-        whole = keep["run"].value * blocks * RUNS / 1e6 / 2
-        return (keep["block"].value * blocks + whole) / 1e3
-
-    gpu = known["audited 10000"]
-    work = Work(gpu["flops"], gpu["bytes"], gpu["launches"])
-    seconds = work.floor(H200) * ROUNDS * RUNS / gpu["block"]
-    hours = RUNS / 3600
-    return {
-        "audits": [
-            (
-                "training, one core, 337 parameters",
-                f"{span(small.times(1e3))} ms a run",
-                f"{span(small.times(hours))} h; {small.value * hours / CORES:.2g} h "
-                f"on {CORES} cores",
-            ),
-            (
-                "training, one core, 28 440 parameters, fitted",
-                f"{span(cnn.times(1e3))} ms a run",
-                f"{span(cnn.times(hours))} h",
-            ),
-            (
-                "training, one H200, 337 parameters (counted)",
-                f"{gpu['block']:,} runs: {1e3 * work.floor(H200):.1f} ms a round "
-                "at least",
-                f"{seconds:.0f} s at least",
-            ),
-            (
-                "keeping blocks of 50, one process",
-                f"{keep['block'].value:.2g} ms and {keep['run'].value:.2g} ms a "
-                "million runs kept",
-                f"{kept(50):,.0f} s",
-            ),
-            ("keeping blocks of 10 000", "", f"{kept(10_000):.1f} s"),
-            (
-                "judging",
-                "",
-                f"{known['setup']['audit'][-1]['judge']:.0f} s, measured at a million",
-            ),
-        ],
-        "keep": f"{kept(50):,.0f}",
-        "serial": f"{small.value * RUNS / kept(50):.0f}",
-    }
-
-
-def speed(known: Results) -> list[tuple[str, str, str]]:
-    """Work, by whom, and milliseconds of the processor."""
-    found = []
-    for work, ways in known["speed"].items():
-        for who, row in ways.items():
-            if row is None:
-                continue
-            said = (
-                f"{row['ms']:,.3g} ms" if row["ms"] < 1000 else f"{row['ms']:,.0f} ms"
-            )
-            if "share" in row:
-                said += f", of which measuring takes {row['share']:.1%}"
-            found.append((work, who, said))
-    return found
-
-
-def processes(known: Results) -> dict[str, Any]:
-    """16 and 64 nodes over processes; and what a thousand parties would take."""
-    rows = known["processes"]
-    first = {row["nodes"]: row for row in rows if row["ranks"] == 1}
-    table = [
-        (
-            f"{row['nodes']}",
-            f"{row['ranks']}",
-            f"{row['ms']:,.0f}",
-            f"{row['ms'] / first[row['nodes']]['ms'] - 1:+.0%}",
-            f"{row['bytes'] / 1e6:.2f}",
-            f"{row['peak']:.0f}",
-        )
-        for row in rows
-    ]
-    large = first[max(first)]
-    dims, parties = 28_440, 1000
-    return {
-        "processes": table,
-        "party": {
-            "ms": f"{large['ms'] / large['nodes']:.0f}",
-            "megabytes": f"{dims * 4 / 1e6:.2f}",
-            "connections": parties - 1,
-            "beats": f"{2 * 88 * (parties - 1) / 1e3:.0f}",
-            "memory": f"{min(row['peak'] for row in rows):.0f}",
-        },
-    }
-
-
 def values(known: Results) -> dict[str, Any]:
-    """Values of the template."""
-    found = costs(known)
-    return {
-        "speed": speed(known),
-        **processes(known),
-        "single": single(found),
-        "missed": f"{found['missed']:.2f}",
-        **network(known, found),
-        **audits(known, found),
-    }
+    """Costs, and the tools that the template counts with."""
+    return {"found": costs(known), "NOTHING": NOTHING, **COUNTED}
 
 
 def draw_time(path: pathlib.Path, known: Results) -> None:
-    """Time of a round by parameters."""
-    time_plot(path, known["growth"]["parameters"], costs(known))
+    """Milliseconds of a round of four nodes, in parts, against parameters."""
+    found = costs(known)
+    rows = [row for row in known["growth"]["parameters"] if row["batch"] == 64]
+    rest = found["rest"].costs["parameter"] + found["rest"].costs["sample"] * 64
+    parts = {
+        "noise": (lambda row: row["noise"], found["noise"], 4),
+        "mixing": (lambda row: row["mixing"], found["mixing"], 16),
+        "batches, gradients and else": (
+            lambda row: row["ms"] - row["noise"] - row["mixing"],
+            rest,
+            4,
+        ),
+    }
+    dims = np.array([row["dims"] for row in rows])
+    reach = np.geomspace(dims.max(), 1e8, 40)
+    with pages.chart(path, figsize=(6, 4)) as axes:
+        for colour, (name, (seen, cost, times)) in enumerate(parts.items()):
+            style = {"color": f"C{colour}"}
+            axes.loglog(dims, [seen(row) for row in rows], "o", ms=4, **style)
+            axes.loglog(reach, reach * cost.value * times / 1e6, label=name, **style)
+            low = reach * cost.low * times / 1e6
+            high = reach * cost.high * max(found["missed"], 1) * times / 1e6
+            axes.fill_between(reach, low, high, alpha=0.2, lw=0, **style)
+        axes.axvline(dims.max(), color="grey", ls=":", lw=1)
+        low = axes.get_ylim()[0]
+        axes.text(dims.max() * 1.1, low * 2, "beyond: no row", fontsize=8)
+        axes.set_xlabel("parameters")
+        axes.set_ylabel("ms of one core, 4 nodes, batches of 64")
+        axes.legend(frameon=False)
+        axes.grid(alpha=0.3)
 
 
 def draw_audits(path: pathlib.Path, known: Results) -> None:
-    """Runs a second by runs in a block."""
-    audits_plot(path, known["growth"]["runs"])
+    """Runs a second of one core, against runs in a block and against parameters."""
+    rows = [row for row in known["growth"]["runs"] if row["nodes"] == 3]
+    blocks = [row for row in rows if row["dims"] < 400]
+    sizes = [row for row in rows if row["block"] == 50]
+    size = {"figsize": (7, 3.2), "sharey": True}
+    with pages.chart(path, 1, 2, **size) as (left, right):
+        for axes, some, what in ((left, blocks, "block"), (right, sizes, "dims")):
+            x, y = ([row[name] for row in some] for name in (what, "per_second"))
+            axes.semilogx(x, y, "o")
+            axes.grid(alpha=0.3)
+        left.set_xlabel("runs in a block")
+        left.set_ylabel("runs of 100 rounds a second, one core")
+        right.set_xlabel("parameters, blocks of 50")
+        left.set_ylim(bottom=0)
 
 
 CHARTS = {"time.svg": draw_time, "audits.svg": draw_audits}

@@ -717,13 +717,13 @@ def keep_witness(
 ) -> None:
     """Write the certificate of a run's ledger into its folder, for `privaudit.kernel`.
 
-    None is written where only another account has a meaning for the releases.
+    None is written where something is released without noise, or where only another
+    account has a meaning for the releases.
     """
-    try:
-        document = Certificate.of(ledger, relation).witness(delta)
-    except ValueError:
-        return
-    folder.write(CERTIFICATE, _json.encode(document))
+    with contextlib.suppress(ValueError):
+        certificate = Certificate.of(ledger, relation)
+        if all(one.is_private for one in certificate._cases):
+            folder.write(CERTIFICATE, _json.encode(certificate.witness(delta)))
 
 
 def _has_details(ledger: Ledger) -> bool:

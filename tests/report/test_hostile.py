@@ -307,7 +307,7 @@ def test_whatever_is_changed_nothing_more_is_claimed(folders, tmp_path, kind):
     """Every command on a folder with one other value, sealed again, by a fixed seed."""
     draw, sound = random.Random(kind), folders / kind
     names = ["config.json", "ledger.json", "result.json", "manifest.json"]
-    names += ["curves.json", *(["certificate.json"] * (kind == "training"))]
+    names += ["curves.json", "certificate.json"]
     said("verify", sound)  # imports
     for case in range(
         MANY or size({"training": 60, "audit": 25}, {"training": 8, "audit": 4})[kind]

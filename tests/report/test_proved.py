@@ -5,12 +5,16 @@ import json
 import pytest
 
 from privaudit import PoissonSampling, Release, kernel, verify
-from privaudit.accounting.certificate import Certificate
+from privaudit.accounting.certificate import Certificate, keep_witness
 from privaudit.accounting.recorded import RecordedRun, write
+from privaudit.auditing.experiments import experiment
+from privaudit.auditing.programs.audit import ProgramAudit, digest_of_ledger, run
 from privaudit.cli import COULD_NOT, FINE, REFUTED, main
 from privaudit.files import manifest
 from privaudit.files.folder import CERTIFICATE, RunFolder
 from privaudit.ledger import Ledger
+from privaudit.results import Claim
+from tests.auditing.audits import audit
 
 
 def ledger():
@@ -74,6 +78,41 @@ class TestFolders:
         assert not found.is_proved
         assert any("python-flint" in one for one in found.unchecked)
         assert main(["verify", str(folder), "--kernel"]) == COULD_NOT
+
+
+class TestAudits:
+    """The ledger of an audit is proved, too, at its claim's delta."""
+
+    def test_an_audit_proves_itself(self, tmp_path):
+        with RunFolder.opened(tmp_path) as folder:
+            experiment.run(audit(rounds=2, runs=20), folder)
+        told = json.loads((tmp_path / CERTIFICATE).read_text())
+        assert (told["delta"], told["relation"]) == ("0.01", "add-or-remove-one")
+        assert main(["verify", str(tmp_path), "--kernel"]) == FINE
+        changed(tmp_path, upper="0.01")
+        assert main(["verify", str(tmp_path)]) == REFUTED
+
+    @pytest.mark.parametrize("known", [ledger(), None], ids=["ledger", "no-ledger"])
+    def test_an_audit_of_a_program(self, tmp_path, known):
+        claim = Claim(
+            epsilon=1.0, delta=1e-2, relation="replace-one", source="its authors"
+        )
+        digest = None if known is None else digest_of_ledger(known)
+        plan = ProgramAudit(program="own:scores", claim=claim, runs=20, ledger=digest)
+        with RunFolder.opened(tmp_path) as folder:
+            run(plan, folder, function=lambda worlds, seed: worlds % 2, ledger=known)
+        assert (tmp_path / CERTIFICATE).exists() is (known is not None)
+        status = COULD_NOT if known is None else FINE
+        assert main(["verify", str(tmp_path), "--kernel"]) == status
+
+    def test_none_where_something_has_no_noise(self, tmp_path):
+        bare = Release.of_sum(
+            norm_bound=1.0, noise_multiplier=0.0, sampling=PoissonSampling(0.05)
+        )
+        with RunFolder.opened(tmp_path) as folder:
+            for some, there in ((Ledger.of(bare, 1), False), (ledger(), True)):
+                keep_witness(folder, some, "add-or-remove-one", 1e-5)
+                assert folder.has(CERTIFICATE) is there
 
 
 class TestCommands:

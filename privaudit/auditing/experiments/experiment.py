@@ -14,13 +14,12 @@ from privaudit.auditing.attacks import ADVERSARIES, Adversary, Scene
 from privaudit.auditing.attacks.canaries import CANARIES, RECORD, Canary
 from privaudit.auditing.attacks.on_host import OnHost
 from privaudit.auditing.experiments import one_run
-from privaudit.auditing.experiments.judgement import is_refuted, judge
+from privaudit.auditing.experiments.judgement import end, is_refuted, judge
 from privaudit.auditing.experiments.looks import Looks
 from privaudit.auditing.experiments.outcome import AuditResult
 from privaudit.auditing.experiments.plan import Audit as Audit
 from privaudit.auditing.experiments.progress import Block, Progress
 from privaudit.files.folder import RunFolder
-from privaudit.files.manifest import write_result
 from privaudit.ledger import Ledger as Ledger
 from trainers.numerics.randomness import Streams
 from trainers.oracles.oracle import MEMORY_LIMIT
@@ -236,5 +235,5 @@ def run_all(
     for one, kept, by, folder in zip(audits, states, adversaries, folders, strict=True):
         assert kept.ledger is not None
         results.append(judge(one, kept.ledger, kept.arrays(), seconds, by.sees))
-        write_result(folder, results[-1])
+        end(folder, one.claim, kept.ledger, results[-1])
     return results

@@ -12,6 +12,7 @@ import numpy as np
 from msgspec import UNSET
 
 from privaudit.accounting import Certificate
+from privaudit.accounting.certificate import keep_witness
 from privaudit.accounting.views import account_observed, observed_by
 from privaudit.auditing.bounds import ESTIMATORS, Bound, Estimator
 from privaudit.auditing.bounds.ledger_family import BOTH, FAMILY, both, family_bound
@@ -22,6 +23,8 @@ from privaudit.auditing.experiments.outcome import AuditResult, Gap
 from privaudit.auditing.experiments.reach import reachable
 from privaudit.auditing.rates import attack_rates
 from privaudit.auditing.scores import CANARY_NODE, Design, Scores
+from privaudit.files.folder import RunFolder
+from privaudit.files.manifest import write_result
 from privaudit.ledger import Entry, Ledger
 from privaudit.results import Claim, Relation, UpperBound, worst_bound
 
@@ -146,6 +149,15 @@ def judge(
         rates=None if audit.one_run else attack_rates(scores, confidence),
         beside_gap=gap(other, concluded.beside),
     )
+
+
+def end(
+    folder: RunFolder, claim: Claim, ledger: Ledger | None, result: msgspec.Struct
+) -> None:
+    """End an audit: write what its ledger proves at the claim's delta, and `result`."""
+    if ledger is not None:
+        keep_witness(folder, ledger, claim.relation, claim.delta)
+    write_result(folder, result)
 
 
 def design_of(audit: Asked) -> Design:

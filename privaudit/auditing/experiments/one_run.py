@@ -21,13 +21,12 @@ from privaudit.auditing.attacks.many import (
     canaries_of,
     public_canaries,
 )
-from privaudit.auditing.experiments.judgement import judge
+from privaudit.auditing.experiments.judgement import end, judge
 from privaudit.auditing.experiments.outcome import AuditResult
 from privaudit.auditing.experiments.plan import Audit
 from privaudit.files import json as _json
 from privaudit.files import npz as _npz
 from privaudit.files.folder import RunFolder
-from privaudit.files.manifest import write_result
 from privaudit.ledger import Ledger
 from trainers.numerics.randomness import Streams
 from trainers.oracles.oracle import MEMORY_LIMIT, ReleaseObserver
@@ -92,7 +91,7 @@ def run(
     folder.write("scores.npz", kept)
     seconds = time.monotonic() - began
     result = judge(audit, ledger, (member, score, right), seconds, watcher.sees)
-    write_result(folder, result)
+    end(folder, audit.claim, ledger, result)
     return result
 
 
@@ -167,5 +166,5 @@ class PlantedInRun:
         folder.write("scores.npz", kept)
         (sees,) = [one.sees for one in self._watchers if one.name == audit.adversary]
         result = judge(audit, ledger, (member, score, right), 0.0, sees)
-        write_result(folder, result)
+        end(folder, audit.claim, ledger, result)
         return result

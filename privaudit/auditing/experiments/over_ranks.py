@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterator
 import torch
 
 from privaudit.auditing.experiments.experiment import Audit, attacker, train_block
-from privaudit.auditing.experiments.judgement import judge
+from privaudit.auditing.experiments.judgement import end, judge
 from privaudit.auditing.experiments.outcome import AuditResult
 from privaudit.auditing.experiments.progress import Progress
 from privaudit.files.folder import FolderError, RunFolder
-from privaudit.files.manifest import write_result
 from trainers.network.ranks import gathered, joined, told
 
 
@@ -76,7 +75,7 @@ def run_on_ranks(
         assert state.ledger is not None
         seconds = time.monotonic() - began
         result = judge(audit, state.ledger, state.arrays(), seconds, adversary.sees)
-        write_result(folder, result)
+        end(folder, audit.claim, state.ledger, result)
         return result
 
 

@@ -31,7 +31,7 @@ from privaudit.accounting import account_nodes
 from privaudit.auditing.bounds import ESTIMATORS, Bound, Estimator
 from privaudit.auditing.bounds.ledger_family import FAMILY
 from privaudit.auditing.conclude import Tested, conclude, deciding
-from privaudit.auditing.experiments.judgement import estimator_named, gap_of
+from privaudit.auditing.experiments.judgement import end, estimator_named, gap_of
 from privaudit.auditing.experiments.looks import Looks, Stopped
 from privaudit.auditing.experiments.outcome import Gap, Outcome
 from privaudit.auditing.programs.processes import Processes
@@ -51,7 +51,7 @@ from privaudit.auditing.rates import attack_rates
 from privaudit.auditing.scores import Scores
 from privaudit.files import npz as _npz
 from privaudit.files.folder import FolderError, RunFolder
-from privaudit.files.manifest import digest, write_result
+from privaudit.files.manifest import digest
 from privaudit.files.user_code import is_place
 from privaudit.ledger import Ledger
 from privaudit.results import Claim, UpperBound, could_show
@@ -328,7 +328,7 @@ def run(
         if done:
             _keep(audit, folder, done)
     result = judge(audit, done, time.monotonic() - began, ledger)
-    write_result(folder, result)
+    end(folder, audit.claim, ledger, result)
     return result
 
 

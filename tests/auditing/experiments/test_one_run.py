@@ -40,6 +40,7 @@ class TestOurTrainer:
 
     def test_folder_is_shown_verified_and_has_a_page(self, found, capsys):
         assert pa.verify(found.path).differences == ()
+        assert pa.verify(found.path).is_proved
         assert main(["show", str(found.path)]) == 0
         shown = capsys.readouterr().out
         assert "one run with 600 canaries" in shown

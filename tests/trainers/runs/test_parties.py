@@ -162,6 +162,7 @@ class TestOneProcess:
         for party in range(2):
             found = pa.verify(out / "all" / f"party-{party}")
             assert not found.differences
+            assert found.is_proved
             assert "the ledger against the settings" in found.checked
 
     def test_what_others_models_are_is_not_measured(self, trained):

@@ -294,17 +294,3 @@ JUDGES = {
     "audited": _audited,
     "with_cnn": _with_cnn,
 }
-
-
-def training_times(known: Results) -> Iterator[tuple]:
-    """Table 3: core-hours of 2 000 rounds of each method, without and with privacy."""
-    for method, theirs in facts("bayrooti")["table_3"].items():
-        figures = []
-        for name, printed in zip((method, f"dp-{method}"), theirs, strict=True):
-            record = known.records.get(f"pilot bayrooti {name}")
-            ours = ""
-            if record is not None:
-                rounds = record["settings"]["training"]["rounds"]
-                ours = f"{record['result']['cpu'] / rounds * 2000 / 3600:.2f} "
-            figures.append(f"{ours}(*{printed}*)")
-        yield method, *figures

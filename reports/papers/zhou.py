@@ -335,15 +335,6 @@ def _mean_sensitivities(own: Results, places: Iterable[tuple]) -> list[Any]:
     ]
 
 
-def sensitivities(own: Results) -> Iterator[tuple]:
-    """A line for each graph: by shared layers, then by nodes with one layer shared."""
-    for graph in RAS_GRAPHS:
-        places = [(graph, 10, shared) for shared in SHARED]
-        places += [(graph, nodes, SHARED[0]) for nodes in SCALES[1:]]
-        found = _mean_sensitivities(own, places)
-        yield graph, *("" if each is None else f"{each:.1f}" for each in found)
-
-
 def _by_layers(own: Results) -> Iterator[Case]:
     for graph in RAS_GRAPHS:
         found = _mean_sensitivities(own, [(graph, 10, shared) for shared in SHARED])
@@ -371,17 +362,6 @@ def _by_nodes(own: Results) -> Iterator[Case]:
         if None not in found:
             told = ", ".join(f"{each:.1f}" for each in found)
             yield Case(graph, max(found) <= 1.5 * min(found), told)
-
-
-def seconds(own: Results) -> Iterator[tuple]:
-    """A line for each method of Table 4: ours, and the printed in italics."""
-    for name, told in published("zhou")["table_4"].items():
-        line = []
-        for graph, theirs in zip(DEGREES, told["seconds"], strict=True):
-            known = own.records.get(table_2(told["method"], graph, told.get("b")).name)
-            ours = "" if known is None else f"{known['cpu']:.0f} "
-            line.append(f"{ours}(*{theirs:.0f}*)")
-        yield name, *line
 
 
 def _cost_of_estimate(own: Results) -> Iterator[Case]:

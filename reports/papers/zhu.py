@@ -54,7 +54,7 @@ def _search(method: str) -> Cell:
     return Cell(f"zhu search {method} epsilon={SEARCHED_AT:g}", searched, settings)
 
 
-def _options(how: str, method: str, epsilon: float) -> dict[str, Any]:
+def options_of(how: str, method: str, epsilon: float) -> dict[str, Any]:
     """Options that a search chose: that of reports/dynamic, or one here."""
     if (how, epsilon) == ("certified", SEARCHED_AT):
         own = Study("papers").results().get(_search(method).name)
@@ -65,7 +65,7 @@ def _options(how: str, method: str, epsilon: float) -> dict[str, Any]:
 
 def cell(how: str, method: str, epsilon: float | None, seed: int) -> Cell:
     """One run at the size of the table."""
-    options = {} if epsilon is None else _options(how, method, epsilon)
+    options = {} if epsilon is None else options_of(how, method, epsilon)
     settings = {
         "training": {**TRAINING, **options, "algorithm": method},
         "epsilon": epsilon,
@@ -132,33 +132,6 @@ def _dynamic_wins(own: Results, how: str) -> Iterator[Case]:
         )
         name = f"reports/dynamic, glyphs, epsilon {epsilon:g}"
         yield Case(name, *above(dynamic, constant, paired=True))
-
-
-def searches(own: Results) -> Iterator[tuple]:
-    """Options that each search chose, of how many points, and whether at an end."""
-    for method, how, epsilon in (
-        ("const-d2p", "certified", SEARCHED_AT),
-        ("dyn-d2p", "certified", SEARCHED_AT),
-        *((m, how, 1.0) for how in CALIBRATIONS for m in ("const-d2p", "dyn-d2p")),
-    ):
-        chosen = _options(how, method, epsilon)
-        tried = {name: {point[name] for point in GRID[method]} for name in chosen}
-        edges = [
-            name
-            for name, v in chosen.items()
-            if v in (min(tried[name]), max(tried[name]))
-        ]
-        told = ", ".join(f"{name} {value:.3g}" for name, value in chosen.items())
-        where = DATA if epsilon == SEARCHED_AT else "glyphs"
-        yield (
-            NAMES[method],
-            how,
-            epsilon,
-            where,
-            len(GRID[method]),
-            told,
-            ", ".join(edges),
-        )
 
 
 def _certified(method: str, epsilon: float) -> tuple[float, str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from reports.papers.manifest import published, table
 from reports.papers.programme import Case, Shown, per_cent, results_of, within
-from reports.papers.running import pilot, staged
+from reports.papers.running import staged
 from reports.pushsum.cells import DECAY, GAMMA_N, GRAPHS, MLP
 from reports.study import Cell, Results
 
@@ -107,24 +107,6 @@ def average(figure: int, graph: str, nodes: int, shared: str) -> Cell:
         decay=0.55,
         sync_interval=4,
     )
-
-
-def pilots() -> Iterator[Cell]:
-    """The MLP; ResNet-18 and ViT of two nodes and few images."""
-    common = {"algorithm": "partpsp", "graph": "exponential", "sync_interval": 5}
-    small = {**common, "shared": "layers:1", "model": "tanh-mlp", "nodes": 10}
-    large = {**common, "nodes": 2, "batch_size": 50.0, "rounds": 1}
-    for name, training, shape in (
-        ("zhou mlp", {**small, "batch_size": 100.0, "rounds": 20}, [1, 28, 28]),
-        (
-            "zhou resnet18",
-            {**large, "model": "resnet18", "shared": "0.*,1.*"},
-            [1, 28, 28],
-        ),
-        ("zhou vit", {**large, "model": "vit", "shared": "0.*,2.weight"}, [3, 32, 32]),
-    ):
-        settings = {"training": training, "shape": shape, "classes": 10}
-        yield Cell(f"pilot {name}", pilot, settings)
 
 
 def cells() -> Iterator[Cell]:

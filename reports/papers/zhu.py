@@ -19,7 +19,7 @@ from reports.dynamic.names import (
 )
 from reports.papers.manifest import published
 from reports.papers.programme import Case, Shown, above, per_cent, results_of, within
-from reports.papers.running import pilot, searched, trained
+from reports.papers.running import searched, trained
 from reports.study import Cell, Results, Study
 
 DELTA = 1e-4
@@ -76,20 +76,6 @@ def cell(how: str, method: str, epsilon: float | None, seed: int) -> Cell:
     budget = "none" if epsilon is None else f"{epsilon:g}"
     name = f"zhu {how} {method} epsilon={budget} seed={seed}"
     return Cell(name, trained, settings)
-
-
-def pilots() -> Iterator[Cell]:
-    """The CNN, and ResNet-18 of two nodes."""
-    common = {"algorithm": "const-d2p", "graph": "exponential", "batch_size": 1.0}
-    common |= {"weights": "column-stochastic"}
-    small = {**common, "nodes": 20, "model": "shallow-cnn", "rounds": 50}
-    large = {**common, "nodes": 2, "model": "resnet18", "rounds": 2}
-    for name, training, shape in (
-        ("zhu shallow-cnn", small, [1, 28, 28]),
-        ("zhu resnet18", large, [3, 32, 32]),
-    ):
-        settings = {"training": training, "shape": shape, "classes": 10}
-        yield Cell(f"pilot {name}", pilot, settings)
 
 
 def cells() -> Iterator[Cell]:

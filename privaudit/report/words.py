@@ -179,9 +179,7 @@ def moved_by_canaries(run: FinishedTraining) -> str:
     return (
         f"What they cost: each that was there moved a parameter of its own at "
         f"{_nodes(run.config.canary_nodes)} by up to {max(found):.2g} times the noise "
-        "that the run added to it, less where the records' gradients drew it back. In "
-        "accuracy that is known by training again without canaries, all else alike, "
-        "which uses the data a second time. "
+        "that the run added to it, less where the records' gradients drew it back. "
     )
 
 
@@ -328,6 +326,7 @@ def attacks(run: FinishedTraining) -> dict[str, Any]:
             "scored",
             "ε at least",
             "so",
+            "limits",
         ),
         "attacks": [
             (
@@ -336,6 +335,7 @@ def attacks(run: FinishedTraining) -> dict[str, Any]:
                 f"{one.runs:,} {lower.counted}",
                 f"{down(lower.epsilon)} ({100 * lower.confidence:g} %)",
                 one.finding.status,
+                one.finding.limits or "not known",
             )
             for one, lower in known
         ],

@@ -158,7 +158,8 @@ class TrainingRecord(Compute, RunIdentity, RunSettings, Generic[Task]):
     or of each, and ``budgets`` are their epsilons, where those differ. ``party`` is of
     a run whose processes are parties. ``evaluate`` is on how many test records models
     are measured. ``tuning`` is of the tries of which this is the best. ``canaries`` is
-    how many were planted at node 0, each by a secret coin; 0: none.
+    how many were planted, dealt to ``canary_nodes`` in turn, each by a secret coin; 0:
+    none.
     """
 
     training: Task
@@ -170,6 +171,7 @@ class TrainingRecord(Compute, RunIdentity, RunSettings, Generic[Task]):
     party: PartyRecord | None = None
     tuning: TuningRecord | None = None
     canaries: int = 0
+    canary_nodes: tuple[int, ...] = (0,)
 
     @property
     def own_budgets(self) -> tuple[float, ...] | None:
@@ -200,6 +202,8 @@ class AuditRecord(AttackSettings, RunIdentity, Generic[Task]):
         None: data by 0, and models by the audit's seed.
     random_records
         Whether random records of the same shapes stood in the place of the data.
+    canary_nodes
+        Which the canary may join; the canaries of one run are dealt to these in turn.
     """
 
     claim: Claim
@@ -211,3 +215,4 @@ class AuditRecord(AttackSettings, RunIdentity, Generic[Task]):
     planted_bug: str | None = None
     public_seed: int | None = None
     random_records: bool = False
+    canary_nodes: tuple[int, ...] = (0,)

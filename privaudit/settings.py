@@ -438,9 +438,12 @@ class TrainingSettings(AccountSettings, TaskChanges, RunSettings):
         Whether the others go on without a party that is lost, as long as they are more
         than half: by FLARE, for algorithms whose nodes average with symmetric weights.
     canaries
-        Number of canaries to plant in this very run: crafted gradients at node 0, each
-        there or not by a secret coin, which tell afterwards what the run gave away,
-        without training again. Each moves a parameter of its own.
+        Number of canaries to plant in this very run: crafted gradients, each there or
+        not by a secret coin, which tell afterwards what the run gave away, without
+        training again. Each moves a parameter of its own.
+    canary_nodes
+        Nodes that canaries are dealt to in turn: numbers such as 0,3, or all; 0 by
+        default.
 
     Examples
     --------
@@ -470,6 +473,7 @@ class TrainingSettings(AccountSettings, TaskChanges, RunSettings):
     patience: Positive = 300.0
     drop_lost: bool = False
     canaries: Planted | None = None
+    canary_nodes: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -480,6 +484,11 @@ class TrainingSettings(AccountSettings, TaskChanges, RunSettings):
             )
         if self.noise not in (None, *get_args(NoiseBy)):
             raise ValueError(f"noise is one or per-node, got {self.noise!r}")
+        if self.canary_nodes is not None and self.canaries is None:
+            raise ValueError(
+                "canary_nodes are of canaries in the run itself: give canaries, or "
+                "leave it out"
+            )
         if self.noise_multiplier is not None and (self.noise or self.budgets):
             raise ValueError(
                 "noise and budgets are of noise that is found for a budget: leave them "
@@ -518,6 +527,23 @@ class TrainingSettings(AccountSettings, TaskChanges, RunSettings):
             raise ValueError(
                 f"budgets are one epsilon a node, such as 2,2,1, got {self.budgets}"
             ) from None
+
+    def nodes_of_canaries(self, nodes: int) -> tuple[int, ...]:
+        """Nodes that canaries are dealt to, of so many; ``ValueError`` for others.
+
+        >>> TrainingSettings(canaries=50, canary_nodes="2,0").nodes_of_canaries(3)
+        (0, 2)
+        """
+        said = self.canary_nodes or "0"
+        if said == "all":
+            return tuple(range(nodes))
+        parts = [part.strip() for part in said.split(",")]
+        if not all(part.isdecimal() and int(part) < nodes for part in parts):
+            raise ValueError(
+                f"canary_nodes are numbers from 0 to {nodes - 1}, such as 0 or 0,"
+                f"{nodes - 1}, or all; got {said!r}"
+            )
+        return tuple(sorted(set(map(int, parts))))
 
     @property
     def budget(self) -> float | tuple[float, ...] | None:

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import math
 import pathlib
+import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -114,6 +115,52 @@ def panels(
         grid.flat[0].figure.legend(*told, loc="outside lower center", **style)
         for axis in grid[:, 1:].flat:
             axis.set_ylabel("")
+
+
+def dots(
+    path: pathlib.Path,
+    page: str,
+    *,
+    head: str,
+    label: Sequence[str],
+    values: Mapping[str, str],
+    **axes: Any,
+) -> None:
+    """Draw columns of a page's table, a line for each of its rows, into ``path``.
+
+    The table is the one whose first column is ``head``; ``values`` are legends by
+    column, of which the first number counts, or that after "to". Rows that have none
+    are left out.
+    """
+    lines = iter(page.split("\n"))
+    names = next(_columns(line) for line in lines if line.startswith(f"| {head} |"))
+    found: list[tuple[str, dict[str, float]]] = []
+    for line in itertools.takewhile(lambda line: line.startswith("|"), lines):
+        row = dict(zip(names, _columns(line), strict=True))
+        parts = {name: row[name].split(" to ")[-1] for name in values}
+        numbers = {name: re.search(r"\d[\d,]*(\.\d+)?", parts[name]) for name in parts}
+        known = {n: float(m[0].replace(",", "")) for n, m in numbers.items() if m}
+        if known:
+            found.append((", ".join(row[name] for name in label), known))
+    size = (8, 1.2 + 0.2 * len(found))
+    with chart(path, figsize=size, layout="constrained") as drawn:
+        for column, legend in values.items():
+            at = [
+                (known[column], -i)
+                for i, (_, known) in enumerate(found)
+                if column in known
+            ]
+            drawn.plot(*zip(*at, strict=True), "o", ms=4, label=legend)
+        drawn.set_yticks(
+            range(0, -len(found), -1), [name for name, _ in found], fontsize=7
+        )
+        drawn.set(**axes)
+        drawn.grid(alpha=0.3)
+        drawn.figure.legend(loc="outside lower center", ncols=3, fontsize=8)
+
+
+def _columns(line: str) -> list[str]:
+    return [part.strip() for part in line.split("|")[1:-1]]
 
 
 @contextlib.contextmanager

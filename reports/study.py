@@ -6,6 +6,7 @@ A study is a folder beside this file with
 - ``results.json``: a record for every cell that was computed;
 - ``README.md.jinja`` and perhaps other templates: what is said, and all tables, made of
   ``results``, the names of ``cells.py`` (as ``cells``) and `reports.pages`;
+- ``pictures.toml``, if need be: charts of the page's tables, see `reports.pages.dots`;
 - ``page.py``, if need be: ``CHARTS``, a function for each chart's file name, and
   ``values(results)``, further variables of the templates.
 
@@ -30,13 +31,14 @@ import pathlib
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from privaudit.files.folder import write_whole
 from privaudit.files.json import decode, encode
 from privaudit.version import __version__
-from reports.pages import environment
+from reports.pages import dots, environment
 from reports.papers.manifest import published, study_of
 
 HERE = TEMPLATES = pathlib.Path(__file__).parent
@@ -323,7 +325,15 @@ class Study:
     @property
     def charts(self) -> dict[str, Callable[[pathlib.Path, Results], None]]:
         """Function that draws each chart, by its file name."""
-        return getattr(self._page, "CHARTS", {})
+        path = self.folder / "pictures.toml"
+        told = tomllib.loads(path.read_text()) if path.exists() else {}
+        drawn = {
+            name: functools.partial(self._of_table, of) for name, of in told.items()
+        }
+        return {**drawn, **getattr(self._page, "CHARTS", {})}
+
+    def _of_table(self, of: dict[str, Any], path: pathlib.Path, known: Results) -> None:
+        dots(path, self.rendered(known)["README.md"], **of)
 
     @property
     def _page(self) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import TYPE_CHECKING
 
@@ -50,8 +51,8 @@ def planted_in(
         )
     if isinstance(noise, tuple):
         raise ValueError(
-            "each node has noise of its own here, and canaries are planted at one "
-            "node: train with noise='one', or leave canaries out"
+            "each node has noise of its own here, and canaries are scored by one: "
+            "train with noise='one', or leave canaries out"
         )
     if training.relation(settings.relation) != "add-or-remove-one":
         raise ValueError(
@@ -65,8 +66,14 @@ def planted_in(
         unit=training.unit,
         source="-",
     )
-    _plan(training, IN_THE_RUN[0], everything, noise, count, settings.public_seed)
-    return PlantedInRun(problem, count, noise, settings.public_seed)
+    nodes = settings.nodes_of_canaries(len(problem.sizes))
+    if count < len(nodes):
+        raise ValueError(
+            f"{count:,} canaries are too few for {len(nodes):,} nodes: plant more, or "
+            "declare fewer canary_nodes"
+        )
+    _plan(training, everything, noise, (count, IN_THE_RUN[0], nodes))
+    return PlantedInRun(problem, count, noise, settings.public_seed, nodes)
 
 
 def judged_in(
@@ -78,10 +85,9 @@ def judged_in(
         claim = certified(result.everything_seen(), run.training)
     with RunFolder.opened(folder.path):
         for name, scores in planting.scores.items():
-            plan = _plan(
-                *(run.training, name, claim, run.noise_multiplier),
-                *(len(scores), run.public_seed),
-            )
+            what = (len(scores), name, run.canary_nodes)
+            plan = _plan(run.training, claim, run.noise_multiplier, what)
+            plan = dataclasses.replace(plan, public_seed=run.public_seed)
             with RunFolder.opened(folder / f"audit-canaries-{name}") as own:
                 planting.judged(plan, own, folder)
         audits = audits_of(folder)
@@ -106,16 +112,16 @@ def certified(upper: UpperBound, training: Training) -> Claim:
 
 def _plan(
     training: Training,
-    adversary: str,
     claim: Claim,
     noise: Noise,
-    count: int,
-    public_seed: int,
+    canaries: tuple[int, str, tuple[int, ...]],
 ) -> Audit:
+    """Plan of reading so many canaries, by an adversary, at these nodes."""
     from privaudit.auditing.experiments.one_run import IN_THE_RUN
     from privaudit.auditing.experiments.plan import attack_on
 
     assert isinstance(noise, float | int)
+    count, adversary, nodes = canaries
     settings = AuditSettings(
         one_run=True,
         canaries=count,
@@ -124,6 +130,5 @@ def _plan(
         confidence=1 - (1 - _CONFIDENCE) / len(IN_THE_RUN),  # the union bound
         noise_multiplier=noise or None,
     )
-    return attack_on(
-        training, settings, canaries=count, public_seed=public_seed, claim=claim
-    )
+    plan = attack_on(training, settings, canaries=count, claim=claim)
+    return dataclasses.replace(plan, canary_nodes=nodes)

@@ -90,7 +90,9 @@ class AuditedRun:
         """All figures, in sentences."""
         lines = [str(self.upper)]
         for one in self.results.values():
-            lines += [str(one.lower()), *one.limits(), str(one.verdict)]
+            lines += [str(one.lower()), *one.limits()]
+            lines += [f"  {one.verdict.limits}"] if one.verdict.limits else []
+            lines.append(str(one.verdict))
         return [*lines, self.private]
 
     def __str__(self) -> str:

@@ -296,6 +296,7 @@ def run_in_folder(
             observer=claim.observer or None,
             tuning=tuning,
             canaries=settings.canaries or 0,
+            canary_nodes=(0,) if planting is None else planting.nodes,
         )
         place = Place(out, name)
         opened = place.opened(

@@ -194,7 +194,12 @@ _STRONGER = {
     "noisy-gradients": _MORE_RUNS,
     "observer": _MORE_RUNS,
     "neighbour": "noisy-gradients sees every release, also those that no message has",
-    "final-models": "noisy-gradients sees every release, and not their sum alone",
+    "releases": "noisy-gradients, which knows all records, and many runs show more",
+    "final-models": (
+        "of final models alone, gradients crafted anew for every step show more "
+        "(Cebere et al. 2025); in a network each model holds the noise of all nodes, "
+        "and noisy-gradients sees every release by itself"
+    ),
     "all-models": "noisy-gradients sees every release by itself",
 }
 

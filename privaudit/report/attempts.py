@@ -18,10 +18,9 @@ import msgspec
 
 from privaudit.auditing.bounds import Estimator
 from privaudit.auditing.conclude import deciding
-from privaudit.auditing.experiments.judgement import estimator_of, seen_in
+from privaudit.auditing.experiments.judgement import entries_of, estimator_of, seen_in
 from privaudit.auditing.experiments.looks import Looks
 from privaudit.auditing.programs.audit import attacked_part
-from privaudit.auditing.scores import CANARY_NODE
 from privaudit.files import json as _json
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.report.load import FinishedAudit, load_any
@@ -183,7 +182,7 @@ def _estimator(run: Attempt, confidence: float) -> Estimator:
         _, part = attacked_part(run.config, run.ledger)
         entries = () if part is None else part.nodes[0]
     else:
-        entries = seen_in(run.config, run.ledger).nodes[CANARY_NODE]
+        entries = entries_of(run.config, seen_in(run.config, run.ledger))
     many = len(run.scores)
 
     def named(name: str) -> Estimator:

@@ -7,9 +7,10 @@ import numpy as np
 from privaudit.accounting import Certificate
 from privaudit.auditing.bounds import ESTIMATORS, Estimator
 from privaudit.auditing.bounds.ledger_family import FAMILY, family_bound
+from privaudit.auditing.experiments.judgement import attacked, entries_of
 from privaudit.auditing.experiments.outcome import Gap
 from privaudit.auditing.programs.audit import SAME_SCORE
-from privaudit.auditing.scores import CANARY_NODE, Scores
+from privaudit.auditing.scores import Scores
 from privaudit.report.attack import roc_of
 from privaudit.report.load import FinishedAudit
 from privaudit.report.numbers import down, up
@@ -35,7 +36,7 @@ def sentences(run: FinishedAudit | FinishedProgram) -> list[str]:
             "bound no ε by themselves."
         )
     standing = (
-        run.result.nodes[CANARY_NODE].standing
+        run.result.nodes[attacked(run.config, run.result.nodes)].standing
         if isinstance(run, FinishedAudit)
         else "certified"
         if run.upper is None  # and then no gap
@@ -76,9 +77,11 @@ def _parts(gap: Gap, standing: Standing, method: str) -> str:
 def certificate_of(run: FinishedAudit | FinishedProgram) -> Certificate:
     """Certificate of the node under attack: of a program's nodes the worst."""
     assert run.ledger is not None
-    nodes, node = run.result.nodes, CANARY_NODE
+    nodes = run.result.nodes
     if isinstance(run, FinishedProgram):
         node = max(range(len(nodes)), key=lambda node: nodes[node].epsilon)
+    else:
+        node = attacked(run.config, nodes)
     return Certificate.of(run.ledger, nodes[node].relation).node(node)
 
 
@@ -97,7 +100,7 @@ def _family(run: FinishedAudit) -> Estimator | None:
     certificate = accounted(run)
     if certificate is None or certificate.has_passes:
         return None
-    return family_bound(run.ledger.nodes[CANARY_NODE], run.upper.relation)
+    return family_bound(entries_of(run.config, run.ledger), run.upper.relation)
 
 
 def trade_off(run: FinishedAudit, *, name: str) -> str | None:

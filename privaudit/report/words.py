@@ -137,9 +137,10 @@ def _worlds(run: FinishedAudit) -> str:
     if run.config.one_run:
         return (
             f"{run.config.runs:,} canaries ({MANY.get(name, name)}) tossed a fair coin "
-            f"each: {result.member_runs:,} were records more among the data of node 0, "
-            f"the other {result.non_member_runs:,} were not. They may depend on each "
-            "other in any way that the guarantee leaves."
+            f"each: {result.member_runs:,} were records more among the data of "
+            f"{_nodes(run.config.canary_nodes)}, the other "
+            f"{result.non_member_runs:,} were not. They may depend on each other in "
+            "any way that the guarantee leaves."
         )
     canary = f"the canary ({CANARIES.get(name, name)})"
     if result.lower().relation == "replace-one":
@@ -152,6 +153,33 @@ def _worlds(run: FinishedAudit) -> str:
     return (
         f"In {result.member_runs:,} of the runs {more}, {canary}, was among "
         f"the data of node 0; in the other {result.non_member_runs:,} it was not."
+    )
+
+
+def _nodes(which: tuple[int, ...]) -> str:
+    """Nodes by number, in words."""
+    numbers = ", ".join(map(str, which))
+    return f"node {numbers}" if len(which) == 1 else f"nodes {numbers} in turn"
+
+
+def moved_by_canaries(run: FinishedTraining) -> str:
+    """Sentence on how far canaries in a run moved its models, beside its noise.
+
+    A canary that is there adds the clip at its sampling rate in each release, and noise
+    adds up by its squares.
+    """
+    found = []
+    for node in run.config.canary_nodes:
+        pulled = noise = 0.0
+        for entry in run.ledger.nodes[node]:
+            release = entry.release
+            pulled += entry.count * release.sampling.rate * release.norm_bound
+            noise += entry.count * release.noise**2
+        found.append(pulled / math.sqrt(noise) if noise else math.inf)
+    return (
+        f"What they cost: each that was there moved a parameter of its own at "
+        f"{_nodes(run.config.canary_nodes)} by up to {max(found):.2g} times the noise "
+        "that the run added to it, less where the records' gradients drew it back. "
     )
 
 
@@ -298,6 +326,7 @@ def attacks(run: FinishedTraining) -> dict[str, Any]:
             "scored",
             "ε at least",
             "so",
+            "limits",
         ),
         "attacks": [
             (
@@ -306,12 +335,13 @@ def attacks(run: FinishedTraining) -> dict[str, Any]:
                 f"{one.runs:,} {lower.counted}",
                 f"{down(lower.epsilon)} ({100 * lower.confidence:g} %)",
                 one.finding.status,
+                one.finding.limits or "not known",
             )
             for one, lower in known
         ],
         "attacks_say": (
             (
-                "Canaries were planted in the run itself. "
+                f"Canaries were planted in the run itself. {moved_by_canaries(run)}"
                 if strongest.in_the_run
                 else "The same algorithm, model and settings were trained again and "
                 "again, with and without a planted record, on "

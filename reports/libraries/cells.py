@@ -11,7 +11,9 @@ import functools
 import importlib
 import importlib.util
 import math
+import pathlib
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,14 +24,7 @@ from reports.study import Cell, small
 
 RUNS = 10_000
 ALARM = 0.001  # chance of a false alarm anywhere in the study
-EPSILON = 1.0
 Rng = np.random.Generator
-
-TEN = ([0.0] * 10, [0.0] * 9 + [1.0])
-MISSING = ([math.nan] * 9 + [0.0], [math.nan] * 9 + [1.0])
-GONE = ([0.0] * 9 + [1.0], [0.0] * 9 + [math.nan])
-COUNTS = ([0] * 10, [0] * 9 + [1])
-MORE = ([0.0] * 9, [0.0] * 9 + [1.0])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,16 +32,16 @@ class Case:
     """One documented promise: a function of the data, on a pair of neighbours."""
 
     library: str
-    name: str
     run: Callable[[Any, Rng], Any]
     pair: tuple[Any, Any]
-    epsilon: float = EPSILON
-    delta: float = 0.0
-    floats: bool = True  # low bits are looked at as well
+    epsilon: float
+    delta: float
+    floats: bool  # low bits are looked at as well
 
 
-def _diffprivlib(folder: str, name: str, **given: Any) -> Callable[[Any, Rng], Any]:
+def _diffprivlib(call: str, given: dict[str, Any]) -> Callable[[Any, Rng], Any]:
     """``randomise`` of a mechanism, or a tool, with a seed of its own in each run."""
+    folder, _, name = call.partition(".")
 
     def run(data: Any, rng: Rng) -> Any:
         called = getattr(importlib.import_module(f"diffprivlib.{folder}"), name)
@@ -59,105 +54,48 @@ def _diffprivlib(folder: str, name: str, **given: Any) -> Callable[[Any, Rng], A
     return run
 
 
-def _mechanism(name: str, pair: Any, *, floats: bool = True, **given: Any) -> Case:
-    given = {"epsilon": EPSILON, "sensitivity": 1, **given}
-    given = {key: value for key, value in given.items() if value is not None}
-    claim = {"epsilon": given.get("epsilon", 0.0), "delta": given.get("delta", 0.0)}
-    run = _diffprivlib("mechanisms", name, **given)
-    return Case("diffprivlib", name, run, pair, floats=floats, **claim)
+def _opendp(kind: str, given: dict[str, Any]) -> Callable[[Any, Rng], Any]:
+    """A measurement for inputs at distance 1, epsilon-DP by its own map."""
+
+    @functools.cache
+    def made() -> Callable[[Any], Any]:
+        dp, epsilon = importlib.import_module("opendp.prelude"), given["epsilon"]
+        dp.enable_features("contrib")
+        if kind == "make_randomized_response_bool":
+            return dp.m.make_randomized_response_bool(prob=1 / (1 + math.exp(-epsilon)))
+        whole = kind == "make_geometric"
+        domain = dp.atom_domain(T=int) if whole else dp.atom_domain(T=float, nan=False)
+        space = domain, dp.absolute_distance(T=int if whole else float)
+        return getattr(dp.m, kind)(*space, scale=1 / epsilon)
+
+    return lambda data, rng: made()(data)
 
 
-def _tool(name: str, pair: Any, what: str = "", **given: Any) -> Case:
-    run = _diffprivlib("tools", name, epsilon=EPSILON, **given)
-    told = f"tools.{name}{f', {what}' if what else ''}"
-    floats = name not in ("histogram", "count_nonzero")
-    return Case("diffprivlib", told, run, pair, floats=floats)
-
-
-@functools.cache
-def _opendp(kind: str) -> Callable[[Any], Any]:
-    """A measurement for inputs at distance 1, 1-DP by its own map."""
-    dp = importlib.import_module("opendp.prelude")
-    dp.enable_features("contrib")
-    if kind == "make_randomized_response_bool":
-        return dp.m.make_randomized_response_bool(prob=1 / (1 + math.exp(-EPSILON)))
-    whole = kind == "make_geometric"
-    domain = dp.atom_domain(T=int) if whole else dp.atom_domain(T=float, nan=False)
-    space = domain, dp.absolute_distance(T=int if whole else float)
-    return getattr(dp.m, kind)(*space, scale=1 / EPSILON)
-
-
-def _of_opendp(kind: str, pair: tuple[Any, Any], *, floats: bool = False) -> Case:
-    return Case(
-        "opendp", kind, lambda data, rng: _opendp(kind)(data), pair, floats=floats
-    )
-
-
-def _of_pydp(name: str, kind: str, pair: tuple[Any, Any]) -> Case:
+def _pydp(call: str, given: dict[str, Any]) -> Callable[[Any, Rng], Any]:
     def run(data: Any, rng: Rng) -> Any:
         module = importlib.import_module("pydp.algorithms.laplacian")
-        given = {"epsilon": EPSILON, "dtype": kind}
-        if name != "Count":
-            given |= {"lower_bound": 0, "upper_bound": 1}
-        return getattr(module, name)(**given).quick_result(list(data))
+        return getattr(module, call)(**given).quick_result(list(data))
 
-    return Case("pydp", f"{name}, {kind}", run, pair, floats=kind == "float")
+    return run
 
 
-CASES = (
-    _mechanism("Laplace", (0.0, 1.0)),
-    _mechanism("LaplaceTruncated", (0.0, 1.0), lower=0, upper=1),
-    _mechanism("LaplaceFolded", (0.0, 1.0), lower=0, upper=1),
-    _mechanism("LaplaceBoundedDomain", (0.0, 1.0), lower=0, upper=1),
-    _mechanism("LaplaceBoundedNoise", (0.0, 1.0), delta=0.1),
-    _mechanism("Gaussian", (0.0, 1.0), epsilon=0.9, delta=1e-3),
-    _mechanism("GaussianAnalytic", (0.0, 1.0), delta=1e-3),
-    _mechanism("GaussianDiscrete", (0, 1), delta=1e-3, floats=False),
-    _mechanism("Geometric", (0, 1), floats=False),
-    _mechanism("GeometricTruncated", (0, 1), lower=0, upper=3, floats=False),
-    _mechanism("GeometricFolded", (0, 1), lower=0, upper=3, floats=False),
-    _mechanism("Staircase", (0.0, 1.0), gamma=0.5),
-    _mechanism("Snapping", (0.0, 1.0), lower=0, upper=10),
-    _mechanism("Uniform", (0.0, 1.0), epsilon=None, delta=0.1),
-    _mechanism(
-        "Binary", ("a", "b"), sensitivity=None, value0="a", value1="b", floats=False
-    ),
-    *(
-        _tool(name, pair, what, bounds=(0, 1))
-        for name, pairs in {
-            "mean": {"": TEN},
-            "var": {"": TEN},
-            "std": {"": TEN},
-            "sum": {"": TEN},
-            "median": {"": TEN},
-            "nanmean": {"a missing value replaced": GONE, "nine missing": MISSING},
-            "nanvar": {
-                "a missing value replaced": GONE,
-                "eight missing": (
-                    [math.nan] * 8 + [0.0, 0.0],
-                    [math.nan] * 8 + [0.0, 1.0],
-                ),
-            },
-            "nanstd": {"a missing value replaced": GONE},
-            "nansum": {"a missing value replaced": GONE},
-        }.items()
-        for what, pair in pairs.items()
-    ),
-    _tool("count_nonzero", COUNTS),
-    _tool("histogram", ([0.5], [0.5, 0.5]), range=(0, 1), bins=3),
-    _of_opendp("make_laplace", (0.0, 1.0), floats=True),
-    _of_opendp("make_geometric", (0, 1)),
-    _of_opendp("make_randomized_response_bool", (False, True)),
-    *(
-        _of_pydp(name, kind, MORE if kind == "float" else ([0] * 9, [0] * 9 + [1]))
-        for name in ("BoundedSum", "BoundedMean", "BoundedVariance", "Count")
-        for kind in ("float", "int")
-    ),
-)
-BY_NAME = {f"{case.library}: {case.name}": case for case in CASES}
+LIBRARIES = {"diffprivlib": _diffprivlib, "opendp": _opendp, "pydp": _pydp}
+TOLD = tomllib.loads(pathlib.Path(__file__).with_name("promises.toml").read_text())
 
 
-VERDICTS = sum(1 + case.floats for case in CASES)
+def _case(name: str, call: str, pair: Any, floats: bool, given: dict[str, Any]) -> Case:
+    """Case of an entry of ``promises.toml``, where a pair may have a name."""
+    library = name.partition(":")[0]
+    of = {key: tuple(x) if isinstance(x, list) else x for key, x in given.items()}
+    both = tuple(TOLD["pairs"][pair] if isinstance(pair, str) else pair)
+    epsilon, delta = (float(given.get(name, 0.0)) for name in ("epsilon", "delta"))
+    return Case(library, LIBRARIES[library](call, of), both, epsilon, delta, floats)
+
+
+BY_NAME = {name: _case(name, **told) for name, told in TOLD["promises"].items()}
+
+
+VERDICTS = sum(1 + case.floats for case in BY_NAME.values())
 # `judge` tests the first pair of a test at half of alpha.
 CONFIDENCE = 1 - 2 * ALARM / VERDICTS
 

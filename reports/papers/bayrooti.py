@@ -20,7 +20,7 @@ from reports.papers.programme import (
     per_cent,
     results_of,
 )
-from reports.papers.running import pilot, trained
+from reports.papers.running import trained
 from reports.study import Cell, Results
 from trainers.algorithms import ALGORITHMS
 
@@ -124,32 +124,6 @@ def audit(method: str) -> Cell:
         "seed": list(AUDITED_STEPS).index(method),
     }
     return Cell(f"audit bayrooti {method}", audits.audited, settings)
-
-
-def pilots() -> Iterator[Cell]:
-    """Each method with its CNN; ResNet-9 at one node; an audit's training."""
-    for method in consensus.METHODS.values():
-        for private in (True, False):
-            name = f"dp-{method}" if private else method
-            training = {
-                "algorithm": name,
-                "model": "small-cnn",
-                "hidden": 64,
-                "nodes": 10,
-                "rounds": TIMED,
-                "batch_size": 256.0,
-            }
-            yield _pilot(name, training, [1, 28, 28], 10)
-    large = {"algorithm": "dp-sgd", "model": "resnet9", "nodes": 1, "rounds": 1}
-    yield _pilot("resnet9", {**large, "batch_size": 50.0}, [3, 32, 32], 100)
-    small = {"algorithm": "dp-dsgd", "model": "small-cnn", "hidden": 64, "nodes": 3}
-    small |= {"rounds": 50, "batch_size": 8.0}
-    yield _pilot("audit", small, [1, 28, 28], 3)
-
-
-def _pilot(name: str, training: dict, shape: list[int], classes: int) -> Cell:
-    settings = {"training": training, "shape": shape, "classes": classes}
-    return Cell(f"pilot bayrooti {name}", pilot, settings)
 
 
 def _places() -> dict[tuple[str, float | None, str, float], None]:
@@ -294,17 +268,3 @@ JUDGES = {
     "audited": _audited,
     "with_cnn": _with_cnn,
 }
-
-
-def training_times(known: Results) -> Iterator[tuple]:
-    """Table 3: core-hours of 2 000 rounds of each method, without and with privacy."""
-    for method, theirs in facts("bayrooti")["table_3"].items():
-        figures = []
-        for name, printed in zip((method, f"dp-{method}"), theirs, strict=True):
-            record = known.records.get(f"pilot bayrooti {name}")
-            ours = ""
-            if record is not None:
-                rounds = record["settings"]["training"]["rounds"]
-                ours = f"{record['result']['cpu'] / rounds * 2000 / 3600:.2f} "
-            figures.append(f"{ours}(*{printed}*)")
-        yield method, *figures

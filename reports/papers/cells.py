@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from reports.papers import bayrooti, deep_q, xu, zhou, zhu
+from reports.papers.manifest import published
+from reports.papers.running import pilot
 from reports.study import Cell, shrunk, small
 
 PAPERS: dict[str, Any] = {
@@ -23,9 +25,12 @@ PAPERS: dict[str, Any] = {
 
 def everything() -> Iterator[Cell]:
     """All pilots, then each paper's cells."""
-    papers = PAPERS.values()
-    yield from itertools.chain.from_iterable(paper.pilots() for paper in papers)
-    yield from itertools.chain.from_iterable(paper.cells() for paper in papers)
+    for name in PAPERS:
+        for settings in published(name).get("pilot", ()):
+            of = {key: value for key, value in settings.items() if key != "name"}
+            yield Cell(f"pilot {name} {settings['name']}", pilot, of)
+    yield from deep_q.pilots()
+    yield from itertools.chain.from_iterable(one.cells() for one in PAPERS.values())
 
 
 def cells(quick: bool) -> Iterator[Cell]:

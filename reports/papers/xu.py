@@ -22,33 +22,11 @@ from reports.papers.programme import (
     per_cent,
     results_of,
 )
-from reports.papers.running import pilot
 from reports.study import Cell, Results
 
 NETWORKS = {"lstm": "lstm:hidden=64", "resnet8": "reports.papers.networks:resnet8"}
 ROUNDS = 100
 DROPS = {160: 0.04, 240: 0.004}  # of 300 epochs
-
-
-def pilots() -> Iterator[Cell]:
-    """ResNet-18 of two workers and few images; a small LSTM on rows of features."""
-    common = {"algorithm": "adp2sgd", "nodes": 2, "rounds": 1}
-    for name, training, shape, classes in (
-        (
-            "xu resnet18",
-            {**common, "model": "resnet18", "batch_size": 50.0},
-            [3, 32, 32],
-            10,
-        ),
-        (
-            "xu lstm",
-            {**common, "model": "lstm:hidden=512", "batch_size": 50.0},
-            [1, 21, 260],
-            1000,
-        ),
-    ):
-        settings = {"training": training, "shape": shape, "classes": classes}
-        yield Cell(f"pilot {name}", pilot, settings)
 
 
 def network(of: str, method: str, sigma: float) -> Cell:

@@ -9,7 +9,7 @@ from typing import Any
 
 from reports.papers.manifest import published, table
 from reports.papers.programme import Case, Shown, per_cent, results_of, within
-from reports.papers.running import pilot, staged
+from reports.papers.running import staged
 from reports.pushsum.cells import DECAY, GAMMA_N, GRAPHS, MLP
 from reports.study import Cell, Results
 
@@ -107,24 +107,6 @@ def average(figure: int, graph: str, nodes: int, shared: str) -> Cell:
         decay=0.55,
         sync_interval=4,
     )
-
-
-def pilots() -> Iterator[Cell]:
-    """The MLP; ResNet-18 and ViT of two nodes and few images."""
-    common = {"algorithm": "partpsp", "graph": "exponential", "sync_interval": 5}
-    small = {**common, "shared": "layers:1", "model": "tanh-mlp", "nodes": 10}
-    large = {**common, "nodes": 2, "batch_size": 50.0, "rounds": 1}
-    for name, training, shape in (
-        ("zhou mlp", {**small, "batch_size": 100.0, "rounds": 20}, [1, 28, 28]),
-        (
-            "zhou resnet18",
-            {**large, "model": "resnet18", "shared": "0.*,1.*"},
-            [1, 28, 28],
-        ),
-        ("zhou vit", {**large, "model": "vit", "shared": "0.*,2.weight"}, [3, 32, 32]),
-    ):
-        settings = {"training": training, "shape": shape, "classes": 10}
-        yield Cell(f"pilot {name}", pilot, settings)
 
 
 def cells() -> Iterator[Cell]:
@@ -335,15 +317,6 @@ def _mean_sensitivities(own: Results, places: Iterable[tuple]) -> list[Any]:
     ]
 
 
-def sensitivities(own: Results) -> Iterator[tuple]:
-    """A line for each graph: by shared layers, then by nodes with one layer shared."""
-    for graph in RAS_GRAPHS:
-        places = [(graph, 10, shared) for shared in SHARED]
-        places += [(graph, nodes, SHARED[0]) for nodes in SCALES[1:]]
-        found = _mean_sensitivities(own, places)
-        yield graph, *("" if each is None else f"{each:.1f}" for each in found)
-
-
 def _by_layers(own: Results) -> Iterator[Case]:
     for graph in RAS_GRAPHS:
         found = _mean_sensitivities(own, [(graph, 10, shared) for shared in SHARED])
@@ -371,17 +344,6 @@ def _by_nodes(own: Results) -> Iterator[Case]:
         if None not in found:
             told = ", ".join(f"{each:.1f}" for each in found)
             yield Case(graph, max(found) <= 1.5 * min(found), told)
-
-
-def seconds(own: Results) -> Iterator[tuple]:
-    """A line for each method of Table 4: ours, and the printed in italics."""
-    for name, told in published("zhou")["table_4"].items():
-        line = []
-        for graph, theirs in zip(DEGREES, told["seconds"], strict=True):
-            known = own.records.get(table_2(told["method"], graph, told.get("b")).name)
-            ours = "" if known is None else f"{known['cpu']:.0f} "
-            line.append(f"{ours}(*{theirs:.0f}*)")
-        yield name, *line
 
 
 def _cost_of_estimate(own: Results) -> Iterator[Case]:

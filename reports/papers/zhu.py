@@ -19,7 +19,7 @@ from reports.dynamic.names import (
 )
 from reports.papers.manifest import published
 from reports.papers.programme import Case, Shown, above, per_cent, results_of, within
-from reports.papers.running import pilot, searched, trained
+from reports.papers.running import searched, trained
 from reports.study import Cell, Results, Study
 
 DELTA = 1e-4
@@ -54,7 +54,7 @@ def _search(method: str) -> Cell:
     return Cell(f"zhu search {method} epsilon={SEARCHED_AT:g}", searched, settings)
 
 
-def _options(how: str, method: str, epsilon: float) -> dict[str, Any]:
+def options_of(how: str, method: str, epsilon: float) -> dict[str, Any]:
     """Options that a search chose: that of reports/dynamic, or one here."""
     if (how, epsilon) == ("certified", SEARCHED_AT):
         own = Study("papers").results().get(_search(method).name)
@@ -65,7 +65,7 @@ def _options(how: str, method: str, epsilon: float) -> dict[str, Any]:
 
 def cell(how: str, method: str, epsilon: float | None, seed: int) -> Cell:
     """One run at the size of the table."""
-    options = {} if epsilon is None else _options(how, method, epsilon)
+    options = {} if epsilon is None else options_of(how, method, epsilon)
     settings = {
         "training": {**TRAINING, **options, "algorithm": method},
         "epsilon": epsilon,
@@ -76,20 +76,6 @@ def cell(how: str, method: str, epsilon: float | None, seed: int) -> Cell:
     budget = "none" if epsilon is None else f"{epsilon:g}"
     name = f"zhu {how} {method} epsilon={budget} seed={seed}"
     return Cell(name, trained, settings)
-
-
-def pilots() -> Iterator[Cell]:
-    """The CNN, and ResNet-18 of two nodes."""
-    common = {"algorithm": "const-d2p", "graph": "exponential", "batch_size": 1.0}
-    common |= {"weights": "column-stochastic"}
-    small = {**common, "nodes": 20, "model": "shallow-cnn", "rounds": 50}
-    large = {**common, "nodes": 2, "model": "resnet18", "rounds": 2}
-    for name, training, shape in (
-        ("zhu shallow-cnn", small, [1, 28, 28]),
-        ("zhu resnet18", large, [3, 32, 32]),
-    ):
-        settings = {"training": training, "shape": shape, "classes": 10}
-        yield Cell(f"pilot {name}", pilot, settings)
 
 
 def cells() -> Iterator[Cell]:
@@ -132,33 +118,6 @@ def _dynamic_wins(own: Results, how: str) -> Iterator[Case]:
         )
         name = f"reports/dynamic, glyphs, epsilon {epsilon:g}"
         yield Case(name, *above(dynamic, constant, paired=True))
-
-
-def searches(own: Results) -> Iterator[tuple]:
-    """Options that each search chose, of how many points, and whether at an end."""
-    for method, how, epsilon in (
-        ("const-d2p", "certified", SEARCHED_AT),
-        ("dyn-d2p", "certified", SEARCHED_AT),
-        *((m, how, 1.0) for how in CALIBRATIONS for m in ("const-d2p", "dyn-d2p")),
-    ):
-        chosen = _options(how, method, epsilon)
-        tried = {name: {point[name] for point in GRID[method]} for name in chosen}
-        edges = [
-            name
-            for name, v in chosen.items()
-            if v in (min(tried[name]), max(tried[name]))
-        ]
-        told = ", ".join(f"{name} {value:.3g}" for name, value in chosen.items())
-        where = DATA if epsilon == SEARCHED_AT else "glyphs"
-        yield (
-            NAMES[method],
-            how,
-            epsilon,
-            where,
-            len(GRID[method]),
-            told,
-            ", ".join(edges),
-        )
 
 
 def _certified(method: str, epsilon: float) -> tuple[float, str]:

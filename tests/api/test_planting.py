@@ -5,13 +5,21 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from scipy.stats import binom
 from torch import nn
 
 import privaudit as pa
 from privaudit.auditing.attacks.many import public_canaries
+from privaudit.auditing.experiments.one_run_bounds import one_run_estimator
+from privaudit.auditing.experiments.reach import ideal_scores
+from privaudit.auditing.scores import Scores
 from privaudit.cli import main
+from privaudit.ledger import Entry, Ledger
 from privaudit.report.load import load
 from tests.api.test_run_audits import shares
+from trainers.data.records import PrivateData
+from trainers.numerics.randomness import Streams
+from trainers.oracles.mechanism import Mechanism
 from trainers.oracles.oracle import Oracle
 
 
@@ -95,6 +103,100 @@ def mock_problem(trained):
     return Problem.of(trained.training, material=trained.material)
 
 
+class TestDeclaredNodes:
+    def test_each_moves_its_own_nodes_sum_alone(self):
+        """With and without all canaries, the sums differ by one at each parameter."""
+        problem = mock_problem(pa.train(wide(), shares(), epsilon=2, rounds=1)._trained)
+        canaries = public_canaries(problem, 7, 0, (1, 0))
+        seen = []
+        for there in (False, True):
+            coins = torch.full((1, 7), there)
+            oracle = problem.training.family.oracle(
+                PrivateData.of(
+                    list(problem.shares),
+                    canary=canaries.records,
+                    canary_nodes=canaries.nodes,
+                    coordinates=canaries.coordinates,
+                ),
+                problem.gradients(),
+                Mechanism(40.0, clip_norm=0.5),
+                Streams(0),
+                planted=coins,
+            )
+            seen.append(oracle.gradient(problem.start(0)) * 40)
+        moved = seen[1] - seen[0]
+        expected = torch.zeros_like(moved)
+        expected[0, 1, canaries.coordinates[0::2]] = 0.5
+        expected[0, 0, canaries.coordinates[1::2]] = 0.5
+        torch.testing.assert_close(moved, expected, atol=1e-5, rtol=0)
+
+    def test_unequal_nodes_are_judged_by_the_worst(self, tmp_path):
+        few, many = shares()
+        run = pa.train(
+            wide(),
+            [few, tuple(part[:25] for part in many)],
+            epsilon=2,
+            rounds=3,
+            batch_size=20,
+            canaries=200,
+            canary_nodes="all",
+            seed=0,
+        )
+        run.save(tmp_path / "run")
+        assert pa.verify(tmp_path / "run").differences == ()
+        found = load(tmp_path / "run" / "audit-canaries-releases")
+        assert found.config.canary_nodes == (0, 1)
+        assert found.result.gap is None  # of no one family
+        assert found.result.beside is None
+        page = (tmp_path / "run" / "report.html").read_text()
+        assert "a parameter of its own at nodes 0, 1 in turn" in page
+
+    def test_noise_that_is_left_out_at_one_declared_node_is_refuted(self):
+        noisy = Oracle._noisy
+
+        def less(self, total, nodes, deviation, step):
+            found = noisy(self, total.clone(), nodes, deviation, step)
+            found[:, 1] = noisy(self, total, nodes, deviation / 20, step)[:, 1]
+            return found
+
+        with mock.patch.object(Oracle, "_noisy", less):
+            hidden = trained(epsilon=1)
+            run = trained(epsilon=1, canary_nodes="1")
+        assert hidden.result.audits[0].finding.status == "consistent"
+        assert run.result.status == "refuted"
+
+    @pytest.mark.parametrize("signal", [False, True])
+    def test_level_where_nodes_have_different_rates(self, signal):
+        """Null and coverage: scores of two nodes' ledgers, dealt in turn."""
+        steps = [
+            pa.Release.of_sum(
+                norm_bound=1.0, noise_multiplier=2.0, sampling=pa.PoissonSampling(rate)
+            )
+            for rate in (0.3, 0.9)
+        ]
+        entries = [Entry(step, 4) for step in steps]
+        true = max(
+            pa.epsilon(ledger=Ledger.of(step, 4), delta=1e-3).upper for step in steps
+        )
+        estimator = one_run_estimator(
+            "best", (), "add-or-remove-one", 200, delta=1e-3, confidence=0.95
+        )
+        trials, above = 100, 0
+        for seed in range(trials):
+            random = np.random.default_rng(seed)
+            member, score = random.random(200) < 0.5, np.empty(200)
+            for node, entry in enumerate(entries):
+                own = slice(node, None, 2)
+                score[own] = ideal_scores(
+                    (entry,), "add-or-remove-one", member[own], random
+                )
+            if not signal:
+                score = random.permutation(score)
+            found = estimator.find(Scores(member, score, "one-run"), 1e-3, 0.05, 0)[0]
+            above += found > (true if signal else 0)
+        assert above <= binom.ppf(0.999, trials, 0.05)
+
+
 class TestTight:
     def test_noise_that_is_left_out_is_refuted(self):
         noisy = Oracle._noisy
@@ -140,6 +242,9 @@ class TestRefused:
         ("given", "why"),
         [
             ({"canaries": 5}, ">= 10 and"),
+            ({"canary_nodes": "0,2"}, "numbers from 0 to 1"),
+            ({"canary_nodes": "first"}, "or all; got 'first'"),
+            ({"canary_nodes": "0", "canaries": None}, "give canaries"),
             ({"canaries": 100_000}, "a parameter each"),
             ({"relation": "replace-one"}, "leave canaries or relation out"),
             ({"epsilon": [1, 2]}, "noise='one'"),

@@ -96,6 +96,16 @@ class TestBothSides:
         assert run.result.verdict.lower == found.lower
         assert str(found.lower) in str(run)
 
+    def test_each_finding_says_its_limits(self, audited, kept):
+        run, found = audited
+        page = (kept / "report.html").read_text()
+        for one in run.result.audits:
+            limits = one.finding.limits
+            assert "noisy-gradients" in limits or "more runs" in limits
+            assert limits in str(one)
+            assert f"  {limits}" in found.lines()
+            assert limits in page
+
     def test_says_that_no_certificate_covers_it(self, audited):
         run, found = audited
         assert "covered by no certificate" in found.private

@@ -77,10 +77,11 @@ class PrivateData:
         (nodes, records + canaries)
     sizes
         How many records each node has, without a canary. Public.
-    canary_node
-        Which node's extra rows hold canaries; None if there are none.
+    canary_nodes
+        Nodes whose extra rows hold canaries, which are dealt to them in turn; () if
+        there are none.
     replaced
-        The row of that node in whose place the canary comes; None if it is one more.
+        The row of the node in whose place the canary comes; None if it is one more.
     direction
         (dims,): the canary's gradient points there whatever the parameters, as long as
         clipping allows, and that of the record which it replaces the other way: the
@@ -99,7 +100,7 @@ class PrivateData:
     inputs: Tensor
     targets: Tensor
     sizes: tuple[int, ...]
-    canary_node: int | None = None
+    canary_nodes: tuple[int, ...] = ()
     replaced: int | None = None
     direction: Tensor | None = None
     users: tuple[Tensor, ...] | None = None
@@ -112,12 +113,12 @@ class PrivateData:
         shares: list[Dataset],
         *,
         canary: Dataset | None = None,
-        canary_node: int = 0,
+        canary_nodes: tuple[int, ...] = (0,),
         replaces: bool = False,
         direction: Tensor | None = None,
         coordinates: Tensor | None = None,
     ) -> PrivateData:
-        """Stack one dataset a node, and plant the samples of ``canary`` at a node.
+        """Stack one dataset a node, and deal the samples of ``canary`` to some.
 
         They are records more there; or there is one, which comes in the place of the
         node's first if it ``replaces`` one. ``direction`` and ``coordinates`` as above.
@@ -154,12 +155,12 @@ class PrivateData:
                 "one canary can come in a record's place, several are records more: "
                 "use sampling=poisson"
             )
-        size = sizes[canary_node]
-        inputs[canary_node, size : size + many] = canary.inputs
-        targets[canary_node, size : size + many] = canary.targets
+        for node in canary_nodes:
+            inputs[node, sizes[node] : sizes[node] + many] = canary.inputs
+            targets[node, sizes[node] : sizes[node] + many] = canary.targets
         place = 0 if replaces else None
         return cls(
-            *(inputs, targets, sizes, canary_node, place, direction),
+            *(inputs, targets, sizes, canary_nodes, place, direction),
             users=users,
             coordinates=coordinates,
             canaries=many,
@@ -230,7 +231,8 @@ class ReadAsAsked(Drawn):
         Where what was read goes.
     """
 
-    canary_node = replaced = direction = coordinates = None
+    canary_nodes = ()
+    replaced = direction = coordinates = None
     canaries = 1
 
     def __init__(self, shares: Sequence[Records], device: str = "cpu") -> None:
@@ -289,7 +291,7 @@ def present_rows(data: Any, runs: int, planted: Tensor | None) -> Tensor:
     sizes = torch.tensor(data.sizes, device=data.device)
     present = (rows < sizes[:, None]).repeat(runs, 1, 1)
     if planted is not None:
-        if data.canary_node is None:
+        if not data.canary_nodes:
             raise ValueError("there is no canary in these data to be planted")
         expected = (runs,) if data.canaries == 1 else (runs, data.canaries)
         if planted.shape not in (expected, (runs, data.canaries)):
@@ -297,9 +299,11 @@ def present_rows(data: Any, runs: int, planted: Tensor | None) -> Tensor:
                 f"planted must have one entry a run, {expected}, "
                 f"got {tuple(planted.shape)}"
             )
-        place = data.sizes[data.canary_node]
         planted = planted.to(present.device).view(runs, data.canaries)
-        present[:, data.canary_node, place : place + data.canaries] = planted
-        if data.replaced is not None:
-            present[:, data.canary_node, data.replaced] = ~planted[:, 0]
+        nodes = data.canary_nodes
+        for first, node in enumerate(nodes):
+            rows = present[:, node, data.sizes[node] :][:, : data.canaries]
+            rows[:, first :: len(nodes)] = planted[:, first :: len(nodes)]
+            if data.replaced is not None:
+                present[:, node, data.replaced] = ~planted[:, 0]
     return present

@@ -290,8 +290,7 @@ class Oracle:
         crafted = self._crafted(batches, nodes, clip, at.shape[2])
         total = self._clipped_sum(at, batches, nodes, clip)
         self._differentiator.word = 0
-        if crafted is not None:
-            row, share = crafted
+        for row, share in crafted:
             total[:, row] += share
         if multiplier > 0:
             self._point = at
@@ -444,32 +443,33 @@ class Oracle:
 
     def _crafted(
         self, batches: Tensor, nodes: Sequence[int], clip: float, dims: int
-    ) -> tuple[int, Tensor] | None:
+    ) -> list[tuple[int, Tensor]]:
         """Take the records of crafted gradients out of ``batches``.
 
-        Returns which of ``nodes`` holds them and their share of its sums, (runs, dims).
+        Returns which of ``nodes`` hold them, each with their share of its sums,
+        (runs, dims).
         """
-        data = self._units
-        node = data.canary_node
-        if node is None or node not in nodes:
-            return None
-        row, place = list(nodes).index(node), data.sizes[node]
-        if data.coordinates is not None:
-            rows = slice(place, place + data.canaries)
-            times = batches[:, row, rows].double()
-            batches[:, row, rows] = False
-            share = times.new_zeros(len(times), dims)
-            share[:, data.coordinates] = times * _clipped(times.new_ones(1), clip)
-            return row, share
-        if data.direction is None:
-            return None
-        vector = _clipped(data.direction.double(), clip)
-        times = batches[:, row, place].double()
-        batches[:, row, place] = False
-        if data.replaced is not None:
-            times -= batches[:, row, data.replaced].double()
-            batches[:, row, data.replaced] = False
-        return row, times[:, None] * vector
+        data, found = self._units, []
+        for row, node in enumerate(nodes):
+            if node not in data.canary_nodes:
+                continue
+            place = data.sizes[node]
+            if data.coordinates is not None:
+                rows = slice(place, place + data.canaries)
+                times = batches[:, row, rows].double()
+                batches[:, row, rows] = False
+                share = times.new_zeros(len(times), dims)
+                share[:, data.coordinates] = times * _clipped(times.new_ones(1), clip)
+                found.append((row, share))
+            elif data.direction is not None:
+                vector = _clipped(data.direction.double(), clip)
+                times = batches[:, row, place].double()
+                batches[:, row, place] = False
+                if data.replaced is not None:
+                    times -= batches[:, row, data.replaced].double()
+                    batches[:, row, data.replaced] = False
+                found.append((row, times[:, None] * vector))
+        return found
 
     def _noisy_by_node(self, total: Tensor, nodes: Sequence[int], index: int) -> Tensor:
         """``total`` with noise, of nodes that have equal noise in one call."""

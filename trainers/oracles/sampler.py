@@ -84,7 +84,7 @@ class Sampler:
         for row, node in enumerate(nodes):
             # More than the public size: the canaries' coins are tossed whether they
             # are there or not.
-            planted = self.data.canaries if node == self.data.canary_node else 1
+            planted = self.data.canaries if node in self.data.canary_nodes else 1
             alike.setdefault((self.data.sizes[node], planted), []).append(row)
         for (records, planted), rows in alike.items():
             who = [nodes[row] for row in rows]
@@ -101,8 +101,10 @@ class Sampler:
                 else placed(tuple(rows), drawn.device)
             )
             drawn[:, here, : found.shape[2]] = found
-        canary, replaced = self.data.canary_node, self.data.replaced
-        if fixed and replaced is not None and canary is not None and canary in nodes:
+        replaced = self.data.replaced
+        for canary in self.data.canary_nodes:
+            if not fixed or replaced is None or canary not in nodes:
+                continue
             # A canary comes in a record's place: it must, for there to be a subset
             # of equal chances in both worlds. It takes that record's coin.
             own = drawn[:, list(nodes).index(canary)]

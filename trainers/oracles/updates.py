@@ -112,11 +112,10 @@ class Users:
         self.data = data
         self.records = [self._of(node) for node in range(data.nodes)]
         self.sizes = tuple(len(users) for users in self.records)
-        self.canary_node = data.canary_node
+        self.canary_nodes = data.canary_nodes
         self.direction = data.direction
-        if data.canary_node is not None:
-            place = torch.tensor([data.sizes[data.canary_node]])
-            self.records[data.canary_node].append(place)
+        for node in data.canary_nodes:
+            self.records[node].append(torch.tensor([data.sizes[node]]))
 
     def _of(self, node: int) -> list[Tensor]:
         """The records of each user of a node."""

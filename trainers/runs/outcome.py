@@ -59,7 +59,8 @@ PLANTED = (
     "Canaries of the run itself are gradients that were crafted without the data, each "
     "along a parameter of its own, and scored by what is released: the certificate "
     "covers these figures. About half of them moved their parameters in every batch "
-    "that drew them; what that costs in accuracy, a run without them shows."
+    "that drew them; what that costs in accuracy, a run without them shows, "
+    "which uses the data a second time."
 )
 RANDOM = (
     "The audit trained on random records in the place of the private data: its figures "
@@ -84,7 +85,8 @@ class RunAudit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     in_the_run: bool = False
 
     def __str__(self) -> str:
-        return f"{self.finding.lower}; {self.finding.status.upper()}"
+        said = f"{self.finding.lower}; {self.finding.status.upper()}"
+        return f"{said} ({limits})" if (limits := self.finding.limits) else said
 
 
 def protection(

@@ -39,7 +39,7 @@ from trainers.runs.training import Training
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Planted:
-    """A sample, or several, that join node 0 in some runs of a block.
+    """A sample, or several, that join a node in some runs of a block.
 
     Under sampling without replacement one comes in the place of a record.
 
@@ -54,12 +54,15 @@ class Planted:
         (samples,) whole numbers: along which parameter each one's is.
     replaces
         Whether it comes in the place of a record, whatever the sampling.
+    nodes
+        Which it joins; several samples are dealt to these in turn.
     """
 
     record: Dataset
     runs: Tensor
     direction: Tensor | None = None
     replaces: bool = False
+    nodes: tuple[int, ...] = (0,)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -323,6 +326,7 @@ class Problem:
                 private_data(
                     self.shares,
                     canary=None if planted is None else planted.record,
+                    canary_nodes=(0,) if planted is None else planted.nodes,
                     replaces=mechanism.sampling == "without-replacement"
                     or (planted is not None and planted.replaces),
                     **_crafted(planted),

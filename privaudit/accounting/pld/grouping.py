@@ -138,8 +138,9 @@ def chosen(
     reached = np.array([ends(step, way, reach) for step in largest])
     points = _points(reached, aims, law)
     steps = np.array([group.steps for group in groups])
-    beside = law.beside(points, aims)
-    beside = beside[[int(_is(group, law.loud)) for group in groups]]
+    loud = [_is(group, law.loud) for group in groups]
+    known = {which: law.beside(points, aims, loud=which) for which in set(loud)}
+    beside = np.stack([known[which] for which in loud])
     log_mass = _log_masses(groups, way, points, reach)
     within = _sums(np.exp(log_mass))
     room = max(slack, 1e-100)
@@ -257,7 +258,7 @@ def _points(ends: Floats, aims: Floats, law: Law) -> Floats:
     near = max(float(sizes.max(axis=1).min()) * 1e-3, 1e-9 * far)
     decades = math.log10(far / near)
     each = np.geomspace(near, far, math.ceil(_A_DECADE * decades))
-    beyond = np.concatenate([aim - law.spread() for aim in aims])
+    beyond = (aims[:, None] - law.spread()).ravel()
     inside = beyond[(beyond > ends[:, 0].min()) & (beyond < ends[:, 1].max())]
     some = np.concatenate([-each, [0.0], each, inside])
     some = np.unique(some)

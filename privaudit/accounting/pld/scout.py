@@ -357,14 +357,14 @@ class Law:
         parts = np.concatenate([parts, 1 - parts[::-1]]) * sums[-1]
         return np.unique(np.interp(parts, sums, self.losses))
 
-    def beside(self, points: Floats, aims: Floats) -> Floats:
+    def beside(self, points: Floats, aims: Floats, *, loud: bool) -> Floats:
         """P's mass above ``aims`` less each of ``points``, over the fall of delta.
 
         So that a step's loss there, moved by a square in the mean, moves epsilon by
-        half of that times its density; shape (2, aims, points), the second beside
-        ``loud``.
+        half of that times its density; shape (aims, points). Of what is composed with
+        the ``loud`` step, or with another.
         """
-        found = np.empty((2, aims.size, points.size))
+        found = np.empty((aims.size, points.size))
         edges = np.append(self.losses, 2 * self.losses[-1] - self.losses[-2])
         edges -= 0.5 * (edges[1] - edges[0])
         rest = self.rest or self
@@ -373,10 +373,10 @@ class Law:
             mass = self.masses(aim)
             ahead = self.losses - aim
             fall = float(mass[ahead > 0] @ np.exp(-ahead[ahead > 0])) + 1e-100
-            for row, each in zip(found, (mass, scale * rest.masses(aim)), strict=True):
-                above = np.concatenate([np.cumsum(each[::-1])[::-1], [0.0]])
-                above = np.minimum(above, 1e200 * min(fall, 1.0)) / fall
-                row[i] = np.interp(aim - points, edges, above)
+            each = scale * rest.masses(aim) if loud else mass
+            above = np.concatenate([np.cumsum(each[::-1])[::-1], [0.0]])
+            above = np.minimum(above, 1e200 * min(fall, 1.0)) / fall
+            found[i] = np.interp(aim - points, edges, above)
         return found
 
 

@@ -25,11 +25,7 @@ from privaudit.auditing.attacks.canaries import (
     reference_of,
 )
 from privaudit.auditing.attacks.contract import Differentiator, Known
-from privaudit.auditing.attacks.likelihood import (
-    clipped_sum,
-    log_ratio,
-    of_canary_node,
-)
+from privaudit.auditing.attacks.likelihood import clipped_sum, log_ratio
 from privaudit.auditing.attacks.references import (
     NO_PROBABILITY,
     References,
@@ -50,7 +46,7 @@ _PART = 64  # records whose gradients are held at once
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Canaries:
-    """Canaries that may be planted at node 0, each by its own coin.
+    """Canaries that may be planted, each by its own coin.
 
     Parameters
     ----------
@@ -59,13 +55,24 @@ class Canaries:
     coordinates
         (canaries,): the parameter that each one's gradient is along; None if it is that
         of the record.
+    nodes
+        Which they join, dealt to these in turn.
     """
 
     records: Dataset
     coordinates: Tensor | None = None
+    nodes: tuple[int, ...] = (CANARY_NODE,)
 
     def __len__(self) -> int:
         return len(self.records)
+
+    def planted(self, coins: Tensor) -> Planted:
+        """Those that join by ``coins``, (runs, canaries)."""
+        return Planted(self.records, coins, self.coordinates, nodes=self.nodes)
+
+    def at(self, node: int) -> slice:
+        """Which of them join ``node``, one of ``nodes``."""
+        return slice(self.nodes.index(node), None, len(self.nodes))
 
 
 def canaries_of(problem: Problem, kind: str, count: int, seed: int) -> Canaries:
@@ -113,7 +120,9 @@ def canaries_of(problem: Problem, kind: str, count: int, seed: int) -> Canaries:
     return Canaries(Dataset(inputs + again, (test.targets[chosen] + shift) % classes))
 
 
-def public_canaries(problem: Problem, count: int, seed: int) -> Canaries:
+def public_canaries(
+    problem: Problem, count: int, seed: int, nodes: tuple[int, ...] = (CANARY_NODE,)
+) -> Canaries:
     """``count`` crafted gradients along parameters that are chosen without the data.
 
     For a run that is kept: where records' gradients are small must not be told.
@@ -128,7 +137,7 @@ def public_canaries(problem: Problem, count: int, seed: int) -> Canaries:
     order = torch.randperm(dims, generator=public_generator(seed, "canaries of a run"))
     blank = Dataset(*map(_zeros, problem.material.example))
     several = blank.select(torch.zeros(count, dtype=torch.long))
-    return Canaries(several, order[:count])
+    return Canaries(several, order[:count], nodes)
 
 
 def _quiet(problem: Problem, count: int, seed: int) -> Tensor:
@@ -174,7 +183,7 @@ class ManyWatcher(abc.ABC):
 
 
 class _OfReleases(ManyWatcher):
-    """A running score of each canary, from the releases of the canaries' node."""
+    """A running score of each canary, from the releases of its node."""
 
     def __init__(self, scene: ManyScene, gradients: Differentiator) -> None:
         super().__init__(scene, gradients)
@@ -188,22 +197,23 @@ class _OfReleases(ManyWatcher):
         self, index: int, at: Tensor, gradient: Tensor, nodes: Sequence[int]
     ) -> None:
         """Add this release's evidence to the running scores."""
-        own = of_canary_node(at, gradient, nodes)
-        if own is not None:
-            at, gradient = (each.cpu() for each in own)
-            released = gradient[0].double() * self._scene.mechanism.given_over
-            self._total += self._evidence(index, at, released)
+        canaries, given = self._scene.canaries, self._scene.mechanism.given_over
+        for column, node in enumerate(nodes):
+            if node in canaries.nodes:
+                released = gradient[0, column].cpu().double() * given
+                found = self._evidence(node, index, at[:, column].cpu(), released)
+                self._total[canaries.at(node)] += found[canaries.at(node)]
 
     @abc.abstractmethod
-    def _evidence(self, index: int, at: Tensor, released: Tensor) -> Tensor:
-        """(canaries,), of a node's ``index``-th sum, (dims,), at models (1, dims)."""
+    def _evidence(self, node: int, index: int, at: Tensor, released: Tensor) -> Tensor:
+        """(canaries,), of the ``index``-th sum, (dims,), of ``node``, at (1, dims)."""
 
     def scores(self, models: Tensor) -> Tensor:
         return self._total
 
 
 class ManyNoisyGradients(_OfReleases):
-    """All noisy gradients of the canaries' node."""
+    """All noisy gradients of each canary's node."""
 
     name = "noisy-gradients"
     sees = "all noisy gradients of its node, with all other records known"
@@ -212,21 +222,22 @@ class ManyNoisyGradients(_OfReleases):
         super().__init__(scene, gradients)
         self._reference = reference_of(scene.problem)
 
-    def _evidence(self, index: int, at: Tensor, released: Tensor) -> Tensor:
+    def _evidence(self, node: int, index: int, at: Tensor, released: Tensor) -> Tensor:
         scene = self._scene
         clip, noise = scene.scales(index)
-        usual = clipped_sum(scene, self._gradients, CANARY_NODE, index, at)[0].double()
-        surprise = released - scene.rate * usual
+        usual = clipped_sum(scene, self._gradients, node, index, at)[0].double()
+        rate = scene.rates[node]
+        surprise = released - rate * usual
         coordinates = scene.canaries.coordinates
         if coordinates is not None:
             along = surprise[coordinates] / noise
-            return log_ratio(along, clip / noise, scene.rate, replaces=False)
+            return log_ratio(along, clip / noise, rate, replaces=False)
         # The other canaries are there by coins too: what they give on average goes off.
         parts = [
             self._clipped(at, first, scene.mechanism.at(index)[0])
             for first in range(0, len(scene.canaries), _PART)
         ]
-        mean = sum(part.sum(0) for part in parts) / 2 * scene.rate
+        mean = sum(part.sum(0) for part in parts) / 2 * rate
         return torch.cat([part @ (surprise - mean) for part in parts]) / noise**2
 
     def _clipped(self, at: Tensor, first: int, clip: float) -> Tensor:
@@ -254,11 +265,11 @@ class ManyReleases(_OfReleases):
             )
         super().__init__(scene, gradients)
 
-    def _evidence(self, index: int, at: Tensor, released: Tensor) -> Tensor:
+    def _evidence(self, node: int, index: int, at: Tensor, released: Tensor) -> Tensor:
         scene = self._scene
         clip, noise = scene.scales(index)
         along = released[scene.canaries.coordinates] / noise
-        return log_ratio(along, clip / noise, scene.rate, replaces=False)
+        return log_ratio(along, clip / noise, scene.rates[node], replaces=False)
 
 
 class ManyFinalLosses(ManyWatcher):
@@ -266,6 +277,15 @@ class ManyFinalLosses(ManyWatcher):
 
     name = "final-loss"
     sees = "each canary's loss under the final model of its node"
+
+    def _of_nodes(self, models: Tensor) -> Tensor:
+        """(canaries,): each one's loss under its node's model of (1, nodes, dims)."""
+        canaries = self._scene.canaries
+        found = torch.zeros(len(canaries), dtype=torch.float64)
+        for node in canaries.nodes:
+            own = self._losses(models[:, node].cpu())
+            found[canaries.at(node)] = own[canaries.at(node)]
+        return found
 
     def _losses(self, models: Tensor) -> Tensor:
         """(canaries,), under models (1, dims); a crafted g has the loss <g, theta>."""
@@ -278,7 +298,7 @@ class ManyFinalLosses(ManyWatcher):
 
     def scores(self, models: Tensor) -> Tensor:
         begun = self._losses(self._scene.start[None])
-        return begun - self._losses(models[:, CANARY_NODE].cpu())
+        return begun - self._of_nodes(models)
 
 
 class ManyLosses(ManyFinalLosses):
@@ -293,7 +313,7 @@ class ManyLosses(ManyFinalLosses):
         self._rounds = 0
 
     def after_round(self, done: int, models: Tensor) -> None:
-        self._total -= self._losses(models[:, CANARY_NODE].cpu())
+        self._total -= self._of_nodes(models)
         self._rounds += 1
 
     def scores(self, models: Tensor) -> Tensor:
@@ -322,7 +342,7 @@ class ManyLiRA(ManyFinalLosses):
         worlds = torch.stack([coins < 0.5, coins >= 0.5], 1).flatten(0, 1)
         self._references = References.trained(
             scene.problem,
-            Planted(canaries.records, worlds, canaries.coordinates),
+            canaries.planted(worlds),
             scene.noise_multiplier,
             scene.start,
         )

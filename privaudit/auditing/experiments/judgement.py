@@ -22,7 +22,7 @@ from privaudit.auditing.experiments.one_run_bounds import one_run_estimator
 from privaudit.auditing.experiments.outcome import AuditResult, Gap
 from privaudit.auditing.experiments.reach import reachable
 from privaudit.auditing.rates import attack_rates
-from privaudit.auditing.scores import CANARY_NODE, Design, Scores
+from privaudit.auditing.scores import Design, Scores
 from privaudit.files.folder import RunFolder
 from privaudit.files.manifest import write_result
 from privaudit.ledger import Entry, Ledger
@@ -63,6 +63,8 @@ class Terms(Asked, Protocol):
     def adversary(self) -> str: ...
     @property
     def canary(self) -> str: ...
+    @property
+    def canary_nodes(self) -> tuple[int, ...]: ...
 
 
 def judge(
@@ -94,7 +96,7 @@ def judge(
     )
     seen = seen_in(audit, ledger)
     scores = Scores(member, score, design_of(audit))
-    entries = seen.nodes[CANARY_NODE]
+    entries = entries_of(audit, seen)
     confidence, stopped = audit.confidence, None
     if audit.stop_when_refuted:
         looks = Looks.of(audit.runs, audit.block)
@@ -111,11 +113,13 @@ def judge(
     )
 
     def gap(estimator: Estimator | None, found: Bound | None) -> Gap | None:
-        if estimator is None or found is None:
+        if estimator is None or found is None or not entries:
             return None
         most = tested.most(estimator) if estimator is other else concluded.most
-        upper = nodes[CANARY_NODE]
-        return gap_of(audit, estimator, found, seen, upper, member, confidence, most)
+        node = attacked(audit, nodes)
+        own = Certificate.of(seen, found.lower.relation).node(node)
+        upper = nodes[node]
+        return gap_of(audit, estimator, found, own, upper, member, confidence, most)
 
     def named(name: str) -> Estimator:
         return estimator_of(audit, name, entries, len(scores), audit.confidence)
@@ -165,6 +169,17 @@ def design_of(audit: Asked) -> Design:
     return "one-run" if audit.one_run else "coin-flip"
 
 
+def attacked(audit: Terms, nodes: tuple[UpperBound, ...]) -> int:
+    """The canary's node; of several, that of the largest of ``nodes``' accounts."""
+    return max(audit.canary_nodes, key=lambda node: nodes[node].epsilon)
+
+
+def entries_of(audit: Terms, ledger: Ledger) -> tuple[Entry, ...]:
+    """Releases of the canaries' nodes; () where these differ."""
+    found = {tuple(ledger.nodes[node]) for node in audit.canary_nodes}
+    return found.pop() if len(found) == 1 else ()
+
+
 def seen_in(audit: Terms, ledger: Ledger) -> Ledger:
     """The ledger of an audit's runs, as whom its claim is about sees it."""
     claim = audit.claim
@@ -180,7 +195,7 @@ def is_refuted(
     if not 0 < np.count_nonzero(member) < len(member):
         return False
     relation = audit.claim.relation
-    entries = seen_in(audit, ledger).nodes[CANARY_NODE]
+    entries = entries_of(audit, seen_in(audit, ledger))
     tested = Tested(
         scores=Scores(member, score, "coin-flip"),
         claim=audit.claim,
@@ -221,19 +236,19 @@ def gap_of(
     audit: Asked,
     estimator: Estimator,
     found: Bound,
-    ledger: Ledger,
+    certificate: Certificate,
     upper: UpperBound,
     member: np.ndarray,
     confidence: float,
     most: float,
 ) -> Gap | None:
-    """Gap between the certified epsilon of the canary's node and the bound, in parts.
+    """Gap between the certified epsilon of a canary's node and the bound, in parts.
 
-    ``most`` is the bound of an attack that never errs. None where the ledger has a
-    release that is not Gaussian with noise, or a pass over disjoint records.
+    ``certificate`` is that node's, and ``upper`` its account; ``most`` is the bound of
+    an attack that never errs. None where the ledger has a release that is not Gaussian
+    with noise, or a pass over disjoint records.
     """
     delta, relation = audit.claim.delta, found.lower.relation
-    certificate = Certificate.of(ledger, relation).node(CANARY_NODE)
     (entries,) = certificate.ledger.nodes
     if not _in_sequence(certificate):
         return None

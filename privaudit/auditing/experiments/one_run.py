@@ -75,7 +75,7 @@ def run(
     models, ledger = problem.train(
         audit.noise_multiplier,
         Streams(audit.seed, 0, audit.device),
-        planted=Planted(canaries.records, planted[None], canaries.coordinates),
+        planted=canaries.planted(planted[None]),
         start=start,
         observers=Observers(
             releases=watcher.release_observers, after_round=after_round
@@ -101,8 +101,8 @@ IN_THE_RUN = ("releases", "final-loss")  # who scores the canaries of a run
 class PlantedInRun:
     """Canaries of a run that is kept; see `trainers.runs.run.Planting`.
 
-    They are crafted gradients at node 0, along parameters that are chosen without the
-    data, and there or not by coins of the run's own key. They cost the records of the
+    They are crafted gradients, along parameters that are chosen without the data, and
+    there or not by coins of the run's own key. They cost the records of the
     data nothing: what is released of these is what the ledger has. Scores are made of
     releases and of the final model alone, so that the account covers them too.
 
@@ -116,12 +116,20 @@ class PlantedInRun:
         Of the run.
     public_seed
         By which parameters are chosen, and models start.
+    nodes
+        To which canaries are dealt in turn.
     """
 
     def __init__(
-        self, problem: Problem, count: int, noise_multiplier: float, public_seed: int
+        self,
+        problem: Problem,
+        count: int,
+        noise_multiplier: float,
+        public_seed: int,
+        nodes: tuple[int, ...],
     ) -> None:
-        self._canaries = public_canaries(problem, count, public_seed)
+        self.nodes = nodes
+        self._canaries = public_canaries(problem, count, public_seed, nodes)
         scene = ManyScene(
             problem=problem,
             canaries=self._canaries,
@@ -144,7 +152,7 @@ class PlantedInRun:
         """Toss the coins."""
         coins = streams.worlds(len(self._canaries))
         self.member = coins.numpy()
-        return Planted(self._canaries.records, coins[None], self._canaries.coordinates)
+        return self._canaries.planted(coins[None])
 
     def ends(self, models: torch.Tensor) -> None:
         """Score all canaries by each watcher."""

@@ -46,7 +46,8 @@ def one_run_estimator(
     name
         What it is to hold for.
     entries, relation
-        What the canaries' node released, and what neighbours differ in.
+        What the canaries' nodes released, and what neighbours differ in; () where that
+        differs by node.
     canaries
         How many there are.
     delta, confidence
@@ -55,13 +56,21 @@ def one_run_estimator(
     Raises
     ------
     ValueError
-        If there is no such name, or no family of these releases.
+        If there is no such name, or no family of these releases: where those differ by
+        node, there is none.
     """
     if name not in NAMES:
         raise ValueError(
             "one run with many canaries is judged by the estimators best, for any "
             f"mechanism, and family, that of its releases; got {name!r}"
         )
+    if not entries:
+        if name == FAMILY:
+            raise ValueError(
+                "the canaries' nodes release different things, which are of no one "
+                "family: choose best"
+            )
+        return OneRun()
     kind = OneRun if name == "best" else OneRunGaussian
     planned = _planned(kind, entries, relation, canaries, delta, confidence)
     if planned is None:

@@ -72,7 +72,7 @@ class Probed:
             PrivateData.of(
                 self.problem.shares,
                 canary=canary,
-                canary_node=CANARY_NODE,
+                canary_nodes=(CANARY_NODE,),
                 replaces=mechanism.sampling == "without-replacement",
             ),
             self.problem.gradients(),

@@ -27,7 +27,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from privaudit.accounting import account_nodes
+from privaudit.accounting import Certificate, account_nodes
 from privaudit.auditing.bounds import ESTIMATORS, Bound, Estimator
 from privaudit.auditing.bounds.ledger_family import FAMILY
 from privaudit.auditing.conclude import Tested, conclude, deciding
@@ -392,7 +392,8 @@ def judge(
         if by is None or of is None or attacked is None or upper is None:
             return None
         most = tested.most(by) if by is found.other else found.most
-        return gap_of(audit, by, of, attacked, upper, scores.member, confidence, most)
+        own = Certificate.of(attacked, of.lower.relation).node(0)
+        return gap_of(audit, by, of, own, upper, scores.member, confidence, most)
 
     verdict = found.verdict
     if stopped is not None:

@@ -150,7 +150,7 @@ class TestRefused:
     def test_canaries_without_one_run(self):
         with pytest.raises(ValueError, match="add --one-run"):
             pa.AuditSettings(canaries=100)
-        with pytest.raises(ValueError, match="canaries must be between 10 and"):
+        with pytest.raises(ValueError, match="canaries must be >= 10 and"):
             pa.AuditSettings(one_run=True, canaries=3)
 
     def test_too_few_parameters_for_crafted_gradients(self):

@@ -120,7 +120,7 @@ class Participants:
         for node, size in enumerate(data.sizes):
             order = self._places(node, size)
             # The canary stands in the place of the record that it comes for.
-            if node == data.canary_node:
+            if node in data.canary_nodes:
                 if data.replaced is None:
                     raise ValueError(
                         "batches of fixed size have no place for one record more"

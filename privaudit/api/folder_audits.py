@@ -6,7 +6,8 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from privaudit.api.run_audits import AuditedRun, RunAttack, Trained, audit_run
+from privaudit.api.planting import Trained
+from privaudit.api.run_audits import AuditedRun, RunAttack, audit_run
 from privaudit.api.watch import SILENT, Watch
 from privaudit.files import json as _json
 from privaudit.files.extras import need

@@ -20,7 +20,8 @@ from msgspec import UNSET
 from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.views import check_observer, observed_by
 from privaudit.api.console import watching
-from privaudit.api.run_audits import AuditedRun, Trained
+from privaudit.api.planting import Trained
+from privaudit.api.run_audits import AuditedRun
 from privaudit.api.trainings import Own, check_unit, run_in_folder
 from privaudit.api.watch import Watch
 from privaudit.files import json as _json
@@ -221,7 +222,8 @@ class TrainedModels:
         >>> 0 < found.lower.epsilon < found.upper.epsilon <= 4
         True
         """
-        from privaudit.api.run_audits import RunAttack, audit_run, planted_record
+        from privaudit.api.planting import planted_record
+        from privaudit.api.run_audits import RunAttack, audit_run
 
         trained = self._trained
         if record is not None:

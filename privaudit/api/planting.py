@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
@@ -16,14 +16,27 @@ from privaudit.settings import AuditSettings, TrainingSettings
 from trainers.runs.outcome import TrainingResult
 
 if TYPE_CHECKING:
+    from privaudit.auditing.attacks.canaries import Canary
     from privaudit.auditing.experiments.one_run import PlantedInRun
     from privaudit.auditing.experiments.plan import Audit
     from trainers.algorithms.family import Noise
+    from trainers.runs.material import Material
     from trainers.runs.problem import Problem
     from trainers.runs.run import TrainingRun
     from trainers.runs.training import Training
 
 _CONFIDENCE = 0.95  # of all bounds together
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trained:
+    """A training that was made, as what audits it needs it."""
+
+    folder: RunFolder
+    config: Any  # `trainers.runs.run.TrainingRun`, or as its folder has it
+    training: Training
+    material: Material | None = None
+    canary: Canary | None = None
 
 
 def planted_in(
@@ -38,21 +51,12 @@ def planted_in(
     from privaudit.auditing.experiments.one_run import IN_THE_RUN, PlantedInRun
 
     training, count = problem.training, settings.canaries
-    assert count is not None
-    if not training.family.private:
-        raise ValueError(
-            f"{training.algorithm} adds no noise and promises nothing: leave canaries "
-            "out"
-        )
+    check_attackable(training, noise)
+    assert count is not None and not isinstance(noise, tuple)
     if together:
         raise ValueError(
             "canaries are planted where one process trains all nodes: leave canaries, "
             "or parties and torchrun, out"
-        )
-    if isinstance(noise, tuple):
-        raise ValueError(
-            "each node has noise of its own here, and canaries are scored by one: "
-            "train with noise='one', or leave canaries out"
         )
     if training.relation(settings.relation) != "add-or-remove-one":
         raise ValueError(
@@ -95,6 +99,38 @@ def judged_in(
         result = result.audited(audits)
         manifest.amend(folder, result)
     return result
+
+
+def check_attackable(training: Training, noise: Noise) -> None:
+    """``ValueError`` where a run has nothing to test, or noise that differs by node."""
+    if not training.family.private:
+        raise ValueError(
+            f"{training.algorithm} adds no noise and promises nothing: there is no "
+            "claim to test"
+        )
+    if isinstance(noise, tuple):
+        raise ValueError(
+            "each node has noise of its own here, and attacks are scored by one: train "
+            "with noise='one' to have the run attacked"
+        )
+
+
+def planted_record(run: Trained, record: Any) -> Trained:
+    """``run``, attacked by a record of the user's, an input and a target."""
+    from privaudit.auditing.attacks.canaries import Canary
+    from trainers.data import Dataset
+    from trainers.data.shares import check_alike, data_set, example
+
+    if not (isinstance(record, tuple | list) and len(record) == 2):
+        raise ValueError("record is an input and its target, as a pair")
+    import torch
+
+    pair = [torch.as_tensor(part)[None] for part in record]
+    found = data_set(tuple(pair), "record")
+    assert isinstance(found, Dataset)
+    if run.material is not None:
+        check_alike(found, example(run.material.shares[0]), "record")
+    return dataclasses.replace(run, canary=Canary(found))
 
 
 def certified(upper: UpperBound, training: Training) -> Claim:

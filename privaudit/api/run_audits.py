@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
-from privaudit.api.planting import certified
+from privaudit.api.planting import Trained, certified, check_attackable
 from privaudit.api.watch import SILENT, Watch
 from privaudit.auditing.bounds.ledger_family import BOTH, has_family
 from privaudit.auditing.conclude import BEST
@@ -28,10 +28,7 @@ from privaudit.settings import AuditSettings
 from trainers.runs.outcome import PRIVATE, RANDOM, TrainingResult
 
 if TYPE_CHECKING:
-    from privaudit.auditing.attacks.canaries import Canary
-    from trainers.runs.material import Material
     from trainers.runs.problem import Problem
-    from trainers.runs.training import Training
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,17 +100,6 @@ class AuditedRun:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Trained:
-    """A training that was made, as what audits it needs it."""
-
-    folder: RunFolder
-    config: Any  # `trainers.runs.run.TrainingRun`, or as its folder has it
-    training: Training
-    material: Material | None = None
-    canary: Canary | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class RunAttack:
     """Settings of attacks on a training: what `TrainedModels.audit` takes."""
 
@@ -157,16 +143,7 @@ def audit_run(
             "the algorithm, by privaudit.audit_algorithm"
         )
     result = folder.read("result.json", TrainingResult)
-    if not run.training.family.private:
-        raise ValueError(
-            f"{run.training.algorithm} adds no noise and promises nothing: there is no "
-            "claim to test"
-        )
-    if not isinstance(config.noise_multiplier, float | int):
-        raise ValueError(
-            "each node has noise of its own here, and audits of a run plant at one "
-            "node: train with noise='one' to have it attacked"
-        )
+    check_attackable(run.training, config.noise_multiplier)
     training, material = run.training, run.material
     if how.random_records:
         material = material or Material.by_name(training, config.public_seed)
@@ -267,24 +244,6 @@ def _folder_for(plan: Any, path: pathlib.Path, *, again: bool) -> Iterator[RunFo
         path = path.with_name(f"{path.name.rstrip('0123456789-')}-{number}")
     with RunFolder.opened(path) as folder:
         yield folder
-
-
-def planted_record(run: Trained, record: Any) -> Trained:
-    """``run``, attacked by a record of the user's, an input and a target."""
-    from privaudit.auditing.attacks.canaries import Canary
-    from trainers.data import Dataset
-    from trainers.data.shares import check_alike, data_set, example
-
-    if not (isinstance(record, tuple | list) and len(record) == 2):
-        raise ValueError("record is an input and its target, as a pair")
-    import torch
-
-    pair = [torch.as_tensor(part)[None] for part in record]
-    found = data_set(tuple(pair), "record")
-    assert isinstance(found, Dataset)
-    if run.material is not None:
-        check_alike(found, example(run.material.shares[0]), "record")
-    return dataclasses.replace(run, canary=Canary(found))
 
 
 def _attackers(

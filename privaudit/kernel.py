@@ -43,6 +43,7 @@ from flint import arb, ctx, fmpq, fmpq_mat, fmpz_poly
 SECONDS, LETTERS, POINTS, BITS = 1800, 1 << 24, 1 << 20, 1 << 27  # at most
 ONES = fmpz_poly([1] * POINTS)
 SUMS = ("gaussian", "laplace")
+TOO_LONG = "there are too many points, or it takes too long"
 
 
 def need(fact, why):
@@ -51,34 +52,29 @@ def need(fact, why):
 
 
 def number(given, low=0, high=10**300, whole=False) -> Any:
-    """Read the exact number that a decimal or a ratio of two says."""
+    """Read the exact number that a decimal or a ratio of two says (lemma 8)."""
     form = r"-?[0-9]{1,400}(\.[0-9]{1,400})?(e[+-]?[0-9]{1,3})?"
     need(re.fullmatch(f"{form}(/{form})?", str(given)), f"{given!s:.40} is no number")
     top, _, bottom = str(given).partition("/")
-    value = Fraction(top) / Fraction(bottom or 1)
-    fits = low <= value <= high and (value.denominator == 1 or not whole)
+    value = fmpq(*(Fraction(top) / Fraction(bottom or 1)).as_integer_ratio())
+    fits = low <= value <= high and (value.q == 1 or not whole)
     need(fits, f"{given!s:.40} is out of range")
-    return int(value) if whole else value
+    return int(value.p) if whole else value
 
 
 count = partial(number, whole=True)
 
 
 def divided(given):
-    """Balls of chances that are in proportion to numbers."""
-    p = list(map(number, given))
-    need(len(p) <= 4096 and sum(p) > 0, "a law has no mass, or too many outputs")
-    return [ball(x / sum(p)) for x in p]
-
-
-def ball(x):
-    """A ball that holds a rational number (lemma 8)."""
-    return arb(fmpq(*Fraction(x).as_integer_ratio()))
+    """Balls of chances that are in proportion to numbers (lemma 8)."""
+    total = sum(p := [*map(number, given)])
+    need(len(p) <= 4096 and total > 0, "a law has no mass, or too many outputs")
+    return [arb(x / total) for x in p]
 
 
 def tail(x):
     """P(N > x), N standard normal."""
-    return (x * Law.root).erfc() / 2
+    return (x / arb(2).sqrt()).erfc() / 2
 
 
 # A pair (lemma 1) is a function of a loss and its exp, a, as last arguments. It gives P
@@ -98,26 +94,22 @@ def laplace(m, loss, a):
     return 1 - ((loss - m) / 2).exp() / 2, (-(loss + m) / 2).exp() / 2
 
 
-def normal(law, near, loss, a):
+def normal(law, loss, a):
     """N(s, 1) at chances p under P and q under Q, where P's density is r times Q's at x
     and r grows: P(X > x) - r Q(X > x) is H(r), and H(a) is at most r - a above H(r)."""
-    for _ in range(99):  # any x is sound: Newton's method from the last one, near
-        at = [((s * near[0] - s * s / 2).exp(), s, p, q) for s, p, q in law]
+    for _ in range(99):  # any x is sound: Newton's method from the last one
+        x, *rows = law
+        at = [((s * x - s * s / 2).exp(), s, p, q) for s, p, q in rows]
         one, other = (sum(row[0] * row[i] for row in at) for i in (2, 3))
         r: Any = one / other
         rise = sum(e * s * (p / one - q / other) for e, s, p, q in at)
-        x, step = near[0], ((r.log() - loss) / rise).mid()
+        step = ((r.log() - loss) / rise).mid()
         if abs(step) < arb(2) ** (-0.75 * ctx.prec):
             break
-        near[0] = (x - step.max(-1).min(1)).mid()
-    over, more = [(tail(x - s), p, q) for s, p, q in law], r - a
+        law[0] = (x - step.max(-1).min(1)).mid()
+    over, more = [(tail(x - s), p, q) for s, p, q in rows], r - a
     p, q = (sum(row[0] * row[i] for row in over) for i in (1, 2))
     return p + arb(0).union(more.max(0) - more * q), q
-
-
-def added(law):
-    """N(s, 1) with chance c, all s >= 0, against N(0, 1)."""
-    return partial(normal, [(0, 0, 1), *((s, c, 0) for s, c in law)], [arb(0)])
 
 
 def atoms(law, loss, a):
@@ -127,12 +119,12 @@ def atoms(law, loss, a):
     return p + sum(gap.max(0) for gap, *_ in gaps if not gap > 0), q
 
 
-def discrete(decay, s):
-    """exp(-decay(x)), log-concave, on whole numbers x >= 0 and mirrored, moved by s."""
+def discrete(scale, power, s):
+    """exp(-abs(x / scale)^power / power) on whole numbers x, moved by s; power <= 2."""
     w = [arb(1)]
     while len(w) < s + 2 or not w[-s - 1] < arb(2) ** (-2 * ctx.prec):
         need(len(w) < POINTS >> 4, "it moves too far, or is too wide")
-        w.append((-ball(decay(len(w)))).exp())
+        w.append((-arb((len(w) / scale) ** power / power)).exp())
     f = len(w) - s - 1
     rest = arb(0).union(2 * w[f] / (1 - w[f] / w[f - 1]))  # a geometric series, twice
     total = 2 * sum(w) - 1 + rest
@@ -165,65 +157,51 @@ def either(of, loss, a):
     return one.max(other) + a * q, q
 
 
-class Law:
-    """P's masses in units of 2^-bits at losses (low + i) h, from above; or P's from
-    below and, on the same labels, Q's from above. ``beyond`` is P's at infinity. Any
-    grid is sound: h, bits, how wide cells become; an end may lose ``small`` a step."""
+class Grid:
+    """Laws: P's masses in units of 2^-bits at losses (low + i) h, from above; or P's
+    from below and, on the same labels, Q's from above; P's at infinity; steps. Any grid
+    is sound: h, bits, how wide cells become; an end may lose ``small`` a step."""
 
-    until = math.inf  # of time.monotonic
+    def __init__(self, hints, delta, steps, until=math.inf):
+        self.bits, self.until = count(hints["bits"], 32, 20000), until
+        self.small = delta / (steps << count(hints["window"], 1, 99))
+        self.unit, ctx.prec = 1 << self.bits, self.bits + 64
+        self.h = arb(number(hints["spacing"], fmpq(1, 1 << 40), 1 << 10))
+        self.wide, self.grow = (
+            count(hints[x], 1, POINTS) for x in ("widest", "growth")
+        )
 
-    def __init__(self, low, masses, beyond, steps=1):
-        self.low, self.masses, self.beyond, self.steps = low, masses, beyond, steps
-
-    @classmethod
-    def settle(cls, hints, delta, steps):
-        cls.bits = count(hints["bits"], 32, 20000)
-        cls.small = delta / (steps << count(hints["window"], 1, 99))
-        cls.unit, ctx.prec = 1 << cls.bits, cls.bits + 64
-        cls.root = arb(0.5).sqrt()
-        cls.h = ball(number(hints["spacing"], Fraction(1, 1 << 40), 1 << 10))
-        cls.wide, cls.grow = (count(hints[x], 1, POINTS) for x in ("widest", "growth"))
-
-    @classmethod
-    def fits(cls, size):
-        need(size < POINTS, "there are too many points")
-        need(time.monotonic() < cls.until, "it takes too long")
-
-    @classmethod
-    def units(cls, x, up):
+    def units(self, x, up):
         """A whole number of units, >= 0, that is at least x, or at most x or 0 (8)."""
-        x = (x * cls.unit).upper().ceil() if up else (x * cls.unit).lower().floor()
+        x = (x * self.unit).upper().ceil() if up else (x * self.unit).lower().floor()
         need(x.is_finite(), "there are numbers out of range at this precision")
         return max(int(x.unique_fmpz()), 0)
 
-    @classmethod
-    def tables(cls, pair):
+    def tables(self, pair):
         """Knots (j, exp(j h), p, q), till hardly any loss is beyond; and turned (2)."""
-        rows, small = [], ball(cls.small)
+        rows, small = [], arb(self.small)
         for way in (1, -1):
             j, more = min(way, 0), True
             while more:
-                cls.fits(abs(j))
-                a = (j * cls.h).exp()
-                p, q = pair(j * cls.h, a)
+                need(abs(j) < POINTS and time.monotonic() < self.until, TOO_LONG)
+                a = (j * self.h).exp()
+                p, q = pair(j * self.h, a)
                 rows.append((j, a, p, q))
                 more = (a * q if way > 0 else (1 - p) / a) > small
-                j += way * min(1 + abs(j) // cls.grow, cls.wide)
+                j += way * min(1 + abs(j) // self.grow, self.wide)
         rows.sort(key=lambda row: row[0])
         return rows, [(-j, 1 / a, 1 - q, 1 - p) for j, a, p, q in rows[::-1]]
 
-    @classmethod
-    def above(cls, rows):
+    def above(self, rows):
         """The law of chords, rounded up (lemma 3)."""
         curve = [(arb(0), arb(1)), *((a, p - a * q) for _, a, p, q in rows)]
         slopes = [(v - u) / (b - a) for (a, u), (b, v) in itertools.pairwise(curve)]
         low, masses = rows[0][0], [0] * (rows[-1][0] - rows[0][0] + 1)
         for (j, a, *_), one, two in zip(rows, slopes, [*slopes[1:], 0], strict=True):
-            masses[j - low] = cls.units(a * (two - one), up=True)
-        return cls(low, [fmpz_poly(masses)], cls.units(curve[-1][1], up=True))
+            masses[j - low] = self.units(a * (two - one), up=True)
+        return low, [fmpz_poly(masses)], self.units(curve[-1][1], up=True), 1
 
-    @classmethod
-    def below(cls, rows):
+    def below(self, rows):
         """The laws of labels under P, rounded down, and Q, rounded up (lemma 4)."""
         low, high, beyond, last = rows[0][0], rows[-1][0], 0, (arb(1), arb(1))
         masses = [[0] * (high - low + 1) for _ in "PQ"]
@@ -231,39 +209,40 @@ class Law:
             if u < last[0] or v < last[1]:  # or its event is in the last one
                 p, q, last = last[0] - u, last[1] - v, (u, v)
                 if q == 0:
-                    beyond += cls.units(p, up=False)
+                    beyond += self.units(p, up=False)
                 elif p > 0:  # any label is sound
-                    loss = ((p / q).mid().log() / cls.h).mid() if q > 0 else high
+                    loss = ((p / q).mid().log() / self.h).mid() if q > 0 else high
                     label = min(max(round(float(loss)), low), high) - low
-                    masses[0][label] += cls.units(p, up=False)
-                    masses[1][label] += cls.units(q, up=True)
-        return cls(low, list(map(fmpz_poly, masses)), beyond)
+                    masses[0][label] += self.units(p, up=False)
+                    masses[1][label] += self.units(q, up=True)
+        return low, list(map(fmpz_poly, masses)), beyond, 1
 
-    def __mul__(self, other):
+    def product(self, one, other):
         """The product, rounded, and without ends of little mass (lemmas 3, 4 and 8)."""
-        both = list(zip(self.masses, other.masses, strict=True))
-        steps, unit = self.steps + other.steps, self.unit
-        self.fits(sum(map(len, both[-1])) * max(1, self.bits >> 7))
+        (low, masses, p, n), (high, others, q, k) = one, other
+        both = list(zip(masses, others, strict=True))
+        size = sum(map(len, both[-1])) * max(1, self.bits >> 7)
+        need(size < POINTS and time.monotonic() < self.until, TOO_LONG)
         *_, up = found = [x * y for x, y in both]
-        found = [x // unit for x in found]
+        found = [x // self.unit for x in found]
         found[-1] += ONES.truncate(len(up))  # P's from above, or Q's
-        small = int(self.small * steps * unit)
+        small = (self.small * (n + k) * self.unit).floor()
         sums = [*itertools.accumulate(found[0].coeffs(), initial=0)]
         first = bisect_right(sums, small) - 1
         last = bisect_left(sums, sums[-1] - small)
         found = [x.truncate(last).right_shift(first) for x in found]
         t, u = (int(x(1)) for x in both[0])
-        beyond = (t + self.beyond) * (u + other.beyond) - t * u
+        beyond = (t + p) * (u + q) - t * u
         if len(found) == 1:  # up, and what was cut off is infinite
-            beyond += int(sums[-1] - found[0](1) + 1) * unit
-        return Law(self.low + other.low + first, found, beyond // unit, steps)
+            beyond += int(sums[-1] - found[0](1) + 1) * self.unit
+        return low + high + first, found, beyond // self.unit, n + k
 
-    def delta(self, epsilon):
+    def delta(self, law, epsilon):
         """A bound on delta at epsilon, from above or from below (lemmas 3, 4)."""
-        found, a, above = arb(self.beyond), ball(epsilon).exp(), len(self.masses) == 1
-        rows = zip(*(x.coeffs() for x in self.masses), strict=False)
-        for i, (p, *q) in enumerate(rows):
-            part = p - a * (q[0] if q else p * (-(self.low + i) * self.h).exp())
+        low, masses, beyond, _ = law
+        found, a, above = arb(beyond), arb(epsilon).exp(), len(masses) == 1
+        for i, (p, *q) in enumerate(zip(*(x.coeffs() for x in masses), strict=False)):
+            part = p - a * (q[0] if q else p * (-(low + i) * self.h).exp())
             found += (part.upper() if above else part.lower()).max(0)
         found /= self.unit
         return found.upper() if above else found.lower()
@@ -282,11 +261,10 @@ def pays(unit, lines):
     """Return whether copies of a line pay for releases chosen as one goes (5, 6)."""
     squares = (unit["noise"], unit["sampling"]) == ("gaussian", "none")
     fits = all(x["noise"] == "gaussian" if squares else over(unit, x) for x in lines)
-
-    def cost(x):
-        return count(x["count"], 1) * (number(x["moves"]) ** 2 if squares else 1)
-
-    return fits and sum(map(cost, lines)) <= cost(unit)
+    power, all_ = 2 if squares else 0, (unit, *lines)
+    moved = (number(x.get("moves", 1)) ** power for x in all_)
+    paid, *costs = (count(x["count"], 1) * m for x, m in zip(all_, moved, strict=True))
+    return fits and sum(costs) <= paid
 
 
 def ways(nodes):
@@ -309,14 +287,12 @@ def ways(nodes):
 
 def observed(node):
     """Check that an observer is told no more of a node than its lines say (lemma 7)."""
-
-    def exact(rows):
-        return [[fmpq(*number(x, -1e9).as_integer_ratio()) for x in y] for y in rows]
-
+    exact = partial(number, low=-(10**9))
     lines = [line for group in node["groups"] for line in group["lines"]]
     left = [count(line["count"]) for line in lines]
     for view in node["views"]:
-        told, points, noise = (exact(view[x]) for x in ("told", "points", "noise"))
+        names = ("told", "points", "noise")
+        told, points, noise = ([[*map(exact, row)] for row in view[x]] for x in names)
         need(0 < len(told) <= 256 >= len(noise), "a view is too large")
         for held, point in zip(zip(*told, strict=True), points, strict=True):
             need(not any(held) or not any(point) or point in told, "a point is hidden")
@@ -326,8 +302,7 @@ def observed(node):
                 line = lines[count(k)]
                 left[count(k)] -= count(view["count"])
                 need(line["noise"] == "gaussian", "noise of an observed sum")
-                ((far, moves),) = exact([[view["moves"][p], line["moves"]]])
-                spread[p, p] = (far / moves) ** 2
+                spread[p, p] = (exact(view["moves"][p]) / exact(line["moves"])) ** 2
         rows, each = fmpq_mat(told), fmpq_mat(noise)
         gap = rows * (each * each.transpose() - spread) * rows.transpose()
         signs = [(-1) ** k * x for k, x in enumerate(gap.charpoly().coeffs()[::-1])]
@@ -353,19 +328,19 @@ class Certificate:
         """The pair of a release of all records, of which a group changes (1, 6)."""
         noise, get, group = line["noise"], line.get, self.group
         if noise in SUMS:
-            m = ball(group * number(get("moves")))
+            m = arb(group * number(get("moves")))
             return partial(gaussian if noise == "gaussian" else laplace, m)
         if noise == "guarantee":
-            e, d = ball(number(get("epsilon"), 0, 700)), ball(number(get("delta")))
+            e, d = arb(number(get("epsilon"), 0, 700)), arb(number(get("delta")))
             return guarantee(group * e, sum((i * e).exp() * d for i in range(group)))
-        if noise in ("discrete-gaussian", "discrete-laplace"):
-            scale, square = number(get("scale")), noise == "discrete-gaussian"
-            of = (lambda x: x * x / scale**2 / 2) if square else (lambda x: x / scale)
-            return discrete(of, group * count(get("moves")))
+        if noise in ("discrete-laplace", "discrete-gaussian"):
+            power = 1 + (noise == "discrete-gaussian")
+            return discrete(number(get("scale")), power, group * count(get("moves")))
         need(group == 1, f"groups and noise {noise!s:.40}")
         if noise == "mixture" and not self.replaced:
             law = zip(map(number, get("shifts")), divided(get("p")), strict=True)
-            return added((ball(s), p) for s, p in law)
+            law = ((arb(s), p, 0) for s, p in law)
+            return partial(normal, [arb(0), (0, 0, 1), *law])
         need(noise == "pair", f"noise {noise!s:.40} of this relation")
         law = zip(divided(get("p")), divided(get("q")), strict=True)
         return partial(atoms, [x for x in law if any(x)])
@@ -380,67 +355,64 @@ class Certificate:
         fixed = how == "fixed" and self.replaced and noise in SUMS
         known = rate == 1 if how == "none" else how == "poisson" or fixed
         need(known, f"sampling {how!s:.40} here")
-        q, pair, attained = ball(rate), self.alone(line), noise != "guarantee"
+        q, pair, attained = arb(rate), self.alone(line), noise != "guarantee"
         if rate == 1 or (k > 1 and (noise != "gaussian" or self.replaced)):
             attained &= rate == 1  # or not known: as if unsampled
         elif k > 1:
             law = (math.comb(k, i) * q**i * (1 - q) ** (k - i) for i in range(k + 1))
-            m = ball(number(line["moves"]))
-            pair = added((m * i, c) for i, c in enumerate(law))
+            m = arb(number(line["moves"]))
+            law = ((m * i, c, 0) for i, c in enumerate(law))
+            pair = partial(normal, [arb(0), (0, 0, 1), *law])
         elif fixed or not self.replaced:
             pair = partial(sampled, pair, q)
         elif noise in SUMS:
-            return self.opposed(noise, q, *(number(line[x]) for x in ("moves", "norm")))
+            moves, norm = (number(line[x]) for x in ("moves", "norm"))
+            c, m = arb(max(moves / 2, norm)), arb(moves)
+            if noise == "laplace":  # from the largest of all losses to minus it
+                ends = (1 - q + q * c.exp()) / (1 - q + q * (c - m).exp())
+                return guarantee(ends.log(), arb(0)), None
+            both = ([(0, 1 - q, 1 - q), (s, q, 0), (-s, 0, q)] for s in (c, m / 2))
+            return [partial(normal, [arb(0), *law]) for law in both]
         else:
             attained = False
         return partial(either, pair) if self.replaced else pair, attained and pair
 
-    def opposed(self, noise, q, moves, norm):
-        """The pairs of a Poisson sample with a record that is replaced (1)."""
-        c, m = ball(max(moves / 2, norm)), ball(moves)
-        if noise == "laplace":  # from the largest of all losses to minus it
-            ends = (1 - q + q * c.exp()) / (1 - q + q * (c - m).exp())
-            return guarantee(ends.log(), arb(0)), None
-        both = ([(0, 1 - q, 1 - q), (s, q, 0), (-s, 0, q)] for s in (c, m / 2))
-        return [partial(normal, law, [arb(0)]) for law in both]
-
-    def laws(self, steps):
+    def laws(self, grid, steps):
         """The product of ``steps`` (1): above in both orders, below in one."""
         if len(steps) > 1:
             n = len(steps) // 2
-            both = self.laws(steps[:n]), self.laws(steps[n:])
-            return [x * y for x, y in zip(*both, strict=True)]
+            both = self.laws(grid, steps[:n]), self.laws(grid, steps[n:])
+            return list(map(grid.product, *both))
         ((line, known, n),) = steps
-        (pair, attained), one = self.pairs(line), fmpz_poly([Law.unit])
-        laws = [Law(0, [one] * size, 0) for size in (1, 1, 2)]  # where nothing is told
-        both = pair and Law.tables(pair)
-        if pair:
+        (pair, attained), one = self.pairs(line), fmpz_poly([grid.unit])
+        laws = [(0, [one] * size, 0, 1) for size in (1, 1, 2)]  # where nothing is told
+        if both := pair and grid.tables(pair):
             orders = both[:1] if self.replaced else both
-            laws[: len(orders)] = map(Law.above, orders)
+            laws[: len(orders)] = map(grid.above, orders)
         if attained and known and self.c["lower"] is not None:
-            both = both if attained is pair else Law.tables(attained)
-            laws[2] = Law.below(both[self.c["hints"]["order"] == "add"])
+            both = both if attained is pair else grid.tables(attained)
+            laws[2] = grid.below(both[self.c["hints"]["order"] == "add"])
         found = laws
         for bit in f"{n:b}"[1:]:
-            found = [law * law for law in found]
+            found = list(map(grid.product, found, found))
             if bit == "1":
-                found = [x * y for x, y in zip(found, laws, strict=True)]
+                found = list(map(grid.product, found, laws))
         return found
 
     def check(self, tell=print):
         """Tell a line for each side; return whether all claims are proved (6)."""
         c, nodes, above, below, proved = self.c, self.c["nodes"], [], [], []
         upper, lower = (number(c[x] or 0, 0, 10**6) for x in ("upper", "lower"))
-        Law.until = time.monotonic() + SECONDS
+        until = time.monotonic() + SECONDS
         for some in itertools.combinations(nodes, min(self.overlap, len(nodes))):
             for steps in ways(some):
-                Law.settle(c["hints"], self.left, sum(n for _, _, n in steps))
-                *laws, least = self.laws(steps)
-                above += [law.delta(upper) for law in laws]
-                below.append(least.delta(lower))
+                grid = Grid(c["hints"], self.left, sum(n for *_, n in steps), until)
+                *laws, least = self.laws(grid, steps)
+                above += [grid.delta(law, upper) for law in laws]
+                below.append(grid.delta(least, lower))
         for side, sign, deltas, good in (
-            ("upper", "<=", above, all(x <= ball(self.left) for x in above)),
-            ("lower", ">=", below, any(x > ball(self.delta) for x in below)),
+            ("upper", "<=", above, all(x <= arb(self.left) for x in above)),
+            ("lower", ">=", below, any(x > arb(self.delta) for x in below)),
         ):
             if c[side] is not None:
                 proved.append(good)

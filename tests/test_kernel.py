@@ -116,12 +116,13 @@ def bounds_of(kernel, n, epsilon, above, small=Fraction(1, 2**60), bits=40):
         hints = {**HINTS, "spacing": LN2, "bits": bits, "order": order}
         one = document([{**PAIR, "count": n}], hints=hints)
         certificate = kernel.Certificate(said({**one, "lower": "0"}))
-        kernel.Law.settle(said(hints), Fraction(1, 100), n)
-        kernel.Law.small = small
+        grid = kernel.Grid(said(hints), kernel.fmpq(1, 100), n)
+        grid.small = kernel.fmpq(small.numerator, small.denominator)
         (steps,) = kernel.ways(said(one)["nodes"])
-        *both, below = certificate.laws(steps)
+        *both, below = certificate.laws(grid, steps)
         law = (both[order == "add"]) if above else below
-        found.append(fraction(law.delta(Fraction(epsilon))))
+        at = kernel.fmpq(*Fraction(epsilon).as_integer_ratio())
+        found.append(fraction(grid.delta(law, at)))
     return found
 
 
@@ -154,33 +155,35 @@ def check_windows(kernel):
 
 def check_units(kernel):
     """Whole numbers of units are on their side of any ball."""
-    kernel.Law.settle(said({**HINTS, "spacing": "1", "bits": 64}), Fraction(1, 2), 1)
-    third = kernel.ball(Fraction(1, 3))
-    assert Fraction(kernel.Law.units(third, up=True), 2**64) > Fraction(1, 3)
-    assert Fraction(kernel.Law.units(third, up=False), 2**64) < Fraction(1, 3)
-    wide = kernel.ball(0).union(third)
-    assert Fraction(kernel.Law.units(wide, up=True), 2**64) > Fraction(1, 3)
-    assert kernel.Law.units(wide, up=False) == 0
-    assert kernel.Law.units(-third, up=True) == 0
+    hints = said({**HINTS, "spacing": "1", "bits": 64})
+    grid = kernel.Grid(hints, kernel.fmpq(1, 2), 1)
+    third = kernel.arb(kernel.fmpq(1, 3))
+    assert Fraction(grid.units(third, up=True), 2**64) > Fraction(1, 3)
+    assert Fraction(grid.units(third, up=False), 2**64) < Fraction(1, 3)
+    wide = kernel.arb(0).union(third)
+    assert Fraction(grid.units(wide, up=True), 2**64) > Fraction(1, 3)
+    assert grid.units(wide, up=False) == 0
+    assert grid.units(-third, up=True) == 0
     # An event that is no part of the one before adds no mass.
     events = ((0, "0.5", "0.2"), (1, "0.6", "0.3"), (2, "0.1", "0.01"))
     rows = [(j, None, kernel.arb(p), kernel.arb(q)) for j, p, q in events]
-    assert kernel.Law.below(rows).masses[0](1) <= 2**64
+    assert grid.below(rows)[1][0](1) <= 2**64
     # Labels have less than all of P, and more than all of Q.
-    law = kernel.Law.below([(0, None, third, third / 7)])
-    assert law.masses[0](1) < 2**64 < law.masses[1](1)
+    _, (p, q), *_ = grid.below([(0, None, third, third / 7)])
+    assert p(1) < 2**64 < q(1)
     # Dots have all of P: H is 1, .3, .1 at 0, 1, 2, and .1 beyond.
     events = ((0, 1, "0.7", "0.4"), (1, 2, "0.3", "0.1"))
-    law = kernel.Law.above([(j, *map(kernel.arb, each)) for j, *each in events])
-    assert law.masses[0](1) + law.beyond >= 2**64
-    assert law.beyond >= 2**64 // 10
+    _, (p,), beyond, _ = grid.above([(j, *map(kernel.arb, x)) for j, *x in events])
+    assert p(1) + beyond >= 2**64
+    assert beyond >= 2**64 // 10
     # Quarters of which one is at 0 and one at infinity: 3/16 of two are infinite.
-    kernel.Law.bits, kernel.Law.unit, kernel.Law.small = 2, 4, Fraction(0)
-    one = kernel.Law(0, [kernel.fmpz_poly([1])], 1)
-    assert (one * one).beyond >= 1
-    assert (one * one).masses[0](1) >= 1  # a quarter of one unit is no less than one
-    both = kernel.Law(0, [kernel.fmpz_poly([m]) for m in (3, 1)], 0)
-    assert [x(1) for x in (both * both).masses] == [2, 1]
+    grid.bits, grid.unit, grid.small = 2, 4, kernel.fmpq(0)
+    one = (0, [kernel.fmpz_poly([1])], 1, 1)
+    _, (p,), beyond, _ = grid.product(one, one)
+    assert beyond >= 1
+    assert p(1) >= 1  # a quarter of one unit is no less than one
+    both = (0, [kernel.fmpz_poly([m]) for m in (3, 1)], 0, 1)
+    assert [x(1) for x in grid.product(both, both)[1]] == [2, 1]
 
 
 # ---------------------------------------------------------- claims that are not true
@@ -260,6 +263,9 @@ def check_ledgers(kernel):
     found = Certificate.of(ledger, group=2).epsilon(1e-5)
     batches = [poisson("0.2", scale="2", count=20)]
     holds_both(kernel, batches, (found.lower, found.upper), group=2, steps=20)
+    few = document([poisson("0.01", noise="laplace")], group=2)  # as if unsampled
+    assert proves(kernel, few, upper="2.1") is True
+    assert proves(kernel, few, lower="1") is not True
     for how, rate in (("fixed", "0.1"), ("random-allocation", "0.1"), ("none", "0.1")):
         some = document([gaussian(sampling=how, rate=rate)])
         assert proves(kernel, some, upper="1000") is None
@@ -346,6 +352,7 @@ def check_budget(kernel):
         ([poisson("0.03", count=1)], False),
         ([poisson("0.02", scale="0.9", count=1)], False),
         ([gaussian("100", count=1)], False),
+        ([gaussian("3", sampling="fixed", rate="0.01")], False),
     ):
         some = [node(lines, above=unit)]
         one = document([], epsilon=found.upper, steps=100, nodes=some)
@@ -424,7 +431,7 @@ def check_observers(kernel):
 
 def check_orders(kernel):
     """Under replace-one what is above is its own mirror image: records may change places."""
-    kernel.Law.settle(said({**HINTS, "spacing": "1"}), Fraction(1, 100), 1)
+    kernel.Grid(said({**HINTS, "spacing": "1"}), kernel.fmpq(1, 100), 1)
     fixed = gaussian(sampling="fixed", rate="1/20")
     uneven = {"noise": "pair", "p": ["5", "3", "2"], "q": ["3", "3", "4"]}
     replaced = poisson("0.1", moves="2")
@@ -543,32 +550,32 @@ FAULTS = {
     "one mass not rounded up": ("ONES.truncate(len(up))", "ONES.truncate(len(up) - 1)"),
     "rounded up by less": ("ONES.truncate(len(up))", "ONES.truncate(len(found[-1]))"),
     "P rounded up below": ("found[-1] += ONES", "found[0] += ONES"),
-    "units of an upper bound are of the least": ("(x * cls.unit).upper().ceil() if up", "(x * cls.unit).lower().ceil() if up"),
+    "units of an upper bound are of the least": ("(x * self.unit).upper().ceil() if up", "(x * self.unit).lower().ceil() if up"),
     "units of an upper bound rounded down": (".upper().ceil() if up", ".upper().floor() if up"),
     "units of a lower bound rounded up": (".lower().floor()", ".lower().ceil()"),
     "units of a lower bound of the most": (".lower().floor()", ".upper().floor()"),
-    "top of a window not charged": ("int(sums[-1] - found[0](1) + 1) * unit", "unit"),
+    "top of a window not charged": ("int(sums[-1] - found[0](1) + 1) * self.unit", "self.unit"),
     "bottom of a window not charged": ("int(sums[-1] - found[0](1) + 1)", "int(sums[-1] - sums[last] + 1)"),
-    "infinite losses rounded down": ("found[0](1) + 1) * unit", "found[0](1)) * unit"),
-    "infinite losses of one factor only": ("(t + self.beyond) * (u + other.beyond) - t * u", "self.beyond * (u + other.beyond)"),
-    "infinite losses not multiplied with infinite ones": ("(u + other.beyond) - t * u", "u + t * other.beyond - t * u"),
-    "infinite losses twice": ("(t + self.beyond) * (u + other.beyond)", "(t + self.beyond * 2) * (u + other.beyond)"),
-    "infinite losses left out at the end": ("found, a, above = arb(self.beyond)", "found, a, above = arb(0)"),
-    "mass beyond the last knot left out": ("cls.units(curve[-1][1], up=True)", "0"),
+    "infinite losses rounded down": ("found[0](1) + 1) * self.unit", "found[0](1)) * self.unit"),
+    "infinite losses of one factor only": ("(t + p) * (u + q) - t * u", "p * (u + q)"),
+    "infinite losses not multiplied with infinite ones": ("(u + q) - t * u", "u + t * q - t * u"),
+    "infinite losses twice": ("(t + p) * (u + q)", "(t + p * 2) * (u + q)"),
+    "infinite losses left out at the end": ("found, a, above = arb(beyond)", "found, a, above = arb(0)"),
+    "mass beyond the last knot left out": ("self.units(curve[-1][1], up=True)", "0"),
     "dots: no chord at the low end": ("slopes[1:], 0]", "slopes[1:], slopes[-1]]"),
-    "dots: masses down": ("cls.units(a * (two - one), up=True)", "cls.units(a * (two - one), up=False)"),
-    "labels: P up": ("masses[0][label] += cls.units(p, up=False)", "masses[0][label] += cls.units(p, up=True)"),
-    "labels: Q down": ("masses[1][label] += cls.units(q, up=True)", "masses[1][label] += cls.units(q, up=False)"),
-    "labels: Q left out": ("masses[1][label] += cls.units(q, up=True)", "pass"),
+    "dots: masses down": ("self.units(a * (two - one), up=True)", "self.units(a * (two - one), up=False)"),
+    "labels: P up": ("masses[0][label] += self.units(p, up=False)", "masses[0][label] += self.units(p, up=True)"),
+    "labels: Q down": ("masses[1][label] += self.units(q, up=True)", "masses[1][label] += self.units(q, up=False)"),
+    "labels: Q left out": ("masses[1][label] += self.units(q, up=True)", "pass"),
     "labels: all is infinite": ("if q == 0:", "if q < p / 2:"),
     "labels of events that are no parts": ("if u < last[0] or v < last[1]:", "if True:"),
     "a window of P alone below": ("right_shift(first) for x in found]", "right_shift(first) for x in found[:1]] + found[1:]"),
-    "losses half a step down": ("(-(self.low + i) * self.h)", "(-(self.low + i - 1) * self.h)"),
-    "an epsilon too small": ("ball(epsilon).exp(), len", "ball(epsilon).exp() / 2, len"),
-    "one order only": ("laws[: len(orders)] = map(Law.above, orders)", "laws[: len(orders)] = map(Law.above, both[:1] * len(orders))"),
+    "losses half a step down": ("(-(low + i) * self.h)", "(-(low + i - 1) * self.h)"),
+    "an epsilon too small": ("arb(epsilon).exp(), len", "arb(epsilon).exp() / 2, len"),
+    "one order only": ("laws[: len(orders)] = map(grid.above, orders)", "laws[: len(orders)] = map(grid.above, both[:1] * len(orders))"),
     "orders not turned": ("(-j, 1 / a, 1 - q, 1 - p)", "(j, a, p, q)"),
     "powers: one too few": ('f"{n:b}"[1:]', 'f"{n - 1:b}"[1:]'),
-    "powers: halves": ("[law * law for law in found]", "found"),
+    "powers: halves": ("list(map(grid.product, found, found))", "found"),
     "sampling: too little": ("t = (a - 1 + rate) / rate", "t = (a - 1 + rate / 2) / rate"),
     "sampling: half the mass": ("return (1 - rate) * less + rate * p, less", "return (1 - rate) * less + rate * p, less + (1 - less) / 99"),
     "replaced: a record half as far": ("for s in (c, m / 2))", "for s in (c / 2, m))"),
@@ -583,7 +590,7 @@ FAULTS = {
     "passes: what is above none": ("any(over(y, x) for y in above) for x in lines", "True for x in lines"),
     "passes counted below": ("[(x, False, 1) for x in above]", "[(x, True, 1) for x in above]"),
     "passes: one way": ("itertools.product(*passes)", "[next(zip(*passes, strict=True), ())]"),
-    "budget: any number": ("fits and sum(map(cost, lines)) <= cost(unit)", "fits"),
+    "budget: any number": ("fits and sum(costs) <= paid", "fits"),
     "budget: anything": ("return fits and", "return"),
     "budget: squares of sampled units": ('== ("gaussian", "none")', '!= ("laplace", "none")'),
     "budget from below": ("steps.append((above, False,", "steps.append((above, True,"),
@@ -599,16 +606,16 @@ FAULTS = {
     "views: other noise": ('need(line["noise"] == "gaussian", "noise', 'need(True, "noise'),
     "views: a negative square": ("need(all(x >= 0 for x in signs)", "need(any(x >= 0 for x in signs)"),
     "views: signs that do not turn": ("(-1) ** k * x", "x * x"),
-    "views: scales instead of squares": ("(far / moves) ** 2", "far / moves"),
-    "one node is enough": ("all(x <= ball(self.left)", "any(x <= ball(self.left)"),
+    "views: scales instead of squares": ("exact(line[\"moves\"])) ** 2", "exact(line[\"moves\"]))"),
+    "one node is enough": ("all(x <= arb(self.left)", "any(x <= arb(self.left)"),
     "overlap ignored": ("min(self.overlap, len(nodes))", "min(1, len(nodes))"),
-    "groups ignored": ('m = ball(group * number(get("moves")))', 'm = ball(number(get("moves")))'),
+    "groups ignored": ('m = arb(group * number(get("moves")))', 'm = arb(number(get("moves")))'),
     "groups of samples: all are in it": ("q**i * (1 - q) ** (k - i)", "q**i"),
     "other sampling is Poisson": ('need(known, f"sampling', 'need(True, f"sampling'),
-    "mixtures: shifts halved": ("*((s, c, 0) for s, c in law)", "*((s / 2, c, 0) for s, c in law)"),
+    "mixtures: shifts halved": ("law = ((arb(s), p, 0) for", "law = ((arb(s) / 2, p, 0) for"),
     "the loss of a Gaussian": ("tail(loss / m - m / 2), tail(loss / m + m / 2)", "tail(loss / m - m / 2), tail(loss / m + m)"),
-    "the tail of a normal law": ("(x * Law.root).erfc() / 2", "(x * Law.root).erfc() / 3"),
-    "delta not reached from below": ("any(x > ball(self.delta)", "any(x >= 0"),
+    "the tail of a normal law": ("arb(2).sqrt()).erfc() / 2", "arb(2).sqrt()).erfc() / 3"),
+    "delta not reached from below": ("any(x > arb(self.delta)", "any(x >= 0"),
     "order of other sampling": ('for x in ("noise", "sampling"))', 'for x in ("noise",))'),
     "sampled and unknown: attained": ("attained &= rate == 1  #", "attained &= True  #"),
 }  # fmt: skip

@@ -9,7 +9,7 @@ from scipy.stats import binom
 from torch import nn
 
 import privaudit as pa
-from privaudit.auditing.attacks.many import public_canaries
+from privaudit.auditing.attacks.canaries import public_canaries
 from privaudit.auditing.experiments.one_run_bounds import one_run_estimator
 from privaudit.auditing.experiments.reach import ideal_scores
 from privaudit.auditing.scores import Scores

@@ -1,4 +1,7 @@
-"""Canaries: the records whose membership an audit infers."""
+"""Canaries: the records whose membership an audit infers.
+
+Of many in one run, crafted gradients are each along a parameter of its own.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ from trainers.gradients.per_sample import PerSample
 from trainers.numerics.randomness import public_generator
 from trainers.runs.problem import Planted, Problem
 
+CRAFTED, MISLABELLED, NOISE = "gradient", "mislabelled", "out-of-distribution"
+KINDS = (CRAFTED, MISLABELLED, NOISE)  # of many in one run
 _MOST_VALUES = 1 << 26  # of all records' gradients, that a direction is chosen from
 
 
@@ -43,11 +48,10 @@ def blank(problem: Problem, seed: int) -> Canary:
 
     The canary of appendix D of Bayrooti et al. 2023 (after De et al. 2022).
     """
-    return Canary(Dataset(*map(_zeros, problem.material.example)))
-
-
-def _zeros(like: Tensor) -> Tensor:
-    return torch.zeros_like(like)[None]
+    inputs, target = problem.material.example
+    return Canary(
+        Dataset(torch.zeros_like(inputs)[None], torch.zeros_like(target)[None])
+    )
 
 
 def mislabelled(problem: Problem, seed: int) -> Canary:
@@ -65,9 +69,7 @@ def mislabelled(problem: Problem, seed: int) -> Canary:
     of_class = (problem.test.targets == own).nonzero()
     place = int(of_class[0]) if len(of_class) else 0
     wrong = (int(problem.test.targets[place]) + 1) % classes
-    return Canary(
-        Dataset(problem.test.inputs[place : place + 1], torch.tensor([wrong]))
-    )
+    return Canary(Dataset(problem.test.inputs[[place]], torch.tensor([wrong])))
 
 
 def out_of_distribution(problem: Problem, seed: int) -> Canary:
@@ -143,6 +145,107 @@ CANARIES: dict[str, Callable[[Problem, int], Canary]] = {
     "gradient": quiet_gradient,
     "random-gradient": random_gradient,
 }
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Canaries:
+    """Canaries that may be planted, each by its own coin.
+
+    Parameters
+    ----------
+    records
+        One sample a canary.
+    coordinates
+        (canaries,): the parameter that each one's gradient is along; None if it is that
+        of the record.
+    nodes
+        Which they join, dealt to these in turn.
+    """
+
+    records: Dataset
+    coordinates: Tensor | None = None
+    nodes: tuple[int, ...] = (CANARY_NODE,)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def planted(self, coins: Tensor) -> Planted:
+        """Those that join by ``coins``, (runs, canaries)."""
+        return Planted(self.records, coins, self.coordinates, nodes=self.nodes)
+
+    def at(self, node: int) -> slice:
+        """Those that join ``node``, one of ``nodes``."""
+        return slice(self.nodes.index(node), None, len(self.nodes))
+
+
+def canaries_of(problem: Problem, kind: str, count: int, seed: int) -> Canaries:
+    """``count`` canaries of a kind of `KINDS`.
+
+    Raises ``ValueError`` if crafted gradients have too few parameters, or others lack
+    classes or test data.
+    """
+    if kind == CRAFTED:
+        return _crafted(problem, count, _quietest(problem, seed))
+    generator = public_generator(seed, "canary")
+    classes = classes_of(problem)
+    if classes is None or (kind == MISLABELLED and problem.test is None):
+        raise ValueError(
+            f"{kind} canaries need classes, and {MISLABELLED} ones test data: there is "
+            f"none; choose {CRAFTED}"
+        )
+    if kind == NOISE:
+        own = problem.shares[CANARY_NODE]
+        low, high = own.inputs.min(), own.inputs.max()
+        shape = (count, *own.inputs.shape[1:])
+        inputs = torch.rand(shape, generator=generator, dtype=own.inputs.dtype)
+        label = torch.randint(classes, (count,), generator=generator)
+        return Canaries(Dataset(low + inputs * (high - low), label))
+    # Held-out records with a wrong label, a little apart where one is used again.
+    test = problem.test
+    chosen = torch.arange(count) % len(test)
+    inputs = test.inputs[chosen]
+    again = 0.05 * torch.randn(inputs.shape, generator=generator, dtype=inputs.dtype)
+    again[: len(test)] = 0
+    shift = torch.randint(1, classes, (count,), generator=generator)
+    return Canaries(Dataset(inputs + again, (test.targets[chosen] + shift) % classes))
+
+
+def public_canaries(
+    problem: Problem, count: int, seed: int, nodes: tuple[int, ...] = (CANARY_NODE,)
+) -> Canaries:
+    """``count`` crafted gradients along parameters that are chosen without the data.
+
+    For a run that is kept: where records' gradients are small must not be told.
+    ``ValueError`` if there are too few parameters.
+    """
+    dims = problem.start(seed).shape[2]
+    order = torch.randperm(dims, generator=public_generator(seed, "canaries of a run"))
+    return _crafted(problem, count, order, nodes)
+
+
+def _crafted(
+    problem: Problem,
+    count: int,
+    order: Tensor,
+    nodes: tuple[int, ...] = (CANARY_NODE,),
+) -> Canaries:
+    """Crafted gradients along the first ``count`` of the parameters in ``order``."""
+    if len(order) < count:
+        raise ValueError(
+            f"{count:,} crafted gradients need a parameter each, and the model has "
+            f"{len(order):,}: plant fewer canaries, or use a larger model"
+        )
+    several = blank(problem, 0).record.select(torch.zeros(count, dtype=torch.long))
+    return Canaries(several, order[:count], nodes)
+
+
+def _quietest(problem: Problem, seed: int) -> Tensor:
+    """All parameters: first where records' gradients at the start are small."""
+    start = problem.start(seed)[0, 0]
+    if sum(problem.sizes) * len(start) > _MOST_VALUES:
+        return torch.randperm(len(start), generator=public_generator(seed, "canary"))
+    loud = all_gradients(problem, start).double().square().sum(0)
+    return torch.argsort(loud, stable=True)
 
 
 def all_gradients(problem: Problem, start: Tensor) -> Tensor:

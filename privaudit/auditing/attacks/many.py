@@ -1,8 +1,6 @@
 """Adversaries of one-run audits: they score every canary.
 
-A crafted canary has a gradient as long as the clip along a parameter of its own, so
-that no two meet: those parameters first that no record's gradient touches. An ordinary
-one is a record. Who attacks knows all records but which canaries are there.
+Who attacks knows all records but which canaries are there.
 """
 
 from __future__ import annotations
@@ -16,14 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privaudit.auditing.attacks.canaries import (
-    _MOST_VALUES,
-    CANARY_NODE,
-    _zeros,
-    all_gradients,
-    classes_of,
-    reference_of,
-)
+from privaudit.auditing.attacks.canaries import CANARY_NODE, Canaries, reference_of
 from privaudit.auditing.attacks.contract import Differentiator, Known
 from privaudit.auditing.attacks.likelihood import clipped_sum, log_ratio
 from privaudit.auditing.attacks.references import (
@@ -33,121 +24,11 @@ from privaudit.auditing.attacks.references import (
     population,
 )
 from privaudit.auditing.membership import lira, rmia
-from trainers.data import Dataset
 from trainers.numerics.randomness import public_generator
 from trainers.oracles.oracle import ReleaseObserver, clip_weights
-from trainers.runs.problem import Planted, Problem
 
-CRAFTED, MISLABELLED, NOISE = "gradient", "mislabelled", "out-of-distribution"
-KINDS = (CRAFTED, MISLABELLED, NOISE)
 _REFERENCES = 32  # models that an attacker trains for many canaries
 _PART = 64  # records whose gradients are held at once
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Canaries:
-    """Canaries that may be planted, each by its own coin.
-
-    Parameters
-    ----------
-    records
-        One sample a canary.
-    coordinates
-        (canaries,): the parameter that each one's gradient is along; None if it is that
-        of the record.
-    nodes
-        Which they join, dealt to these in turn.
-    """
-
-    records: Dataset
-    coordinates: Tensor | None = None
-    nodes: tuple[int, ...] = (CANARY_NODE,)
-
-    def __len__(self) -> int:
-        return len(self.records)
-
-    def planted(self, coins: Tensor) -> Planted:
-        """Those that join by ``coins``, (runs, canaries)."""
-        return Planted(self.records, coins, self.coordinates, nodes=self.nodes)
-
-    def at(self, node: int) -> slice:
-        """Which of them join ``node``, one of ``nodes``."""
-        return slice(self.nodes.index(node), None, len(self.nodes))
-
-
-def canaries_of(problem: Problem, kind: str, count: int, seed: int) -> Canaries:
-    """``count`` canaries of a kind of `KINDS`.
-
-    Raises ``ValueError`` if there is no such kind, or crafted gradients have too few
-    parameters.
-    """
-    if kind not in KINDS:
-        raise ValueError(
-            f"many canaries are {', '.join(KINDS[:-1])} or {KINDS[-1]}, got {kind!r}"
-        )
-    own = problem.shares[CANARY_NODE]
-    if kind == CRAFTED:
-        dims = problem.start(seed).shape[2]
-        if dims < count:
-            raise ValueError(
-                f"{count:,} crafted gradients need a parameter each, and the model has "
-                f"{dims:,}: use fewer canaries, a larger model, or --canary "
-                f"{MISLABELLED}"
-            )
-        blank = Dataset(*map(_zeros, problem.material.example))
-        several = blank.select(torch.zeros(count, dtype=torch.long))
-        return Canaries(several, _quiet(problem, count, seed))
-    generator = public_generator(seed, "canary")
-    classes = classes_of(problem)
-    if classes is None or (kind == MISLABELLED and problem.test is None):
-        raise ValueError(
-            f"{kind} canaries need classes, and {MISLABELLED} ones test data: there is "
-            f"none; choose {CRAFTED}"
-        )
-    if kind == NOISE:
-        low, high = own.inputs.min(), own.inputs.max()
-        shape = (count, *own.inputs.shape[1:])
-        inputs = torch.rand(shape, generator=generator, dtype=own.inputs.dtype)
-        label = torch.randint(classes, (count,), generator=generator)
-        return Canaries(Dataset(low + inputs * (high - low), label))
-    # Held-out records with a wrong label, a little apart where one is used again.
-    test = problem.test
-    chosen = torch.arange(count) % len(test)
-    inputs = test.inputs[chosen]
-    again = 0.05 * torch.randn(inputs.shape, generator=generator, dtype=inputs.dtype)
-    again[: len(test)] = 0
-    shift = torch.randint(1, classes, (count,), generator=generator)
-    return Canaries(Dataset(inputs + again, (test.targets[chosen] + shift) % classes))
-
-
-def public_canaries(
-    problem: Problem, count: int, seed: int, nodes: tuple[int, ...] = (CANARY_NODE,)
-) -> Canaries:
-    """``count`` crafted gradients along parameters that are chosen without the data.
-
-    For a run that is kept: where records' gradients are small must not be told.
-    ``ValueError`` if there are too few parameters.
-    """
-    dims = problem.start(seed).shape[2]
-    if dims < count:
-        raise ValueError(
-            f"{count:,} canaries need a parameter each, and the model has {dims:,}: "
-            "plant fewer"
-        )
-    order = torch.randperm(dims, generator=public_generator(seed, "canaries of a run"))
-    blank = Dataset(*map(_zeros, problem.material.example))
-    several = blank.select(torch.zeros(count, dtype=torch.long))
-    return Canaries(several, order[:count], nodes)
-
-
-def _quiet(problem: Problem, count: int, seed: int) -> Tensor:
-    """The parameters in which all records' gradients at the start are smallest."""
-    start = problem.start(seed)[0, 0]
-    if sum(problem.sizes) * len(start) > _MOST_VALUES:
-        order = torch.randperm(len(start), generator=public_generator(seed, "canary"))
-        return order[:count]
-    loud = all_gradients(problem, start).double().square().sum(0)
-    return torch.argsort(loud, stable=True)[:count]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -14,12 +14,11 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from privaudit.auditing.attacks.canaries import canaries_of, public_canaries
 from privaudit.auditing.attacks.many import (
     MANY,
     ManyScene,
     ManyWatcher,
-    canaries_of,
-    public_canaries,
 )
 from privaudit.auditing.experiments.judgement import end, judge
 from privaudit.auditing.experiments.outcome import AuditResult

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from privaudit.auditing.attacks.many import CRAFTED, KINDS, MANY, MISLABELLED
+from privaudit.auditing.attacks.canaries import CRAFTED, KINDS, MISLABELLED
+from privaudit.auditing.attacks.many import MANY
 from privaudit.auditing.experiments.one_run_bounds import NAMES
 from privaudit.auditing.experiments.presets import AUDITED, training_upon
 from privaudit.settings import AuditSettings

@@ -19,9 +19,9 @@ from privaudit.accounting.views import (
     check_observer,
 )
 from privaudit.auditing.attacks import ADVERSARIES
-from privaudit.auditing.attacks.canaries import CANARIES, CANARY_NODE, RECORD
+from privaudit.auditing.attacks.canaries import CANARIES, CANARY_NODE, KINDS, RECORD
 from privaudit.auditing.attacks.final_loss import FinalLoss
-from privaudit.auditing.attacks.many import KINDS, MANY
+from privaudit.auditing.attacks.many import MANY
 from privaudit.auditing.attacks.models import FinalModels
 from privaudit.auditing.bounds import ESTIMATORS
 from privaudit.auditing.bounds.ledger_family import BOTH, FAMILY

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import privaudit as pa
-from privaudit.auditing.attacks.many import canaries_of
+from privaudit.auditing.attacks.canaries import canaries_of
 from privaudit.auditing.experiments.one_run_bounds import one_run_estimator
 from privaudit.auditing.experiments.one_run_plan import training_of
 from privaudit.auditing.experiments.plan import planned

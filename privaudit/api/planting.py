@@ -52,7 +52,8 @@ def planted_in(
 
     training, count = problem.training, settings.canaries
     check_attackable(training, noise)
-    assert count is not None and not isinstance(noise, tuple)
+    assert count is not None
+    assert not isinstance(noise, tuple)
     if together:
         raise ValueError(
             "canaries are planted where one process trains all nodes: leave canaries, "

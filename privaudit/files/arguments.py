@@ -71,9 +71,10 @@ def public(function: Callable[P, T]) -> Callable[P, T]:
         __tracebackhide__ = True  # pytest shows where a test calls, not this
         known = signature.parameters
         loose = any(one.kind is one.VAR_KEYWORD for one in known.values())
-        if not loose or "settings" in known:
-            for name in kwargs.keys() - known.keys():
-                ways = _ways(known, function.__globals__, loose)
+        more = kwargs.keys() - known.keys()
+        if more and (not loose or _kinds_of_settings(known, function.__globals__)):
+            ways = _ways(known, function.__globals__, loose)
+            for name in more:
                 if ways.get(name) != name:
                     raise TypeError(
                         f"{of} has no argument {name!r}; {_hint(name, ways)}"
@@ -280,17 +281,27 @@ def _is(value: Any, kind: Any) -> bool:
     return isinstance(value, kind)
 
 
+def _kinds_of_settings(
+    known: Mapping[str, Any], names: Mapping[str, Any]
+) -> list[tuple[str, str, Any]]:
+    """Arguments that take settings, each with its class's name and class."""
+    return [
+        (place, word, kind)
+        for place, one in known.items()
+        for word, kind in _kinds(one.annotation, names)
+        if word.endswith("Settings")
+    ]
+
+
 def _ways(
     known: Mapping[str, Any], names: Mapping[str, Any], loose: bool
 ) -> dict[str, str]:
     """Arguments of a call by what is meant; ``loose`` takes fields of settings too."""
     ways = {one: one for one in known if one != "self"}
-    for place, one in known.items():
-        for word, kind in _kinds(one.annotation, names):
-            if word.endswith("Settings"):
-                for field in dataclasses.fields(kind):
-                    inside = f"{place}=privaudit.{word}({field.name}=...)"
-                    ways.setdefault(field.name, field.name if loose else inside)
+    for place, word, kind in _kinds_of_settings(known, names):
+        for field in dataclasses.fields(kind):
+            inside = f"{place}=privaudit.{word}({field.name}=...)"
+            ways.setdefault(field.name, field.name if loose else inside)
     return ways
 
 

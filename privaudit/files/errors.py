@@ -15,7 +15,7 @@ from privaudit.files.arguments import in_words, limits
 
 def explained(
     error: msgspec.ValidationError,
-    kind: type[msgspec.Struct],
+    kind: type,
     values: Mapping[str, Any] | None = None,
 ) -> str:
     """The error in words; where one of some words was needed in a ``kind``, with them.
@@ -32,12 +32,15 @@ def explained(
     return f"{error}; choose one of {', '.join(words)}" if words else str(error)
 
 
-def _words(kind: type[msgspec.Struct], name: str) -> tuple[str, ...]:
+def _words(kind: type, name: str) -> tuple[str, ...]:
     """Words for the field that files call ``name``, in ``kind`` or a struct within."""
     hints = typing.get_type_hints(kind)
-    for field in msgspec.structs.fields(kind):
-        hint = hints[field.name]
-        if field.encode_name == name and (words := tuple(_literals(hint))):
+    called = {own: own for own in hints}
+    if issubclass(kind, msgspec.Struct):
+        called = {x.name: x.encode_name for x in msgspec.structs.fields(kind)}
+    for own, encoded in called.items():
+        hint = hints[own]
+        if encoded == name and (words := tuple(_literals(hint))):
             return words
         for inner in _structs(hint):
             if words := _words(inner, name):

@@ -428,7 +428,12 @@ class TestLaws:
 
     def test_needs_no_torch(self, audited):
         program = (
-            "import sys; sys.modules['torch'] = None\n"
+            "import sys\n"
+            "class NoTorch:\n"
+            "    def find_spec(self, name, path=None, target=None):\n"
+            "        if name == 'torch':\n"
+            "            raise ModuleNotFoundError('no torch', name=name)\n"
+            "sys.meta_path.insert(0, NoTorch())\n"
             "from privaudit.cli import main\n"
             f"sys.exit(main(['verify', {str(audited)!r}]))"
         )

@@ -33,6 +33,7 @@ import msgspec
 
 from privaudit.auditing.experiments.plan import Audit, certified_claim, planned
 from privaudit.files import json as _json
+from privaudit.files.errors import explained
 from privaudit.files import numbers as _numbers
 from privaudit.files import toml as _toml
 from privaudit.files.folder import RunFolder
@@ -202,7 +203,9 @@ def _planned(name: str, settings: dict[str, Any], where: str) -> Planned:
         if given and chosen.epsilon is None:
             claim = certified_claim(audit, Problem.of(audit.training))
             audit = dataclasses.replace(audit, claim=claim)
-    except ValueError as error:  # msgspec's are, too
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{where}: {explained(error, AuditSettings, own)}") from None
+    except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
     to_calibrate = audit.training.family.private and not given
     return Planned(name=name, audit=audit, calibrate=to_calibrate)

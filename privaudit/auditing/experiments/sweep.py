@@ -33,9 +33,9 @@ import msgspec
 
 from privaudit.auditing.experiments.plan import Audit, certified_claim, planned
 from privaudit.files import json as _json
-from privaudit.files.errors import explained
 from privaudit.files import numbers as _numbers
 from privaudit.files import toml as _toml
+from privaudit.files.errors import explained
 from privaudit.files.folder import RunFolder
 from privaudit.files.user_code import is_place
 from privaudit.settings import AccountSettings, AuditSettings

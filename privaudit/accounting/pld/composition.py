@@ -33,6 +33,7 @@ _FINE = 0.45  # of the width: what cells add above; they take a little more belo
 _SCOUTED = 1e-20  # far as measures go: a tilt must suit their tails
 _LN10 = math.log(10.0)
 _LINES, _LINES_AT = 30, (-1.5, -7.0)  # a side; logs of delta that compositions aim at
+_LINES_AN_AIM = 12
 _FAR_LINE, _MOST_LINE = -20.0, 300.0  # log of the least delta, and the most epsilon
 # Of grid points that lie on losses: the largest loss must be above the last dot of what
 # is below the curve, and the least one below the first dot, if only just.
@@ -187,7 +188,8 @@ class Composition:
             guess = scout.at_delta(log_delta)
             slack = 0.002 * min(1.0, high, low)
             law = scout.law(guess)
-            grid = self._grid(direction, guess, law, slack, 0.05, aims=epsilons)
+            some = epsilons[::_LINES_AN_AIM]  # cells for these serve those between
+            grid = self._grid(direction, guess, law, slack, 0.05, aims=some)
             with _threads().limit(limits=1, user_api="blas"):
                 found = self._composed(direction, grid, guess)
             if found is not None:

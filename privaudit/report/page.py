@@ -154,6 +154,7 @@ def of_figures(
         "contradicted": False,
         "ledger_columns": table.COLUMNS,
         "attacks": [],
+        "attack_limits": [],
         "seen_by": words.seer(upper),
     }
 

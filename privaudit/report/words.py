@@ -326,7 +326,6 @@ def attacks(run: FinishedTraining) -> dict[str, Any]:
             "scored",
             "ε at least",
             "so",
-            "limits",
         ),
         "attacks": [
             (
@@ -335,9 +334,13 @@ def attacks(run: FinishedTraining) -> dict[str, Any]:
                 f"{one.runs:,} {lower.counted}",
                 f"{down(lower.epsilon)} ({100 * lower.confidence:g} %)",
                 one.finding.status,
-                one.finding.limits or "not known",
             )
             for one, lower in known
+        ],
+        "attack_limits": [
+            (lower.sees, one.finding.limits)
+            for one, lower in known
+            if one.finding.limits
         ],
         "attacks_say": (
             (

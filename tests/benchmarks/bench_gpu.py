@@ -1,13 +1,19 @@
 """Paper 001's MNIST setting and its audit on a GPU, and how far from its roofline.
 
-Run as ``python tests/benchmarks/bench_gpu.py``, or ``make gpu``: with ``equality``,
-``rounds``, ``audit`` or ``recipe`` for a part of it; ``--count`` only counts, which
-needs no GPU. What happens is told on standard error; at the end one JSON object comes.
+Run as ``python tests/benchmarks/bench_gpu.py``, or ``make gpu``: with ``noise``,
+``equality``, ``rounds``, ``models``, ``audit`` or ``recipe`` for a part of it;
+``--count`` only counts, which needs no GPU; ``--rounds N`` takes fewer. What happens is
+told on standard error; at the end one JSON object comes.
 
+Noise: bits on the GPU against those of the CPU, time, launches and bytes of a release.
 Equality: every algorithm on the CPU and on the GPU from one seed. Rounds: Bayrooti et
 al. 2023, ten agents, 2 000 rounds, batches of 256, a CNN of 38 424 parameters; 1.24
-hours on four RTX 2080. Their audit: 10 000 trainings of three agents, 100 rounds;
-inputs are random numbers. Recipe: a training of a paper at its own size.
+hours on four RTX 2080. Models: a gradient of larger ones, beside Opacus where that is
+installed. Their audit: 10 000 trainings of three agents, 100 rounds; inputs are random
+numbers. Recipe: a training of a paper at its own size.
+
+While they are timed the host may wait for the device only where noise is settled: else
+torch raises.
 
 Of rounds and audit: seconds; arithmetic and bytes a second as they were counted, and
 the share of the roofline that they reach; the share of the time in which a kernel runs;
@@ -18,8 +24,10 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import json
 import platform
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -28,7 +36,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from counting import H200, RTX_2080, Work, counted
+from counting import H100, RTX_2080, Work, counted
 from measuring import records
 from torch.profiler import ProfilerActivity, profile
 
@@ -42,6 +50,8 @@ from trainers.gradients.choose import differentiator
 from trainers.models import cross_entropy, initial_parameters, make_model
 from trainers.network.engine import Network
 from trainers.network.named_graphs import mixing
+from trainers.numerics.keys import Key
+from trainers.numerics.noise import GAUSSIAN, LAPLACE, noisy
 from trainers.numerics.randomness import Streams
 from trainers.oracles.oracle import Mechanism, Oracle
 from trainers.runs.problem import Problem
@@ -77,7 +87,6 @@ def setting(name: str, device: str, **how: Any) -> Callable[[int], Any]:
 
     def run(rounds: int) -> None:
         network.run(start, oracle, rounds)
-        oracle.settle()
 
     return run
 
@@ -91,6 +100,13 @@ def seconds(run: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
+def unwaited(run: Callable[[], object]) -> None:
+    """Have it done: torch raises if the host waits, but for noise in doubt."""
+    torch.cuda.set_sync_debug_mode("error")
+    run()
+    torch.cuda.set_sync_debug_mode("default")
+
+
 def said(work: Work) -> Told:
     """What was counted, and what follows from data sheets."""
     return {
@@ -98,9 +114,9 @@ def said(work: Work) -> Told:
         "gigabytes": work.bytes / 1e9,
         "operations": work.launches,
         "least_ms_unfused": {
-            one.name: 1e3 * work.floor(one) for one in (H200, RTX_2080)
+            one.name: 1e3 * work.floor(one) for one in (H100, RTX_2080)
         },
-        "least_ms_started_by_the_host": {H200.name: 1e3 * work.eager(H200)},
+        "least_ms_started_by_the_host": {H100.name: 1e3 * work.eager(H100)},
     }
 
 
@@ -155,6 +171,81 @@ def equality(count_only: bool, device: str = "cuda") -> Told:
     return found
 
 
+def median(run: Callable[[], object], times: int = 20) -> float:
+    """Seconds of the device for one of ``times`` calls."""
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(times + 1)]
+    run()
+    for mark in marks:
+        mark.record()
+        if mark is not marks[-1]:
+            run()
+    torch.cuda.synchronize()
+    return statistics.median(
+        one.elapsed_time(other) / 1e3 for one, other in itertools.pairwise(marks)
+    )
+
+
+def noise_of(
+    device: str, runs: int, nodes: int, width: int, which: int, kind: torch.dtype
+) -> torch.Tensor:
+    """A release of noise: of the ``which``-th key, on numbers that depend on it."""
+    law = (GAUSSIAN, LAPLACE)[which % 2]
+    scale = 2.0 ** (20 + which % 10 + which % 7 / 7)
+    rows = Key.study(which).rows(
+        "noise", nodes=range(which, which + nodes), release=which << which % 40,
+        width=width, runs=range(which, which + runs),
+    )  # fmt: skip
+    place = torch.arange(runs * nodes * width, dtype=torch.float64).view(rows.shape)
+    values = torch.sin(place * 1e-3 * (1 + which)).to(kind).to(device)
+    return noisy(values, 2.0 ** -(which % 12), rows, scale, law)
+
+
+def noise(count_only: bool) -> Told:
+    """Exact noise: bits, seconds, launches and bytes of a release."""
+    width = 10_000_000
+    rows = Key.study("speed").rows("noise", nodes=[0], release=0, width=width)
+    found: Told = {}
+
+    def release(device: str) -> Callable[[], object]:
+        values = torch.zeros(rows.shape, device=device)
+        return lambda: noisy(values, 2.0**-27, rows, 2.0**27)
+
+    release("meta")()  # what is sent once
+    work = counted(release("meta"))
+    found["launches a release"] = work.launches
+    found["bytes a number"] = work.bytes / width
+    tell(f"  counted: {found}")
+    if count_only:
+        return found
+    shapes = [(1, 1, 10_000_019), (3, 5, 650), (1, 7, 1), (50, 3, 77), (2, 1, 12_345)]
+    same, numbers = True, 0
+    for which, shape in enumerate([*shapes, *[(1, 3, 1001)] * 200]):
+        kind = (torch.float32, torch.float64)[which // 2 % 2]
+        one, other = (noise_of(each, *shape, which, kind) for each in ("cpu", "cuda"))
+        same &= torch.equal(one, other.cpu())
+        numbers += one.numel()
+    found["bits equal"] = {"numbers": numbers, "keys": 205, "equal": same}
+    tell(f"  {found['bits equal']}")
+    drawn = torch.empty(width, device="cuda")
+    copied = torch.empty_like(drawn)
+    waits = release("cuda")
+    found["ps a number"] = {
+        "a release": 1e12 * median(lambda: unwaited(waits)) / width,
+        "torch's randn": 1e12 * median(lambda: drawn.normal_()) / width,
+        "a copy": 1e12 * median(lambda: copied.copy_(drawn)) / width,
+    }
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        waits()
+        torch.cuda.synchronize()
+    found["launched"] = [
+        {"kernel": one.key, "times": one.count, "us": one.self_device_time_total}
+        for one in profiler.key_averages()
+        if one.self_device_time_total
+    ]
+    tell(f"  {found['ps a number']}, {found['launched']}")
+    return found
+
+
 def rounds(count_only: bool) -> Told:
     """Ten agents, 2 000 rounds, batches of 256: seconds a method (paper: 4 464)."""
     found: Told = {}
@@ -168,15 +259,16 @@ def rounds(count_only: bool) -> Told:
         for how in ({}, {"precision": "bf16"}, {"compiled": True}):
             run = setting(name, "cuda", **how)
             run(20)  # kernels are chosen, or compiled
-            took = seconds(lambda run=run: run(ROUNDS))
+            took = seconds(lambda run=run: unwaited(lambda: run(ROUNDS)))
             rate = ROUNDS / took
             key = "".join(map(str, how)) or "eager"
             found[name][key] = {
                 "seconds": took,
+                "ms a round": 1e3 / rate,
                 "tflop_a_second": work.flops * rate / 1e12,
                 "terabytes_a_second": work.bytes * rate / 1e12,
                 "share_of_the_unfused_roofline": {
-                    H200.name: work.floor(H200) * rate,
+                    H100.name: work.floor(H100) * rate,
                 },
                 "mib": torch.cuda.max_memory_allocated() >> 20,
                 "kernels": kernels(run, 20),
@@ -247,14 +339,22 @@ def recipe(count_only: bool) -> Told:
     return found
 
 
-PARTS = {"equality": equality, "rounds": rounds, "audit": audit, "recipe": recipe}
+PARTS = {
+    "noise": noise,
+    "equality": equality,
+    "rounds": rounds,
+    "audit": audit,
+    "recipe": recipe,
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []])
     parser.add_argument("--count", action="store_true")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
     given = parser.parse_args()
+    globals()["ROUNDS"] = given.rounds
     if not given.count and not torch.cuda.is_available():
         sys.exit("there is no GPU here; --count says what one would have to do")
     found: Told = {

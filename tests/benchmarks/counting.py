@@ -2,7 +2,8 @@
 
 On torch's "meta" device, which has shapes and no numbers and takes the way of a GPU
 through the code. Bytes are those of every operation's tensors, read and written: what
-memory moves if nothing is fused and nothing stays in a cache. Views move nothing.
+memory moves if nothing is fused and nothing stays in a cache. Views move nothing, and
+what is done on the host is not counted.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Device:
 # NVIDIA's data sheets, without sparsity. Single precision without TF32, which may not
 # be used where gradients are clipped.
 H200 = Device("H200 SXM", 67e12, 989e12, 4.8e12, 5e-6)
+H100 = Device("H100 SXM", 67e12, 989e12, 3.35e12, 5e-6)
 RTX_2080 = Device("RTX 2080", 10.1e12, 0.0, 0.448e12, 5e-6)
 
 
@@ -73,7 +75,7 @@ class _Count(TorchDispatchMode):
             sizes = [
                 each.numel() * each.element_size()
                 for each in tree_leaves((args, kwargs, result))
-                if isinstance(each, torch.Tensor)
+                if isinstance(each, torch.Tensor) and each.device.type != "cpu"
             ]
             if sizes:
                 self.bytes += sum(sizes)

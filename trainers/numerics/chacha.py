@@ -1,20 +1,31 @@
 """The key stream of ChaCha20 (RFC 8439), on the host and on any device: equal bits.
 
-Words are of 64 bits, eight a block of 512, least significant byte first.
+Words are of 64 bits, eight a block of 512, least significant byte first. On a GPU they
+are made by Triton's kernels where that is installed (`trainers.numerics.fused`), and
+else by torch. The operators ``privaudit`` are these kernels: they have shapes on the
+meta device, which takes the way of a GPU.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
+import importlib.util
 import sys
+import warnings
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms
 from torch import Tensor
 
+from trainers.numerics.device import sent
+
 WORDS = 8  # of a block
 MAX_BLOCKS = 1 << 32  # of a key and nonce
+DOUBLE_ROUNDS = 10  # columns, then diagonals
+TURNS = (16, 12, 8, 7)  # bits that a quarter round rotates by
 
 _ZEROS = memoryview(bytes(1 << 17))
 
@@ -50,28 +61,43 @@ class Keystream:
 def table(data: bytes, device: torch.device) -> Tensor:
     """``data`` as int32, least significant byte first: sent to a device only once."""
     host = np.frombuffer(data, "<u4").astype(np.uint32).view(np.int32)
-    return torch.from_numpy(host).to(device)
+    return sent(torch.from_numpy(host), device)
 
 
-def blocks(keys: Tensor, nonces: Tensor, firsts: Tensor, count: int) -> Tensor:
-    """The words of several key streams by torch alone, (streams, 8 count), int64.
+def state(key: bytes, nonce: bytes, block: int) -> bytes:
+    """The cipher's state at a block: 64 bytes."""
+    return b"expand 32-byte k" + key + block.to_bytes(4, "little") + nonce
+
+
+def blocks(states: Tensor, ends: Sequence[int], count: int) -> Tensor:
+    """The words of several key streams on their device, (streams, 8 count), int64.
 
     Parameters
     ----------
-    keys, nonces, firsts
-        int32 of the streams: (streams, 8), (streams, 3), and first blocks (streams, 1).
+    states
+        `state` of each stream, (streams, 16) int32. Their last eight bytes are zeros.
+    ends
+        Two numbers of 32 bits, what stands there for all streams.
     count
         Blocks of each.
     """
-    device = keys.device
-    constants = table(b"expand 32-byte k", device).expand(len(keys), 4)
-    state = torch.cat([constants, keys, firsts, nonces], 1)
-    start = state.T[:, :, None].repeat(1, 1, count)  # (16, streams, count)
-    start[12] += torch.arange(count, device=device).to(torch.int32)  # mod 2^32
+    if not kernels(states.device, "stream", _some_words):
+        return _blocks(states, ends, count)
+    found = states.new_empty((len(states), WORDS * count), dtype=torch.int64)
+    operators.stream(found, states, [*ends, len(states) * count, count])
+    return found
+
+
+def _blocks(states: Tensor, ends: Sequence[int], count: int) -> Tensor:
+    start = states.T[:, :, None].repeat(1, 1, count)  # (16, streams, count)
+    numbers = torch.arange(count, device=states.device)
+    start[12] += numbers.to(torch.int32)  # mod 2^32
+    for row, end in zip((14, 15), ends, strict=True):  # no number is sent
+        start[row].fill_(end - (end >> 31 << 32))
     a, b, c, d = (start[row : row + 4].clone() for row in range(0, 16, 4))
-    for _ in range(10):
+    for _ in range(DOUBLE_ROUNDS):
         for turn in (1, -1):  # columns, then diagonals
-            for left, right in ((16, 12), (8, 7)):
+            for left, right in (TURNS[:2], TURNS[2:]):
                 a += b
                 d = _rotated(d ^ a, left)
                 c += d
@@ -85,3 +111,53 @@ def _rotated(x: Tensor, bits: int) -> Tensor:
     """Each 32-bit number of ``x`` rotated to the left; ``x`` is overwritten."""
     low = (x >> (32 - bits)).bitwise_and_((1 << bits) - 1)  # >> repeats the sign
     return x.bitwise_left_shift_(bits).bitwise_or_(low)
+
+
+_library = torch.library.Library("privaudit", "DEF")
+for _each in (
+    "stream(Tensor(a!) found, Tensor states, int[] plain) -> ()",
+    "noise(Tensor values, Tensor(a!) found, Tensor(b!) doubts, Tensor states, "
+    "int[] plain, bool normal) -> ()",
+):
+    _library.define(_each)
+    _library.impl(_each.partition("(")[0], lambda *given: None, "Meta")
+operators = torch.ops.privaudit
+
+
+def _some_words(device: torch.device) -> bool:
+    """Return whether the kernel's words are torch's."""
+    given = table(state(bytes(range(32)), bytes(12), 2**32 - 20), device).view(1, 16)
+    ends = (2**32 - 3, 5)
+    return torch.equal(blocks(given, ends, 150), _blocks(given, ends, 150))
+
+
+_tried: dict[tuple[object, ...], bool] = {}
+
+
+def kernels(
+    device: torch.device, what: object, right: Callable[[torch.device], bool]
+) -> bool:
+    """Return whether Triton's kernels are used there: once asked, ``right`` says so.
+
+    It compares what they make of ``what`` with what torch makes.
+    """
+    if device.type == "meta":
+        return True
+    if device.type != "cuda" or importlib.util.find_spec("triton") is None:
+        return False
+    if (device, what) not in _tried:
+        _tried[device, what] = True
+        try:
+            importlib.import_module("trainers.numerics.fused")
+            reason = "" if right(device) else "they make other numbers than torch"
+        except Exception as error:  # whatever a compiler fails with
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        if reason:
+            _tried[device, what] = False
+            warnings.warn(
+                f"Triton's kernels do not work on this machine ({reason}): noise is "
+                "drawn by torch, slower, the same numbers",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+    return _tried[device, what]

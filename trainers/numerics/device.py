@@ -21,6 +21,12 @@ def check_device(device: str) -> str:
     return device
 
 
+def sent(host: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the host on ``device``; neither waits for the other."""
+    held = host.pin_memory() if device.type == "cuda" else host
+    return held.to(device, non_blocking=True)
+
+
 @functools.lru_cache(maxsize=4096)
 def placed(
     values: tuple[int, ...], device: torch.device, dtype: torch.dtype = torch.long

@@ -3,7 +3,8 @@
 A word stands at (purpose, node, release, run, position), in a row of ``width`` words
 for each run. Of a key and run id, the cipher takes
 
-    subkey   BLAKE2b(key; run id, purpose, width, the sum's fingerprint if it has one)
+    subkey   BLAKE2b(key; run id, purpose, width, the sum's fingerprint if it has one;
+             level 1, 2, ... for further bits of the same words)
     nonce    node (32 bits), release (64 bits)
     block    run * ceil(width / 8) + position // 8; in it, word position % 8
 
@@ -34,7 +35,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainers.numerics.chacha import MAX_BLOCKS, WORDS, Keystream, blocks, table
+from trainers.numerics.chacha import MAX_BLOCKS, WORDS, Keystream, blocks, state, table
 
 # "own" is drawn for one user by itself, "transform" for one record.
 Purpose = Literal["sampling", "noise", "message", "world", "own", "transform", "secret"]
@@ -188,6 +189,7 @@ class Rows:
     width: int
     runs: range
     fingerprints: tuple[tuple[bytes, ...], ...] | None = None
+    level: int = 0
 
     def __post_init__(self) -> None:
         _check_in("purpose", self.purpose, tuple(PURPOSES))
@@ -241,7 +243,11 @@ class Rows:
     @functools.cached_property
     def _plain(self) -> bytes:
         """The subkey of all streams without a fingerprint."""
-        return self._derive(b"stream", b"")[:32]
+        return self._derive(self._use, b"")[:32]
+
+    @property
+    def _use(self) -> bytes:
+        return b"stream%d" % self.level if self.level else b"stream"
 
     def _mark(self, row: int, column: int) -> bytes:
         return b"" if self.fingerprints is None else self.fingerprints[row][column]
@@ -249,33 +255,34 @@ class Rows:
     def _stream(self, row: int, column: int) -> tuple[bytes, bytes, int]:
         """Subkey, nonce and first block of a row."""
         mark = self._mark(row, column)
-        subkey = self._derive(b"stream", mark)[:32] if mark else self._plain
+        subkey = self._derive(self._use, mark)[:32] if mark else self._plain
         nonce = struct.pack("<IQ", self.nodes[column], self.release)
         return subkey, nonce, self.runs[row] * self.padded // WORDS
+
+    @property
+    def alike(self) -> int:
+        """Consecutive rows of a node that are one stream."""
+        return len(self.runs) if self.fingerprints is None else 1
+
+    def states(self, device: torch.device) -> tuple[Tensor, tuple[int, int]]:
+        """The cipher's states of all streams, (streams, 16), but for the release.
+
+        That is the two numbers at their ends, so that what is sent is sent once.
+        """
+        runs, nodes, _ = self.shape
+        data = b""
+        for column, row in itertools.product(range(nodes), range(0, runs, self.alike)):
+            subkey, nonce, block = self._stream(row, column)
+            data += state(subkey, nonce[:4] + bytes(8), block)
+        ends = self.release & (1 << 32) - 1, self.release >> 32
+        return table(data, device).view(-1, 16), ends
 
     def pieces(self, device: torch.device) -> Iterator[Piece]:
         """All words, piece by piece. On a CPU each is overwritten by the next."""
         runs, nodes, width = self.shape
-        padded = self.padded
-        once = runs if self.fingerprints is None else 1  # rows that are one stream
         if device.type != "cpu":
-            streams = [
-                self._stream(row, column)
-                for column in range(nodes)
-                for row in range(0, runs, once)
-            ]
-            subkeys, nonces, firsts = zip(*streams, strict=True)
-            own = b"".join(nonce[:4] for nonce in nonces)
-            parts = [table(own, device).view(-1, 1)]
-            for half in struct.unpack("<ii", nonces[0][4:]):  # no number is sent
-                parts.append(torch.full_like(parts[0], half))
-            starts = b"".join(first.to_bytes(4, "little") for first in firsts)
-            words = blocks(
-                table(b"".join(subkeys), device).view(-1, 8),
-                torch.cat(parts, 1),
-                table(starts, device).view(-1, 1),
-                once * padded // WORDS,
-            )
+            states, ends = self.states(device)
+            words = blocks(states, ends, self.alike * self.padded // WORDS)
             yield Piece(self, words.flatten(), range(nodes), range(runs), range(width))
             return
         columns, rows, length = self._layout
@@ -289,7 +296,7 @@ class Rows:
                 places = range(start, min(start + length, width))
                 each = WORDS * -(-len(places) // WORDS)
                 words = memory[: len(held) * len(taken) * each]
-                at_once = len(taken) if once == runs else 1
+                at_once = min(len(taken), self.alike)
                 parts = words.numpy().reshape(-1, at_once * each)
                 streams = itertools.product(held, taken[::at_once])
                 for part, (own, first) in zip(parts, streams, strict=True):
@@ -320,6 +327,10 @@ class Rows:
         for piece in self.pieces(device):
             found[piece.where] = piece.arranged(piece.words)
         return found
+
+    def further(self) -> Rows:
+        """The 64 bits after each word: rows of their own."""
+        return dataclasses.replace(self, level=self.level + 1)
 
     def places(self, numbers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Row, column and position of words counted through (nodes, runs, padded)."""

@@ -20,29 +20,7 @@ import numpy as np
 from numba.core import types
 from numba.extending import intrinsic
 
-_TINY = 1e-300  # what a logarithm is taken of, at least
-_LN2 = math.log(2.0)
-_UNDER_ROOT_HALF = 0x3FE6A09E667F3BCD  # the bits of sqrt(1/2)
-
-# Normal quantiles: x / u as a ratio of polynomials in w = -log(1 - u^2), the first of
-# each degree last; interpolated at 17 Chebyshev nodes of 0 <= w <= 5.2233, beyond |x| =
-# 3, by mpmath. Relative error 8e-17 there, before doubles; beyond, it grows with w.
-_OVER = (
-    5.407312060900367e-08, 1.8801619872882803e-06, 3.432651343122369e-05,
-    4.235035384911688e-04, 3.8627569846381134e-03, 2.6688664964585166e-02,
-    1.36535681160696e-01, 5.056636265754253e-01, 1.2533141373155003,
-)  # fmt: skip
-_UNDER = (
-    2.275428239139265e-09, 2.8157175753224387e-07, 6.078854298164747e-06,
-    9.003564370719921e-05, 1.0833597359945057e-03, 6.6839887560864635e-03,
-    5.8820699180169765e-02, 1.4166181280497583e-01, 1.0,
-)  # fmt: skip
-# (log((1 + s) / (1 - s)) / s - 2) / s^2 by powers of s^2, the last first, at 7 such
-# nodes of |s| <= 0.1716: 1e-17 of the logarithm.
-_LOG = (
-    0.14616721179861816, 0.15331699633543858, 0.18182889786191042,
-    0.2222221112572281, 0.28571428626031065, 0.3999999999989938, 0.666666666666667,
-)  # fmt: skip
+from trainers.numerics.quantiles import LN2, LOG, OVER, TINY, UNDER, UNDER_ROOT_HALF
 
 _Function = Callable[..., Any]
 
@@ -80,14 +58,14 @@ def _inlined(function: _Function) -> _Function:
 def _log(x: float) -> float:
     """The natural logarithm of a normal double, to 1e-15 of 1 or of itself."""
     bits = _bits(x)
-    power = (bits - _UNDER_ROOT_HALF) >> 52
+    power = (bits - UNDER_ROOT_HALF) >> 52
     part = _double(bits - (power << 52)) - 1.0  # in [sqrt(1/2), sqrt(2)) - 1
     s = part / (2.0 + part)
     z = s * s
     total = 0.0
-    for each in _LOG:
+    for each in LOG:
         total = total * z + each
-    return power * _LN2 + s * (2.0 + z * total)
+    return power * LN2 + s * (2.0 + z * total)
 
 
 @_inlined
@@ -95,14 +73,14 @@ def _quantile(word: int, normal: bool) -> float:
     """x of u = word / 2^63, where |x| is at most 3 (normal) or 5 (Laplace)."""
     u = word * 2.0**-63
     if normal:
-        w = -_log(max((1.0 - u) * (1.0 + u), _TINY))
+        w = -_log(max((1.0 - u) * (1.0 + u), TINY))
         over = under = 0.0
-        for each in _OVER:
+        for each in OVER:
             over = over * w + each
-        for each in _UNDER:
+        for each in UNDER:
             under = under * w + each
         return u * over / under
-    return math.copysign(_log(max(1.0 - abs(u), _TINY)), u)
+    return math.copysign(_log(max(1.0 - abs(u), TINY)), u)
 
 
 @_compiled

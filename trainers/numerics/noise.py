@@ -5,8 +5,8 @@ normal or Laplace number of infinitely many bits, ``scale`` the deviation in ste
 stands on one word of a key stream, and on more of it where that does not decide.
 
 Doubles decide first, with a margin for all their errors (the constants below, argued in
-noise.md), by torch or by numba's loops: equal bits. What they leave is decided by
-mpmath, from the cumulative probability.
+noise.md), by torch, by numba's loops, or on a GPU by Triton's kernel: equal bits. What
+they leave is decided by mpmath, from the cumulative probability.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import fractions
 import functools
 import importlib
 import math
+import struct
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +25,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trainers.numerics.chacha import WORDS, kernels, operators
+from trainers.numerics.deferred_checks import may_hold
+from trainers.numerics.device import sent
 from trainers.numerics.keys import PIECE, Key, Piece, Rows, scratch
 
 ERROR = 1e-13  # relative, of torch's erfinv, log and ndtri, and of products by scale
@@ -33,6 +37,7 @@ MOST = 1 << 52  # of a number on the grid: its double is exact
 MAX_SUM = 1 << 62
 LATER = 1 << 23  # numbers: as long as it takes to load the loops that are faster
 _LOW = (1 << 32) - 1  # half of a word
+_HOST = torch.device("cpu")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -185,13 +190,11 @@ def add_noise_(sums: Tensor, rows: Rows, scale: float, law: Law = GAUSSIAN) -> T
             f"sums must be int64 of shape {rows.shape}, got {sums.dtype} of shape "
             f"{tuple(sums.shape)}"
         )
-    if sums.device.type != "meta":
-        low, high = sums.aminmax()
-        if not -MAX_SUM < int(low) <= int(high) < MAX_SUM:
-            raise ValueError(
-                "a sum is beyond 2^62 steps of the grid, where adding could overflow: "
-                "use a larger step"
-            )
+    if _is_fused(sums, law):
+        return _fused(sums, sums, 1.0, rows, scale, law)
+    low, high = sums.aminmax()
+    if not -MAX_SUM < int(low) <= int(high) < MAX_SUM:
+        raise _beyond()
 
     def use(piece: Piece, whole: Tensor, spare: Tensor) -> None:
         steps = spare.view(torch.int64).copy_(whole)
@@ -231,8 +234,12 @@ def noisy(
             f"values must be of shape {rows.shape}, got {tuple(values.shape)}"
         )
     _check_step(step)
+    if values.dtype not in _TAKEN:
+        return noisy(values.double(), step, rows, scale, law).to(values.dtype)
     values = values.detach().contiguous()
     found = torch.empty_like(values)
+    if _is_fused(values, law):
+        return _fused(values, found, step, rows, scale, law)
 
     def use(piece: Piece, whole: Tensor, spare: Tensor) -> None:
         # Flat, with padding of zeros: what is not contiguous takes twice as long.
@@ -271,9 +278,100 @@ def _too_large(step: float, most: int) -> ValueError:
     )
 
 
+def _beyond() -> ValueError:
+    return ValueError(
+        "a sum is beyond 2^62 steps of the grid, where adding could overflow: use a "
+        "larger step"
+    )
+
+
+def _check_scale(scale: float) -> None:
+    if not SCALES[0] <= scale <= SCALES[1]:
+        raise ValueError(
+            f"noise must have 2^4 to 2^30 steps of the grid a deviation, got {scale}"
+        )
+
+
 def _check_step(step: float) -> None:
     if not math.isfinite(step) or math.frexp(step)[0] != 0.5:
         raise ValueError(f"a grid's step must be a power of two, got {step}")
+
+
+def _is_fused(given: Tensor, law: Law) -> bool:
+    """Return whether Triton's kernel takes ``given``, (runs, nodes, dims)."""
+    if given.dtype not in _TAKEN or not given.is_contiguous():
+        return False
+
+    def right(device: torch.device) -> bool:
+        wanted = _noise_of(given.dtype, law, _HOST)
+        return torch.equal(_noise_of(given.dtype, law, device).cpu(), wanted)
+
+    return kernels(given.device, (given.dtype, law.unit), right)
+
+
+def _fused(
+    values: Tensor, found: Tensor, step: float, rows: Rows, scale: float, law: Law
+) -> Tensor:
+    """Write ``values`` with noise to ``found``, which they may be, by one kernel.
+
+    The host waits once: for the numbers that are in doubt, and for what is too large.
+    """
+    _check_scale(scale)
+    states, ends = rows.states(values.device)
+    runs, nodes, width = rows.shape
+    blocks = rows.padded // WORDS
+    capacity = runs * nodes * rows.padded // _DOUBTED + 1024
+    whole = values.dtype == torch.int64
+    most = MAX_SUM if whole else MOST
+    doubts = torch.empty(2 + 3 * capacity, dtype=torch.int64, device=values.device)
+    doubts[:2].zero_()
+    numbers = [*ends, runs * nodes, runs, nodes, width, blocks, rows.alike, capacity]
+    reals = [*_margin(scale, law), 1 / step, step]
+    reals += [] if whole else [float(most)]
+    numbers += struct.unpack(f"<{len(reals)}q", struct.pack(f"<{len(reals)}d", *reals))
+    numbers += [most] if whole else []
+    operators.noise(values, found, doubts, states, numbers, law is GAUSSIAN)
+    host = _waited_for(doubts)
+    (count, beyond), columns = host[:2].tolist(), host[2:].view(3, -1)
+    if beyond:
+        raise _beyond() if whole else _too_large(step, most)
+    if count > capacity:
+        raise RuntimeError(f"{count} numbers are in doubt, of {values.numel()}")
+    number, words, bits = columns[:, :count]
+    row, column, position = rows.places(number)
+    noise = _settled(rows, words, (row, column, position), scale, law)
+    if whole:
+        made = bits.add_(noise.long())
+    else:
+        made = noise.add_(bits.view(torch.float64)).mul_(step).to(found.dtype)
+    pair = torch.empty(2, count, dtype=torch.int64)
+    pair[0] = (row * nodes + column) * width + position
+    pair[1].view(found.dtype)[:count] = made
+    at, made = sent(pair, found.device)
+    found.view(-1).index_put_((at,), made.view(found.dtype)[:count])
+    return found
+
+
+_DOUBTED = 64  # of so many numbers one may be: it is one in 128 at the most, on average
+
+
+def _waited_for(given: Tensor) -> Tensor:
+    """``given`` on the host, which waits for it; on the meta device zeros."""
+    if given.device.type == "meta":
+        torch.empty_like(given).copy_(given)  # for whoever counts what is copied
+        return torch.zeros(given.shape, dtype=given.dtype)
+    host = torch.empty(given.shape, dtype=given.dtype, pin_memory=given.is_cuda)
+    host.copy_(given, non_blocking=True)
+    if given.is_cuda:
+        done = torch.cuda.Event()
+        done.record(torch.cuda.current_stream(given.device))
+        done.synchronize()
+    return host
+
+
+def _margin(scale: float, law: Law) -> tuple[float, float, float]:
+    """Scale, distance from whole steps and limit up to which the first pass decides."""
+    return scale, 0.5 - scale * law.slack, law.limit * law.unit
 
 
 _Memory = list[Tensor]  # two of doubles, one of bool, as long as the largest piece
@@ -288,10 +386,7 @@ def _draw(
     Returns these places, of all pieces, and the noise that is still to be added there.
     What a later pass takes is mostly calls.
     """
-    if not SCALES[0] <= scale <= SCALES[1]:
-        raise ValueError(
-            f"noise must have 2^4 to 2^30 steps of the grid a deviation, got {scale}"
-        )
+    _check_scale(scale)
     kinds = (torch.float64, torch.float64, torch.bool)
     numbers, words = [], []
     with scratch(rows.largest(device), kinds, device) as memory:
@@ -300,11 +395,18 @@ def _draw(
             numbers.append(index + piece.first)
             words.append(piece.words[index])
     places = rows.places(torch.cat(numbers))
-    if not len(places[0]):
-        return places, places[0].double()
     # They are few, and looked at on the host: small arrays cost least there.
-    whole = _second_pass(rows, torch.cat(words).cpu().numpy(), places, scale, law)
-    return places, torch.from_numpy(whole).to(places[0].device)
+    whole = _settled(rows, torch.cat(words).cpu(), places, scale, law)
+    return places, whole.to(places[0].device)
+
+
+def _settled(
+    rows: Rows, words: Tensor, places: tuple[Tensor, ...], scale: float, law: Law
+) -> Tensor:
+    """Noise of ``words``, which the first pass left, as doubles; on the host."""
+    if not len(words):
+        return words.double()
+    return torch.from_numpy(_second_pass(rows, words.numpy(), places, scale, law))
 
 
 def _first(
@@ -332,8 +434,7 @@ def _first(
         unsure = memory[2][: len(piece.words)]
         arrays = (piece.shaped(one).numpy() for one in (piece.words, unsure))
         start = (piece.rows.start, piece.columns.start, piece.positions.start)
-        margin = (scale, 0.5 - scale * law.slack, law.limit * law.unit)
-        loop(loops, *arrays, start, margin, law is GAUSSIAN)
+        loop(loops, *arrays, start, _margin(scale, law), law is GAUSSIAN)
         return _true_in(unsure)
 
     return by_torch if loops is None else by_numba
@@ -383,25 +484,27 @@ _TAKEN = (torch.float32, torch.float64, torch.int64)
 
 def _some_noise() -> list[Tensor]:
     """Noise of all types and laws that the loops take, by what they or torch do."""
-    rows = Key.study("loops").rows("noise", nodes=[0], release=0, width=3000)
     return [
-        add_noise_(torch.full(rows.shape, 7), rows, 2.0**29.5, law)
-        if kind == torch.int64
-        else noisy(torch.full(rows.shape, 0.7, dtype=kind), 0.5, rows, 2.0**29.5, law)
-        for kind in _TAKEN
-        for law in (GAUSSIAN, LAPLACE)
+        _noise_of(kind, law, _HOST) for kind in _TAKEN for law in (GAUSSIAN, LAPLACE)
     ]
+
+
+def _noise_of(kind: torch.dtype, law: Law, device: torch.device) -> Tensor:
+    rows = Key.study("loops").rows("noise", nodes=[0], release=0, width=3000)
+    if kind == torch.int64:
+        sums = torch.full(rows.shape, 7, device=device)
+        return add_noise_(sums, rows, 2.0**29.5, law)
+    values = torch.full(rows.shape, 0.7, dtype=kind, device=device)
+    return noisy(values, 0.5, rows, 2.0**29.5, law)
 
 
 _loops = _Loops()
 
 
 def _true_in(chosen: Tensor) -> Tensor:
-    """Indices at which a vector of bool is true; none if it is on the meta device."""
+    """Indices at which a vector of bool is true."""
     if chosen.device.type == "cpu":  # torch's own nonzero takes four times as long
         return torch.from_numpy(np.flatnonzero(chosen.numpy()))
-    if chosen.device.type == "meta":
-        return torch.empty(0, dtype=torch.int64, device=chosen.device)
     return chosen.nonzero()[:, 0]
 
 
@@ -521,7 +624,7 @@ def _exactly(
         near = float(law.far(torch.tensor([tail], dtype=torch.float64)))
 
 
-def coins(rows: Rows, rate: float, device: torch.device) -> Tensor:
+def coins(rows: Rows, rate: float | fractions.Fraction, device: torch.device) -> Tensor:
     """Independent coins, (runs, nodes, width) bool: true with chance ``rate`` exactly.
 
     ``rate`` is the rational number that the float is, in [0, 1].
@@ -535,14 +638,13 @@ def coins(rows: Rows, rate: float, device: torch.device) -> Tensor:
     scaled = fractions.Fraction(rate) * (1 << 64)
     border = math.floor(scaled) - (1 << 63)
     rest = scaled - math.floor(scaled)
+    tied = torch.empty_like(found)
     for piece in rows.pieces(device):
         found[piece.where] = piece.arranged(piece.words < border)
-        if rest and device.type != "meta":
-            equal = piece.words == border
-            piece.padding(equal).fill_(False)
-            index = rows.places(equal.nonzero()[:, 0] + piece.first)
-            for at in zip(*(one.tolist() for one in index), strict=True):
-                found[at] = _less(rest, functools.partial(rows.more, *at))
+        if rest:
+            tied[piece.where] = piece.arranged(piece.words == border)
+    if rest and may_hold(tied):
+        found |= tied & coins(rows.further(), rest, device)
     return found
 
 
@@ -565,39 +667,38 @@ def subsets(rows: Rows, size: int, device: torch.device) -> Tensor:
     words = rows.words(device)
     if not size:
         return torch.zeros_like(words, dtype=torch.bool)
-    found = words <= words.kthvalue(size, dim=2, keepdim=True).values
-    if device.type != "meta":  # equal words at the border: more bits decide
-        for row, column in (found.sum(2) != size).nonzero().tolist():
-            first = _order(words[row, column].tolist(), rows, row, column)[:size]
-            found[row, column] = False
-            found[row, column, first] = True
+    border = words.kthvalue(size, dim=2, keepdim=True).values
+    found = words <= border
+    if may_hold(found.sum(2) != size):  # equal words at the border: more bits decide
+        found, tied = words < border, words == border
+        more = rows.further().words(device).masked_fill_(~tied, (1 << 63) - 1)
+        last = size - 1 - found.sum(2, keepdim=True)
+        found |= tied & (more <= more.sort(2).values.gather(2, last))
     return found
 
 
-def integers(rows: Rows, below: Tensor, device: torch.device) -> Tensor:
+def integers(rows: Rows, below: Tensor) -> Tensor:
     """Independent and uniform whole numbers in [0, below), (runs, nodes, width) int64.
 
-    ``below``, (width,) int64, is at most 2^31 - 1.
+    ``below``, (width,) int64, is at most 2^31 - 1. They are made on the host.
     """
-    words = rows.words(device)
+    words = rows.words(_HOST)
     # floor(below u), u = (word + 2^63 + rest) / 2^64, by halves of the word.
     low = (words & _LOW) * below
     total = ((words >> 32) + (1 << 31)) * below + (low >> 32)
     found = total >> 32
-    if device.type != "meta":  # the bits after the word may make it one more
-        left = (1 << 32) - (low & _LOW)
-        near = (total & _LOW == _LOW) & (left < below)
-        for run, node, at in near.nonzero().tolist():
-            share = fractions.Fraction(int(left[run, node, at]), int(below[at]))
-            more = functools.partial(rows.more, run, node, at)
-            found[run, node, at] += not _less(share, more)
+    # The bits after the word may make it one more.
+    left = (1 << 32) - (low & _LOW)
+    near = (total & _LOW == _LOW) & (left < below)
+    for run, node, at in near.nonzero().tolist():
+        share = fractions.Fraction(int(left[run, node, at]), int(below[at]))
+        more = functools.partial(rows.more, run, node, at)
+        found[run, node, at] += not _less(share, more)
     return found
 
 
-def allocations(
-    rows: Rows, batches: int, taken: int, device: torch.device
-) -> list[Tensor]:
-    """For each record ``taken`` different ones of ``batches``, all choices alike.
+def allocations(rows: Rows, batches: int, taken: int) -> list[Tensor]:
+    """For each record ``taken`` different ones of ``batches``, on the host, all alike.
 
     ``rows`` has ``taken`` words a record. Returns as many (runs, nodes, records) int64.
     By Floyd's method (Bentley and Floyd 1987): the i-th is uniform among the first
@@ -605,8 +706,8 @@ def allocations(
     """
     records = rows.width // taken
     last = range(batches - taken, batches)
-    below = torch.arange(last.start + 1, batches + 1, device=device)
-    drawn = integers(rows, below.repeat_interleave(records), device)
+    below = torch.arange(last.start + 1, batches + 1)
+    drawn = integers(rows, below.repeat_interleave(records))
     found: list[Tensor] = []
     for new, most in zip(drawn.split(records, 2), last, strict=True):
         again = torch.zeros_like(new, dtype=torch.bool)
@@ -616,22 +717,11 @@ def allocations(
     return found
 
 
-def permutations(rows: Rows, device: torch.device) -> Tensor:
-    """Uniform permutations of 0, 1, ..., (runs, nodes, width) int64."""
-    words, order = rows.words(device).sort(dim=2)
-    if device.type != "meta":
-        tied = (words.diff(dim=2) == 0).any(2)
-        for row, column in tied.nonzero().tolist():
-            plain = torch.empty_like(words[row, column])
-            plain[order[row, column]] = words[row, column]
-            order[row, column] = torch.tensor(
-                _order(plain.tolist(), rows, row, column), device=device
-            )
+def permutations(rows: Rows) -> Tensor:
+    """Uniform permutations of 0, 1, ..., (runs, nodes, width) int64, on the host."""
+    words = rows.words(_HOST)
+    ordered, order = words.sort(dim=2)
+    if (ordered.diff(dim=2) == 0).any():
+        more = rows.further().words(_HOST)
+        order = torch.from_numpy(np.lexsort((more.numpy(), words.numpy())))
     return order
-
-
-def _order(words: list[int], rows: Rows, row: int, column: int) -> list[int]:
-    """Places in the order of their words, 512 more bits each where they are equal."""
-    return sorted(
-        range(len(words)), key=lambda i: (words[i], rows.more(row, column, i, 0))
-    )

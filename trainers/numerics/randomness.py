@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from trainers.numerics import noise
+from trainers.numerics.device import sent
 from trainers.numerics.keys import Key, Purpose, Rows
 from trainers.numerics.releases import ReleaseJournal
 
@@ -142,15 +143,16 @@ class Streams:
         release ``release`` is.
         """
         rows = self.rows("sampling", nodes, release, (shape[0], shape[1] * taken))
-        found = noise.allocations(rows, batches, taken, torch.device(self.device))
-        return functools.reduce(torch.logical_or, (one == batch for one in found))
+        found = noise.allocations(rows, batches, taken)
+        here = functools.reduce(torch.logical_or, (one == batch for one in found))
+        return sent(here, torch.device(self.device))
 
     def permutations(
         self, nodes: Sequence[int], release: int, shape: tuple[int, int]
     ) -> Tensor:
         """Uniform orders of records, (runs, nodes, records) int64."""
         rows = self.rows("sampling", nodes, release, shape)
-        return noise.permutations(rows, torch.device(self.device))
+        return sent(noise.permutations(rows), torch.device(self.device))
 
     def uniforms(
         self,

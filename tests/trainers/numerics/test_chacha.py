@@ -1,5 +1,7 @@
 """ChaCha20 against the vectors of RFC 8439, and one way against the other."""
 
+import struct
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tiers import examples
-from trainers.numerics.chacha import WORDS, Keystream, blocks, table
+from trainers.numerics.chacha import WORDS, Keystream, blocks, state, table
 
 CPU = torch.device("cpu")
 COUNTED = bytes(range(32))
@@ -95,13 +97,14 @@ def by_cryptography(key: bytes, nonce: bytes, first: int, count: int) -> np.ndar
 
 
 def by_torch(key: bytes, nonce: bytes, first: int, count: int) -> np.ndarray:
-    words = blocks(
-        table(key, CPU)[None],
-        table(nonce, CPU)[None],
-        table(first.to_bytes(4, "little"), CPU)[None],
-        count,
-    )
-    return words[0].numpy()
+    return at_once([state(key, nonce, first)], count)[0].numpy()
+
+
+def at_once(states: list[bytes], count: int) -> torch.Tensor:
+    """The words of states whose ends are equal."""
+    given = b"".join(one[:-8] + bytes(8) for one in states)
+    ends = struct.unpack("<II", states[0][-8:])
+    return blocks(table(given, CPU).view(-1, 16), ends, count)
 
 
 WAYS = pytest.mark.parametrize("words", [by_cryptography, by_torch])
@@ -136,16 +139,14 @@ class TestLaws:
         assert (one == by_torch(key, nonce, first, count)).all()
 
     def test_streams_at_once_are_each_alone(self):
-        keys, nonces, firsts = [ZERO, COUNTED], [bytes(12), b"x" * 12], [3, 2**31]
-        found = blocks(
-            table(b"".join(keys), CPU).view(2, 8),
-            table(b"".join(nonces), CPU).view(2, 3),
-            table(b"".join(n.to_bytes(4, "little") for n in firsts), CPU).view(2, 1),
-            7,
+        keys, nonces, firsts = (
+            [ZERO, COUNTED],
+            [bytes(12), b"x" * 4 + bytes(8)],
+            [3, 2**31],
         )
-        for row, args in zip(
-            found, zip(keys, nonces, firsts, strict=True), strict=True
-        ):
+        each = list(zip(keys, nonces, firsts, strict=True))
+        found = at_once([state(*one) for one in each], 7)
+        for row, args in zip(found, each, strict=True):
             assert (row.numpy() == by_cryptography(*args, 7)).all()
 
     def test_filled_part_by_part(self):
@@ -161,5 +162,5 @@ class TestLaws:
         assert (parts[2] == whole[8 * WORDS : 2100 * WORDS]).all()
 
     def test_without_numbers(self):
-        meta = [torch.empty(2, n, dtype=torch.int32, device="meta") for n in (8, 3, 1)]
-        assert blocks(*meta, 4).shape == (2, 32)
+        meta = torch.empty(2, 16, dtype=torch.int32, device="meta")
+        assert blocks(meta, (1, 2), 4).shape == (2, 32)

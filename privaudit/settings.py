@@ -161,7 +161,9 @@ class AttackSettings(BoundSettings, Compute):
         Train once, with many canaries, each in by its own fair coin (Steinke, Nasr and
         Jagielski 2023), instead of many runs.
     canaries
-        Number of canaries in one run; 2000 by default.
+        Number of canaries in one run; 2000 by default. Of many runs: of crafted
+        gradients in each, at right angles and each by a coin of its own, which only
+        bounds within a family read; 16 by default where family or both decides.
     observer
         Who attacks, and for whom the claim is to hold: any-node, each other node by
         itself; a node (3); several that collude (3,5); a wire (edge:1-2). The attack
@@ -174,7 +176,7 @@ class AttackSettings(BoundSettings, Compute):
     estimator: str = "best"
     block: Block = BLOCK
     one_run: bool = False
-    canaries: Planted | None = None
+    canaries: Annotated[int, Meta(ge=1, le=MOST_CANARIES)] | None = None
     observer: str | None = None
 
     def __post_init__(self) -> None:
@@ -183,10 +185,10 @@ class AttackSettings(BoundSettings, Compute):
             raise ValueError(
                 "one run cannot stop early: leave --stop-when-refuted or --one-run out"
             )
-        if self.canaries is not None and not self.one_run:
+        if self.one_run and self.canaries is not None and self.canaries < 10:
             raise ValueError(
-                "canaries are many in one run alone: add --one-run, or leave "
-                "--canaries out"
+                f"canaries must be >= 10 and <= {MOST_CANARIES:,} in one run, got "
+                f"{self.canaries}"
             )
         if self.observer is not None and self.one_run:
             raise ValueError(

@@ -41,7 +41,7 @@ class TestSound:
             (AuditSettings, {"epsilon": 0.0}, "epsilon must be > 0"),
             (AuditSettings, {"delta": 1.0}, "delta must be in"),
             (AuditSettings, {"relation": "swap"}, "replace-one"),
-            (AuditSettings, {"canaries": 100}, "add --one-run"),
+            (AuditSettings, {"canaries": 0}, "canaries must be >= 1"),
             (
                 AuditSettings,
                 {"one_run": True, "stop_when_refuted": True},

@@ -18,12 +18,12 @@ from msgspec import UNSET, UnsetType
 
 from privaudit.accounting import verdict_on
 from privaudit.auditing.bounds import Bound, Estimator, most_shown
+from privaudit.auditing.bounds.contract import ANY
 from privaudit.auditing.bounds.ledger_family import BOTH, FAMILY
 from privaudit.auditing.scores import Scores
 from privaudit.ledger import Ledger
 from privaudit.results import Claim, Finding, LowerBound, UpperBound
 
-ANY = "any mechanism"
 BEST = "best"
 
 Named = Callable[[str], Estimator]
@@ -137,7 +137,6 @@ def conclude(
     upper: UpperBound | None = None,
     ours: bool = False,
     stronger: str | UnsetType = UNSET,
-    in_family: Tested | None = None,
 ) -> Concluded:
     """Conclude from scores.
 
@@ -157,25 +156,19 @@ def conclude(
         Whether the program is one of privaudit's own.
     stronger
         What would show more, in a sentence.
-    in_family
-        How bounds for a family read the scores, if otherwise.
     """
     name = deciding(chosen, named, ours=ours)
     beside = BEST if chosen in (FAMILY, BOTH) else FAMILY
     if name != chosen:
         beside = chosen
 
-    def bound(estimator: Estimator) -> Bound:
-        within = in_family is not None and estimator.valid_for != ANY
-        return (in_family if within and in_family else tested).bound(estimator)
-
     estimator = named(name)
-    main, other = bound(estimator), None
+    main, other = tested.bound(estimator), None
     if ledger is not None or beside == chosen:
         # What has no noise, or passes over disjoint records, has no family.
         with contextlib.suppress(ValueError):
             other = named(beside)
-    found = None if other is None else bound(other)
+    found = None if other is None else tested.bound(other)
     claim = tested.claim
     verdict = Finding(claim=claim, lower=main.lower)
     if ledger is not None and upper is not None:

@@ -60,6 +60,9 @@ class Scores:
         How membership was decided. ``coin-flip``: by a fair coin in each run, which
         rank tests need. ``fixed``: in any other way. ``one-run``: "runs" are the
         canaries of a single run, each in it by its own fair coin.
+    in_family
+        What bounds within a family read in their place: canaries that share a run are
+        independent there, by the noise that is, and nowhere else. None: the same.
 
     Raises
     ------
@@ -77,9 +80,17 @@ class Scores:
     member: NDArray[np.bool_]
     score: NDArray[np.float64]
     design: Design
+    in_family: Scores | None = None
 
-    def __init__(self, member: ArrayLike, score: ArrayLike, design: Design) -> None:
+    def __init__(
+        self,
+        member: ArrayLike,
+        score: ArrayLike,
+        design: Design,
+        in_family: Scores | None = None,
+    ) -> None:
         worlds, scores = checked_runs(member, score)
+        object.__setattr__(self, "in_family", in_family)
         object.__setattr__(self, "member", worlds)
         object.__setattr__(self, "score", scores)
         object.__setattr__(self, "design", design)
@@ -115,7 +126,26 @@ class Scores:
             self.design == other.design
             and np.array_equal(self.member, other.member)
             and np.array_equal(self.score, other.score)
+            and self.in_family == other.in_family
         )
+
+    @classmethod
+    def of_runs(cls, member: NDArray, score: NDArray, design: Design) -> Scores:
+        """Scores of one canary a run, (runs,); or of several, (runs, canaries).
+
+        Of several, the first in each run are the scores, and all are ``in_family``.
+        """
+        if member.ndim == 1:
+            return cls(member, score, design)
+        whole = cls(member.ravel(), score.ravel(), design)
+        return cls(member[:, 0], score[:, 0], design, whole)
+
+    def by_run(self) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+        """Worlds and scores as `of_runs` takes them."""
+        if self.in_family is None:
+            return self.member, self.score
+        shape = (len(self), -1)
+        return self.in_family.member.reshape(shape), self.in_family.score.reshape(shape)
 
     def __len__(self) -> int:
         return len(self.score)
@@ -160,10 +190,8 @@ class Scores:
         path = pathlib.Path(path)
         suffix = _suffix(path)
         if suffix == ".npz":
-            content = _npz.packed(
-                member=self.member, score=self.score, design=self.design
-            )
-            write_whole(path, content)
+            arrays = run_arrays(*self.by_run())
+            write_whole(path, _npz.packed(**arrays, design=self.design))
         else:
             text = io.StringIO()
             rows = csv.writer(text, lineterminator="\n")
@@ -183,7 +211,7 @@ class Scores:
         """
         path = pathlib.Path(path)
         if _suffix(path) == ".npz":
-            member, score, known = _read_npz(path)
+            member, score, known = read_npz(path)
         else:
             member, score, known = *_read_csv(path), None
         if known and design and known != design:
@@ -198,7 +226,7 @@ class Scores:
                 "coin-flip if each run tossed a fair coin for its world, else fixed"
             )
         try:
-            return cls(member, score, chosen)
+            return cls.of_runs(np.asarray(member), np.asarray(score), chosen)
         except ValueError as error:
             raise ValueError(f"cannot use {path}: {error}") from error
 
@@ -267,13 +295,32 @@ def _suffix(path: pathlib.Path) -> str:
     return path.suffix
 
 
-def _read_npz(
+def run_arrays(member: NDArray, score: NDArray) -> dict[str, NDArray]:
+    """Arrays of a .npz file, of worlds and scores as `Scores.of_runs` takes them."""
+    if member.ndim == 1:
+        return {"member": member, "score": score}
+    first = run_arrays(member[:, 0], score[:, 0])
+    return {**first, "others_member": member[:, 1:], "others_score": score[:, 1:]}
+
+
+def read_npz(
     path: pathlib.Path,
 ) -> tuple[NDArray[np.generic], NDArray[np.generic], Design | None]:
+    """Worlds and scores, as `Scores.of_runs` takes them, and their design if told.
+
+    Raises ``ValueError`` for any other content.
+    """
     try:
         with _npz.opened(path) as file:
             known = str(file["design"]) if "design" in file else None
             member, score = file["member"], file["score"]
+            if member.ndim != 1:
+                raise ValueError(
+                    f"member must be one number a run, got shape {member.shape}"
+                )
+            if "others_member" in file:
+                member = np.column_stack([member, file["others_member"]])
+                score = np.column_stack([score, file["others_score"]])
     except ValueError as error:
         raise ValueError(
             f"{path} is no scores file; it needs arrays member and score ({error})"

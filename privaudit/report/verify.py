@@ -549,7 +549,7 @@ def _audit_again(run: FinishedAudit, unchecked: list[str]) -> Any:
     if accuracy is None:
         unchecked.append("the accuracy")
         accuracy = np.array([run.result.accuracy], dtype=float)
-    arrays = run.scores.member, run.scores.score, accuracy
+    arrays = *run.scores.by_run(), accuracy
     sees = run.result.lower().threat_model
     try:
         return judge(run.config, run.ledger, arrays, run.result.seconds, sees)

@@ -150,9 +150,17 @@ def _worlds(run: FinishedAudit) -> str:
             "record was there."
         )
     more = f"one {result.upper().unit} more"
-    return (
+    said = (
         f"In {result.member_runs:,} of the runs {more}, {canary}, was among "
         f"the data of node 0; in the other {result.non_member_runs:,} it was not."
+    )
+    whole = run.scores.in_family
+    if whole is None:
+        return said
+    return (
+        f"{said} So were {len(whole) // len(run.scores) - 1} others at right angles to "
+        "it, each by a coin of its own, of which bounds within a family alone know: "
+        "the noise makes them independent there. Curves and rates are of the first."
     )
 
 

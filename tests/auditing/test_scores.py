@@ -151,6 +151,20 @@ class TestSound:
 
 
 class TestLaws:
+    def test_several_canaries_a_run_are_kept(self, tmp_path):
+        random = np.random.default_rng(0)
+        member, score = random.random((30, 3)) < 0.5, random.normal(size=(30, 3))
+        scores = Scores.of_runs(member, score, "coin-flip")
+        assert len(scores) == 30
+        np.testing.assert_array_equal(scores.score, score[:, 0])
+        scores.save(tmp_path / "scores.npz")
+        read = Scores.load(tmp_path / "scores.npz")
+        assert read == scores
+        for kept, own in zip(read.by_run(), (member, score), strict=True):
+            np.testing.assert_array_equal(kept, own)
+        moved = Scores.of_runs(member, score + [0, 0, 1], "coin-flip")
+        assert moved != scores
+
     @steady
     @given(samples)
     @pytest.mark.parametrize("suffix", ["npz", "csv"])

@@ -116,10 +116,14 @@ class Streams:
         rows = self.rows("sampling", nodes, release, shape)
         return noise.coins(rows, rate, torch.device(self.device))
 
-    def worlds(self, runs: int) -> Tensor:
-        """A fair coin for each run of a block, (runs,) bool, on the host."""
-        rows = self.rows("world", [0], 0, (runs, 1))
-        return noise.coins(rows, 0.5, torch.device("cpu"))[:, 0, 0]
+    def worlds(self, runs: int, canaries: int = 1) -> Tensor:
+        """A fair coin for each run of a block, (runs,) bool, on the host.
+
+        With several ``canaries`` one for each of these, (runs, canaries).
+        """
+        rows = self.rows("world", [0], 0, (runs, canaries))
+        found = noise.coins(rows, 0.5, torch.device("cpu"))[:, 0]
+        return found if canaries > 1 else found[:, 0]
 
     def subsets(
         self, nodes: Sequence[int], release: int, shape: tuple[int, int], size: int

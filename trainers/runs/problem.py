@@ -329,7 +329,7 @@ class Problem:
                     canary_nodes=(0,) if planted is None else planted.nodes,
                     replaces=mechanism.sampling == "without-replacement"
                     or (planted is not None and planted.replaces),
-                    **_crafted(planted),
+                    **crafted(planted),
                 ).to(streams.device)
             ),
             self._own_gradients(),
@@ -377,7 +377,7 @@ class Problem:
         return models, self.stated(oracle.ledger)
 
 
-def _crafted(planted: Planted | None) -> dict[str, Tensor | None]:
+def crafted(planted: Planted | None) -> dict[str, Tensor | None]:
     """Crafted gradients, as `trainers.data.PrivateData.of` takes them."""
     direction = None if planted is None else planted.direction
     many = direction is not None and not direction.is_floating_point()

@@ -45,8 +45,9 @@ class AdamWatcher(Watcher):
         self._scene = scene
         self._gradients = gradients
         self._mixing = scene.problem.training.mixing()
-        self._places = direction.nonzero()[:, 0]
-        self._direction = direction[self._places].double()
+        self._alone = direction.is_floating_point()
+        self._places = direction.nonzero()[:, 0] if self._alone else direction
+        self._direction = direction[self._places].double() if self._alone else None
         self._at: list[Tensor] = []  # (runs, places), round by round
         self._known: list[Tensor] = []  # c_k, likewise
         self._dual: Tensor | float = 0.0
@@ -80,7 +81,7 @@ class AdamWatcher(Watcher):
     def score(self, models: Tensor) -> Tensor:
         """The likelihood ratios of what the steps show; the last is not sent."""
         scene, rounds = self._scene, len(self._at) - 1
-        total = torch.zeros(len(models), dtype=torch.float64)
+        total = torch.zeros(len(models), len(scene.canary), dtype=torch.float64)
         if rounds < 1:
             return total
         steps = torch.stack(self._relative(rounds))  # h, (rounds, runs, places)
@@ -92,7 +93,8 @@ class AdamWatcher(Watcher):
         squares, product = h.square().sum(0), (h * c).sum(0)
         root = (product.square() + 4 * squares * rounds).sqrt()
         x = (product + root) / (2 * squares) * h - c  # in units of the noise
-        for index, along in enumerate(x @ self._direction):
+        seen = x if self._direction is None else (x @ self._direction)[..., None]
+        for index, along in enumerate(seen):
             clip, size = scales[index]
             total += log_ratio(along, clip / size, scene.rate, replaces=scene.replaces)
         return total

@@ -18,25 +18,37 @@ from trainers.numerics.randomness import public_generator
 from trainers.runs.problem import Planted, Problem
 
 CRAFTED, MISLABELLED, NOISE = "gradient", "mislabelled", "out-of-distribution"
+TOGETHER = 16  # in each of many runs, where only bounds within a family read them
 KINDS = (CRAFTED, MISLABELLED, NOISE)  # of many in one run
 _MOST_VALUES = 1 << 26  # of all records' gradients, that a direction is chosen from
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Canary:
-    """One record, or one whose gradient is crafted.
+    """One record, or one whose gradient is crafted; or several of these.
 
     Parameters
     ----------
     record
-        One sample.
+        One sample, or as many as there are.
     direction
         (dims,), of norm 1: its gradient points there whatever the parameters, with a
-        norm exactly at the clip; None if its gradient is that of ``record``.
+        norm exactly at the clip; None if its gradient is that of ``record``. Of
+        several, (samples,) whole numbers: along which parameter each one's is.
     """
 
     record: Dataset
     direction: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.record)
+
+    def along(self, values: Tensor) -> Tensor:
+        """Parts of ``values``, (..., dims), along crafted gradients: (..., samples)."""
+        assert self.direction is not None
+        if self.direction.is_floating_point():
+            return (values.double() @ self.direction.double())[..., None]
+        return values[..., self.direction].double()
 
     def planted(self, runs: Tensor, *, replaces: bool = False) -> Planted:
         """Itself in those ``runs``, (runs,) bool; or in the place of a record."""
@@ -128,6 +140,14 @@ def quiet_gradient(problem: Problem, seed: int) -> Canary:
     gradients at the start; else the one in which these are smallest.
     """
     return Canary(blank(problem, seed).record, _quiet(problem, seed))
+
+
+def quiet_gradients(problem: Problem, count: int, seed: int) -> Canary:
+    """As `quiet_gradient`, ``count`` of them, each along a parameter of its own."""
+    if count == 1:
+        return quiet_gradient(problem, seed)
+    crafted = _crafted(problem, count, _quietest(problem, seed))
+    return Canary(crafted.records, crafted.coordinates)
 
 
 def random_gradient(problem: Problem, seed: int) -> Canary:
@@ -267,12 +287,13 @@ def reference_of(problem: Problem) -> PerSample:
 def is_silent(problem: Problem, start: Tensor, direction: Tensor) -> bool:
     """Return whether no record's gradient touches any coordinate of ``direction``.
 
-    Told from the gradients at ``start``, (dims,), where exact zeros are structural.
+    That is one, or whole numbers of coordinates; see `Canary`. Told from the gradients at ``start``, (dims,), where exact zeros are structural.
     """
     if sum(problem.sizes) * len(start) > _MOST_VALUES:
         return False
     touched = (all_gradients(problem, start) != 0).any(0)
-    return not bool((touched & (direction != 0)).any())
+    where = direction != 0 if direction.is_floating_point() else direction
+    return not bool(touched[where].any())
 
 
 def _random(dims: int, seed: int) -> Tensor:

@@ -110,7 +110,10 @@ class Watcher(abc.ABC):
 
     @abc.abstractmethod
     def score(self, models: Tensor) -> Tensor:
-        """(runs,), given each node's final model, (runs, nodes, dims)."""
+        """(runs,), given each node's final model, (runs, nodes, dims).
+
+        Of several canaries (runs, canaries).
+        """
 
 
 class Adversary(abc.ABC):
@@ -125,6 +128,12 @@ class Adversary(abc.ABC):
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
+
+    @property
+    def told(self) -> str:
+        """The threat model in words, and how many canaries there are to be told."""
+        many = len(self.scene.canary)
+        return f"{self.sees}; {many} canaries a run" if many > 1 else self.sees
 
     @abc.abstractmethod
     def watch(self, runs: int, gradients: Differentiator) -> Watcher:

@@ -16,11 +16,12 @@ from privaudit.auditing.attacks.contract import (
 def canary_losses(scene: Scene, gradients: Differentiator, models: Tensor) -> Tensor:
     """(runs,): the canary's loss under each of ``models``, (runs, dims).
 
-    A crafted gradient g is that of the loss <g, theta>.
+    A crafted gradient g is that of the loss <g, theta>; of several, (runs, canaries).
     """
     canary = scene.canary
     if canary.direction is not None:
-        return models.double() @ canary.direction.double()
+        found = canary.along(models)
+        return found if len(canary) > 1 else found[:, 0]
     runs = len(models)
     inputs = canary.record.inputs.expand(runs, *canary.record.inputs.shape)
     outputs = gradients.outputs(models, inputs)[:, 0]

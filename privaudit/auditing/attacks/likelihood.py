@@ -66,16 +66,15 @@ def clipped_sum(
 def expected_projection(
     scene: Scene, gradients: Differentiator, node: int, index: int, at: Tensor
 ) -> Tensor:
-    """(runs,): mean of a node's clipped sum along the crafted direction, no canary.
+    """(runs, canaries): mean of a node's clipped sum along crafted ones, none there.
 
     ``at`` is (runs, dims), where the ``index``-th sum of ``node`` was asked.
     """
-    direction = scene.canary.direction
-    assert direction is not None
+    canary = scene.canary
     if scene.silent:
-        return torch.zeros(len(at), dtype=torch.float64)
+        return torch.zeros(len(at), len(canary), dtype=torch.float64)
     total = clipped_sum(scene, gradients, node, index, at)
-    return scene.rates[node] * (total.double() @ direction.double())
+    return scene.rates[node] * canary.along(total)
 
 
 class MatchedFilter:

@@ -15,7 +15,7 @@ lies in them is read off exactly; of another, that projection is the best linear
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -34,7 +34,7 @@ Told = tuple[int, str, int]  # round, name of the message, and whose
 
 
 class Record:
-    """Keeps, in a fixed order, what is seen; of all coordinates, or along a direction.
+    """Keeps, in a fixed order, what is seen; all coordinates, or what is made of them.
 
     Parameters
     ----------
@@ -44,8 +44,8 @@ class Record:
         Whether all models after each round are seen.
     final
         Number of rounds, if models are seen after the last alone.
-    direction
-        (dims,), or None.
+    along
+        Of values, (runs, dims), what is kept; None: all.
     """
 
     def __init__(
@@ -54,14 +54,14 @@ class Record:
         *,
         models: bool = False,
         final: int | None = None,
-        direction: Tensor | None = None,
+        along: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         self._heard = heard
         self._final = final
         self._models = models
-        self._direction = None if direction is None else direction.double()
+        self.along = along
         self.dims: int | None = None
-        self.rows: list[Tensor] = []  # (runs, dims) or (runs,)
+        self.rows: list[Tensor] = []  # (runs, dims), or what is kept of them
         self.told: list[Told] = []  # of each row
 
     def messages(self, k: int, sent: Mapping[str, Tensor]) -> None:
@@ -82,12 +82,12 @@ class Record:
 
     def _keep(self, row: Tensor, told: Told) -> None:
         self.told.append(told)
-        if self._direction is not None:
-            row = row.double() @ self._direction
+        if self.along is not None:
+            row = self.along(row)
         self.rows.append(row.clone())
 
     def stacked(self) -> Tensor:
-        """(runs, outputs) or (runs, outputs, dims), in double precision."""
+        """(runs, outputs, dims), or what is kept of these, in double precision."""
         return torch.stack(self.rows, 1).double()
 
 

@@ -30,14 +30,15 @@ class _Watcher(Watcher):
     def __init__(self, scene: Scene, gradients: Differentiator, runs: int) -> None:
         self._scene = scene
         self._gradients = gradients
-        self._total = torch.zeros(runs, dtype=torch.float64)
+        self._total: Tensor | float = 0.0
         self._rounds = 0
 
     def after_round(self, done: int, models: Tensor) -> None:
-        self._total -= canary_losses(
+        self._total = self._total - canary_losses(
             self._scene, self._gradients, models[:, CANARY_NODE]
         )
         self._rounds += 1
 
     def score(self, models: Tensor) -> Tensor:
-        return self._total / max(1, self._rounds)
+        assert isinstance(self._total, Tensor)
+        return self._total / self._rounds

@@ -59,11 +59,16 @@ class LinearAdversary(Adversary):
     def watch(self, runs: int, gradients: Differentiator) -> Watcher:
         """See `Adversary.watch`."""
         # Other coordinates are needed only for what other records do in this one.
-        along = self.scene.canary.direction
-        if not (along is None or self.only_final or self.scene.silent):
-            along = None
+        canary = self.scene.canary
+        crafted = canary.direction is not None
+        projects = crafted and (self.only_final or self.scene.silent)
         final = self.scene.problem.training.rounds if self.only_final else None
-        record = Record(self.heard, models=self.models, final=final, direction=along)
+        record = Record(
+            self.heard,
+            models=self.models,
+            final=final,
+            along=canary.along if projects else None,
+        )
         record.dims = len(self.scene.start)
         return _Watcher(self, record, gradients)
 
@@ -88,7 +93,7 @@ class _Watcher(Watcher):
         seen, start = self._record.stacked(), self._scene.start.double()
         if self._scene.canary.direction is None:
             return self._ordinary(seen.numpy(), start.numpy(), models.dtype)
-        return self._crafted(seen, start, self._scene.canary.direction.double(), models)
+        return self._crafted(seen, start, models)
 
     def _ordinary(
         self, seen: np.ndarray, start: np.ndarray, dtype: torch.dtype
@@ -107,25 +112,24 @@ class _Watcher(Watcher):
                 total += matched(index, at, found)
         return total
 
-    def _crafted(
-        self, seen: Tensor, start: Tensor, direction: Tensor, models: Tensor
-    ) -> Tensor:
-        """The likelihood ratio along the direction; linear where noises are mixed."""
+    def _crafted(self, seen: Tensor, start: Tensor, models: Tensor) -> Tensor:
+        """The likelihood ratio along each canary's; linear where noises are mixed."""
         reader, scene = self._adversary.reader, self._scene
-        if seen.dim() == 3:
+        along, mean = scene.canary.along, None
+        if self._record.along is None:
             mean = self._expected(seen.numpy(), start.numpy(), models.dtype)
-            seen = seen @ direction
-        else:
-            mean = np.zeros((len(seen), len(reader.map.inputs)))
-        less = seen.numpy() - mean @ reader.map.seen[:, 1:].T
-        x = reader.standardised(less[:, :, None], np.array([float(start @ direction)]))
-        x = torch.from_numpy(x[:, reader.map.own, 0])  # (runs, releases)
+            seen = along(seen)
+        less = seen.numpy()  # (runs, outputs, canaries)
+        if mean is not None:
+            less = less - reader.map.seen[:, 1:] @ mean
+        x = reader.standardised(less, along(start).numpy())
+        x = torch.from_numpy(x[:, reader.map.own])  # (runs, releases, canaries)
         known = reader.known[np.ix_(reader.map.own, reader.map.own)]
         scales = [scene.scales(index) for index in range(len(known))]
         shift = np.array([clip / noise for clip, noise in scales])
         if abs(known - np.diag(known.diagonal())).max() < _EXACT:
             # x_t / sqrt(known_t) has unit variance: each release by itself.
-            total = torch.zeros(len(x), dtype=torch.float64)
+            total = torch.zeros(len(x), len(scene.canary), dtype=torch.float64)
             for t, share in enumerate(known.diagonal()):
                 if share > _FAINT:
                     size = share**0.5
@@ -140,18 +144,18 @@ class _Watcher(Watcher):
         q = scene.rate
         blur = (1.0 if scene.replaces else 0.5) * q * (1 - q) * np.diag(shift**2)
         weights = np.linalg.solve(np.eye(len(known)) + blur @ known, q * shift)
-        return x @ torch.from_numpy(weights)
+        return torch.einsum("rtc,t->rc", x, torch.from_numpy(weights))
 
     def _expected(
         self, seen: np.ndarray, start: np.ndarray, dtype: torch.dtype
     ) -> np.ndarray:
-        """(runs, inputs): what other records add to each gradient on average.
+        """(runs, inputs, canaries): what others add to each gradient on average.
 
         At the points where the gradients were asked, as far as these show.
         """
         reader, scene = self._adversary.reader, self._scene
         points = reader.points(reader.gradients(seen, start), start)
-        mean = np.zeros(points.shape[:2])
+        mean = np.zeros((*points.shape[:2], len(scene.canary)))
         for place, (node, index) in enumerate(reader.map.inputs):
             at = torch.from_numpy(points[:, place]).to(dtype)
             total = expected_projection(scene, self._gradients, node, index, at)

@@ -42,7 +42,7 @@ class _Watcher(Watcher):
     def __init__(self, scene: Scene, gradients: Differentiator, runs: int) -> None:
         self._scene = scene
         self._gradients = gradients
-        self._total = torch.zeros(runs, dtype=torch.float64)
+        self._total = torch.zeros(runs, len(scene.canary), dtype=torch.float64)
         self._filter = (
             None if scene.canary.direction is not None else MatchedFilter(scene)
         )
@@ -60,13 +60,11 @@ class _Watcher(Watcher):
             return
         at, gradient = own
         if self._filter is not None:
-            self._total += self._filter(index, at, gradient)
+            self._total += self._filter(index, at, gradient)[:, None]
             return
         scene = self._scene
-        direction = scene.canary.direction
-        assert direction is not None
         clip, noise = scene.scales(index)
-        along = gradient.double() @ direction.double() * scene.mechanism.given_over
+        along = scene.canary.along(gradient) * scene.mechanism.given_over
         along -= expected_projection(scene, self._gradients, CANARY_NODE, index, at)
         self._total += log_ratio(
             along / noise, clip / noise, scene.rate, replaces=scene.replaces

@@ -9,7 +9,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privaudit.auditing.bounds.contract import Estimator, Evidence, generator
+from privaudit.auditing.bounds.contract import (
+    ANY,
+    Estimator,
+    Evidence,
+    generator,
+)
 from privaudit.auditing.bounds.rank_walk import RankWalk
 from privaudit.auditing.bounds.two_binomial import TwoBinomial
 from privaudit.auditing.scores import Design, Scores
@@ -84,8 +89,12 @@ class BestOf(Estimator):
     @property
     def valid_for(self) -> str:
         """Assumption under which all of them are valid."""
-        named = {one.valid_for for one in self.estimators} - {"any mechanism"}
-        return " and ".join(sorted(named)) or "any mechanism"
+        named = {one.valid_for for one in self.estimators} - {ANY}
+        return " and ".join(sorted(named)) or ANY
+
+    def reads(self, scores: Scores) -> Scores:
+        """See ``Estimator.reads``; here each of them says it for itself."""
+        return scores
 
     @property
     def limited_by_runs(self) -> bool:
@@ -99,8 +108,9 @@ class BestOf(Estimator):
         equal = (1 / len(self.estimators),) * len(self.estimators)
         found = []
         for estimator, share in zip(self.estimators, self.shares or equal, strict=True):
-            estimator.check_design(scores)
-            epsilon, evidence = estimator.find(scores, delta, share * alpha, seed)
+            read = estimator.reads(scores)
+            estimator.check_design(read)
+            epsilon, evidence = estimator.find(read, delta, share * alpha, seed)
             note = f"by {estimator.name}; {evidence.note}".removesuffix("; ")
             found.append((epsilon, dataclasses.replace(evidence, note=note)))
         return max(found, key=lambda one: one[0])

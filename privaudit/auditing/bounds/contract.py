@@ -18,6 +18,7 @@ from privaudit.auditing.scores import Design, Scores
 from privaudit.results import LowerBound, Relation
 
 Tail = Literal["upper", "lower"]
+ANY = "any mechanism"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ class Estimator(abc.ABC):
     @property
     def valid_for(self) -> str:
         """The mechanisms for which the confidence holds."""
-        return "any mechanism"
+        return ANY
 
     @property
     def limited_by_runs(self) -> bool:
@@ -118,6 +119,11 @@ class Estimator(abc.ABC):
         ``delta`` in [0, 1), ``alpha`` in (0, 1). May return less than 0 or -inf, read
         as 0. ``seed`` must not depend on the scores.
         """
+
+    def reads(self, scores: Scores) -> Scores:
+        """Those of ``scores`` that it holds for; see `Scores.in_family`."""
+        known = scores.in_family
+        return scores if known is None or self.valid_for == ANY else known
 
     def check_design(self, scores: Scores) -> None:
         """Raise ``ValueError`` if the method does not hold for the runs' design."""
@@ -172,8 +178,9 @@ class Estimator(abc.ABC):
             raise ValueError(f"confidence must be in (0, 1), got {confidence}")
         # Sums with numbers of a shorter kind would be rounded to it.
         delta, confidence = float(delta), float(confidence)
-        self.check_design(scores)
-        epsilon, evidence = self.find(scores, delta, 1 - confidence, seed)
+        read = self.reads(scores)
+        self.check_design(read)
+        epsilon, evidence = self.find(read, delta, 1 - confidence, seed)
         if math.isnan(epsilon):
             raise ArithmeticError(f"{self.name} could not compute a bound")
         return Bound(

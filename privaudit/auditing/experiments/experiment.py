@@ -11,13 +11,19 @@ import numpy as np
 import torch
 
 from privaudit.auditing.attacks import ADVERSARIES, Adversary, Scene
-from privaudit.auditing.attacks.canaries import CANARIES, RECORD, Canary
+from privaudit.auditing.attacks.canaries import (
+    CANARIES,
+    RECORD,
+    Canary,
+    quiet_gradients,
+)
 from privaudit.auditing.attacks.on_host import OnHost
 from privaudit.auditing.experiments import one_run
 from privaudit.auditing.experiments.judgement import end, is_refuted, judge
 from privaudit.auditing.experiments.looks import Looks
 from privaudit.auditing.experiments.outcome import AuditResult
 from privaudit.auditing.experiments.plan import Audit as Audit
+from privaudit.auditing.experiments.plan import planted_together
 from privaudit.auditing.experiments.progress import Block, Progress
 from privaudit.files.folder import RunFolder
 from privaudit.ledger import Ledger as Ledger
@@ -46,9 +52,12 @@ def attacker(audit: Audit, problem: Problem, canary: Canary | None = None) -> Ad
         )
     if canary is None and audit.canary == RECORD:
         raise ValueError("the canary is a record that must be given")
+    many, seed = planted_together(audit, problem), audit.start_seed
+    if canary is None and many > 1:
+        canary = quiet_gradients(problem, many, seed)
     scene = Scene(
         problem=problem,
-        canary=canary or CANARIES[audit.canary](problem, audit.start_seed),
+        canary=canary or CANARIES[audit.canary](problem, seed),
         noise_multiplier=audit.noise_multiplier,
         # The start is not part of a block: equal in every run of the audit.
         start=problem.start(audit.start_seed)[0, 0],
@@ -73,7 +82,7 @@ def train_block(
     # Worlds are tossed on the CPU: who is a member is the same on any device.
     first = number * audit.block
     tossed = Streams(audit.seed, first)
-    planted = tossed.worlds(audit.block)
+    planted = tossed.worlds(audit.block, len(adversaries[0].scene.canary))
     streams = Streams(audit.seed, first, audit.device)
     scene = adversaries[0].scene
     problem = scene.problem
@@ -107,6 +116,7 @@ def train_block(
     found, final = [], models.cpu()
     for watcher in watchers:
         score = watcher.score(final).numpy().astype(np.float64)
+        score = score.reshape(planted.shape)
         block = Block(planted.numpy(), score, right, ledger)
         found.append((block, None if number else curve.curves()))
     return found
@@ -234,6 +244,6 @@ def run_all(
     results = []
     for one, kept, by, folder in zip(audits, states, adversaries, folders, strict=True):
         assert kept.ledger is not None
-        results.append(judge(one, kept.ledger, kept.arrays(), seconds, by.sees))
+        results.append(judge(one, kept.ledger, kept.arrays(), seconds, by.told))
         end(folder, one.claim, kept.ledger, results[-1])
     return results

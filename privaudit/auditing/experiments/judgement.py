@@ -76,7 +76,8 @@ def judge(
 ) -> AuditResult:
     """The verdict on finished runs: their worlds, scores and accuracies.
 
-    ``threat_model`` says what the adversary sees.
+    ``threat_model`` says what the adversary sees. Worlds and scores are (runs,), or
+    (runs, canaries), of which a bound for any mechanism reads the first.
 
     Of an audit that stops when it is refuted, the runs are those up to one of its
     looks. Raises ``ValueError`` if they are not, or it stopped for another reason.
@@ -95,7 +96,7 @@ def judge(
         audit.account,
     )
     seen = seen_in(audit, ledger)
-    scores = Scores(member, score, design_of(audit))
+    scores = Scores.of_runs(member, score, design_of(audit))
     entries = entries_of(audit, seen)
     confidence, stopped = audit.confidence, None
     if audit.stop_when_refuted:
@@ -143,8 +144,8 @@ def judge(
         nodes=nodes,
         noise_multiplier=audit.noise_multiplier,
         accuracy=None if np.isnan(right).any() else float(right.mean()),
-        member_runs=int(member.sum()),
-        non_member_runs=int((~member).sum()),
+        member_runs=scores.member_runs,
+        non_member_runs=scores.non_member_runs,
         seconds=round(seconds, 3),
         gap=gap(concluded.estimator, concluded.main),
         beside=concluded.shown,
@@ -192,12 +193,13 @@ def is_refuted(
     """Return whether the claim is refuted at the look after these runs."""
     member, score, _ = runs
     looks = Looks.of(audit.runs, audit.block)
-    if not 0 < np.count_nonzero(member) < len(member):
+    first = member.reshape(len(member), -1)[:, 0]
+    if not 0 < np.count_nonzero(first) < len(member):
         return False
     relation = audit.claim.relation
     entries = entries_of(audit, seen_in(audit, ledger))
     tested = Tested(
-        scores=Scores(member, score, "coin-flip"),
+        scores=Scores.of_runs(member, score, "coin-flip"),
         claim=audit.claim,
         sees="",
         confidence=audit.confidence,

@@ -74,7 +74,7 @@ def run_on_ranks(
             return None
         assert state.ledger is not None
         seconds = time.monotonic() - began
-        result = judge(audit, state.ledger, state.arrays(), seconds, adversary.sees)
+        result = judge(audit, state.ledger, state.arrays(), seconds, adversary.told)
         end(folder, audit.claim, state.ledger, result)
         return result
 

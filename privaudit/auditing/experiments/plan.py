@@ -19,7 +19,14 @@ from privaudit.accounting.views import (
     check_observer,
 )
 from privaudit.auditing.attacks import ADVERSARIES
-from privaudit.auditing.attacks.canaries import CANARIES, CANARY_NODE, KINDS, RECORD
+from privaudit.auditing.attacks.canaries import (
+    CANARIES,
+    CANARY_NODE,
+    CRAFTED,
+    KINDS,
+    RECORD,
+    TOGETHER,
+)
 from privaudit.auditing.attacks.final_loss import FinalLoss
 from privaudit.auditing.attacks.many import MANY
 from privaudit.auditing.attacks.models import FinalModels
@@ -83,6 +90,13 @@ class Audit(AuditRecord[Training]):
             raise ValueError(
                 f"there is no planted bug {self.planted_bug!r}; choose one of "
                 f"{', '.join(PLANTED)}"
+            )
+
+        why = "" if self.one_run or (self.canaries or 1) == 1 else _alone(self)
+        if why:
+            raise ValueError(
+                f"each of many runs has one canary where {why}: leave canaries out, or "
+                "set one_run"
             )
 
     @property
@@ -202,6 +216,33 @@ def of_final_models(problem: Problem, *, crafted: bool) -> str | None:
             FinalModels.map_of(problem)
             return FinalModels.name
     return FinalLoss.name
+
+
+def planted_together(audit: Audit, problem: Problem) -> int:
+    """Number of canaries that each of an audit's runs has.
+
+    By default several where they show more: of crafted gradients, and read within a
+    family, where noise makes them independent.
+    """
+    if audit.canaries is not None:
+        return audit.canaries
+    several = audit.estimator in (FAMILY, BOTH) and not _alone(audit)
+    dims = parameter_vector(problem.module).numel()
+    return min(TOGETHER, dims) if several else 1
+
+
+def _alone(audit: Audit) -> str:
+    """Return why a run has one canary alone; "" if it may have several."""
+    training = audit.training
+    if audit.canary != CRAFTED:
+        return f"it is no crafted gradient, but {audit.canary}"
+    if training.unit != "record" or not training.family.private:
+        return "records' gradients are not clipped one by one"
+    if audit.claim.relation != "add-or-remove-one":
+        return "it comes in the place of a record"
+    if audit.adversary not in (*SEES, FinalLoss.name, "all-models"):
+        return f"{audit.adversary} attacks"
+    return ""
 
 
 def certified_claim(plan: Audit, problem: Problem) -> Claim:

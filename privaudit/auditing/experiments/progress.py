@@ -9,6 +9,7 @@ import numpy as np
 from privaudit.auditing.experiments.plan import Audit
 from privaudit.files import json as _json
 from privaudit.files import npz as _npz
+from privaudit.auditing.scores import read_npz, run_arrays
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.ledger import Ledger
 from trainers.runs.outcome import Curves
@@ -18,8 +19,8 @@ from trainers.runs.outcome import Curves
 class Block:
     """Results of one block of runs."""
 
-    member: np.ndarray  # (block,) bool
-    score: np.ndarray  # (block,) float64
+    member: np.ndarray  # (block,) bool, or (block, canaries)
+    score: np.ndarray  # float64, likewise
     accuracy: np.ndarray  # (block,) float64
     ledger: Ledger
 
@@ -39,9 +40,10 @@ class Progress:
         # Written in the order ledger, curves, scores: scores vouch for the others.
         self.ledger = self.folder.read("ledger.json", Ledger)
         try:
+            member, score, _ = read_npz(self.folder / "scores.npz")
             with _npz.opened(self.folder / "scores.npz") as file:
                 blocks = file["block"].astype(int)
-                arrays = tuple(file[name] for name in ("member", "score", "accuracy"))
+                arrays = member, score, file["accuracy"]
         except (OSError, ValueError) as error:
             raise self.folder.broken("scores.npz", error) from None
         for array in arrays:
@@ -86,8 +88,7 @@ class Progress:
         numbers = sorted(self.done)
         member, score, right = self.arrays()
         content = _npz.packed(
-            member=member,
-            score=score,
+            **run_arrays(member, score),
             design="coin-flip",
             accuracy=right,
             block=np.repeat(numbers, [len(self.done[n][0]) for n in numbers]),

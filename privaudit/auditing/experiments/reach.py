@@ -74,9 +74,9 @@ def reachable(
 ) -> float | None:
     """About the bound that the best attack would give in the worlds ``member``.
 
-    The middle of some simulated audits; None where `ideal_scores` has none.
+    These are (runs,), or (runs, canaries). The middle of some simulated audits; None where `ideal_scores` has none.
     """
-    worlds = member.tobytes()
+    worlds = member.tobytes(), member.shape
     return _reachable(
         estimator, entries, relation, worlds, delta, confidence, seed, design
     )
@@ -87,22 +87,23 @@ def _reachable(
     estimator: Estimator,
     entries: tuple[Entry, ...],
     relation: Relation,
-    worlds: bytes,
+    worlds: tuple[bytes, tuple[int, ...]],
     delta: float,
     confidence: float,
     seed: int,
     design: Design,
 ) -> float | None:
-    member = np.frombuffer(worlds, dtype=np.bool_)
+    flat = np.frombuffer(worlds[0], dtype=np.bool_)
+    member = flat.reshape(worlds[1])
     found = []
-    drawn = len(member) * sum(entry.count for entry in entries)
+    drawn = len(flat) * sum(entry.count for entry in entries)
     for repeat in range(max(_LEAST, min(_REPEATS, _MOST_DRAWN // max(1, drawn)))):
         random = generator(seed + repeat, "the best attack")
-        scores = ideal_scores(entries, relation, member, random)
+        scores = ideal_scores(entries, relation, flat, random)
         if scores is None:
             return None
         bound = estimator(
-            Scores(member, scores, design),
+            Scores.of_runs(member, scores.reshape(member.shape), design),
             delta,
             confidence,
             relation=relation,

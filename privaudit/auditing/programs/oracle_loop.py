@@ -15,7 +15,11 @@ import numpy as np
 import torch
 
 from privaudit.accounting import account_nodes
-from privaudit.auditing.attacks.canaries import CANARIES, CANARY_NODE
+from privaudit.auditing.attacks.canaries import (
+    CANARY_NODE,
+    TOGETHER,
+    quiet_gradients,
+)
 from privaudit.auditing.attacks.contract import Scene
 from privaudit.auditing.attacks.noisy_gradients import NoisyGradients
 from privaudit.auditing.bounds.ledger_family import BOTH, has_family
@@ -36,6 +40,7 @@ from trainers.numerics.randomness import Streams
 from trainers.oracles.mechanism import Mechanism
 from trainers.oracles.oracle import Oracle
 from trainers.runs.material import Material
+from trainers.runs.problem import crafted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +121,8 @@ def audit(
     material = material.in_memory()
     asked: Any = _Asked(material, inner.mechanism)
     runs, seed = how.runs, how.seed
-    canary = CANARIES["gradient"](asked, seed)
+    many = min(TOGETHER, len(parameter_vector(material.module)))
+    canary = quiet_gradients(asked, many, seed)
     scene = Scene(
         problem=asked,
         canary=canary,
@@ -125,11 +131,11 @@ def audit(
     )
     attacker, gradients = NoisyGradients(scene), asked.gradients()
     data = private_data(
-        material.shares, canary=canary.record, direction=canary.direction
+        material.shares, canary=canary.record, **crafted(canary.planted(torch.empty(0)))
     )
     data = material.data(data.to(inner.data.device))
-    member = np.random.default_rng([seed, 0x0C02]).random(runs) < 0.5
-    score, ledger, key = np.zeros(runs), None, Key.study(seed)
+    member = np.random.default_rng([seed, 0x0C02]).random((runs, many)) < 0.5
+    score, ledger, key = np.zeros(member.shape), None, Key.study(seed)
     for run, there in enumerate(member):
         watcher = attacker.watch(1, gradients)
         oracle = Oracle(
@@ -137,7 +143,7 @@ def audit(
             gradients,
             inner.mechanism,
             Streams(key, run, str(inner.data.device)),
-            planted=torch.tensor([bool(there)]),
+            planted=torch.from_numpy(there[None]),
             observers=watcher.release_observers,
         )
         given = shadow(oracle, key)
@@ -148,22 +154,23 @@ def audit(
                 "is audited asks equally often each time, whatever it is told"
             )
         ledger = given.ledger
-        score[run] = float(watcher.score(asked.start(seed))[0])
+        score[run] = watcher.score(asked.start(seed))[0].numpy()
         progress(run + 1, runs)
     assert ledger is not None
     if not ledger.nodes[CANARY_NODE]:
         raise ValueError("the loop asked node 0 for nothing: call oracle.gradient")
-    return _concluded(ledger, Scores(member, score, "coin-flip"), claim, how)
+    scores = Scores.of_runs(member, score, "coin-flip")
+    return _concluded(ledger, scores, attacker.told, claim, how)
 
 
 def _concluded(
-    ledger: Ledger, scores: Scores, claim: Claim, how: BoundSettings
+    ledger: Ledger, scores: Scores, sees: str, claim: Claim, how: BoundSettings
 ) -> AuditedScores:
     entries = ledger.nodes[CANARY_NODE]
     tested = Tested(
         scores=scores,
         claim=claim,
-        sees=NoisyGradients.sees,
+        sees=sees,
         confidence=how.confidence,
         seed=how.seed,
     )

@@ -391,19 +391,15 @@ def _judged(
             confidence=how.confidence,
         )
 
+    apart = Scores(member, scores, "coin-flip") if canaries > 1 else None
     tested = Tested(
-        scores=Scores(member, scores, design),
+        scores=Scores(member, scores, design, apart),
         claim=claim,
         sees=sees,
         confidence=how.confidence,
         seed=how.seed,
     )
-    apart = None
-    if canaries > 1:
-        apart = dataclasses.replace(tested, scores=Scores(member, scores, "coin-flip"))
-    found = conclude(
-        *(tested, BEST, named), ledger=ledger, upper=nodes[worst], in_family=apart
-    )
+    found = conclude(tested, BEST, named, ledger=ledger, upper=nodes[worst])
     shown = found.shown
     if shown is not None and canaries > 1:
         also = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from privaudit.auditing.attacks import ADVERSARIES, Scene
-from privaudit.auditing.attacks.canaries import CANARIES
+from privaudit.auditing.attacks.canaries import CANARIES, quiet_gradients
 from trainers.numerics.randomness import Streams
 from trainers.runs.problem import Observers, Problem
 from trainers.runs.training import Training
@@ -26,10 +26,11 @@ def problem(algorithm="dp-dsgd", **settings) -> Problem:
     return Problem.of(Training(**{**SMALL, "algorithm": algorithm, **settings}))
 
 
-def scene(of: Problem, canary="gradient", noise=1.0, seed=0) -> Scene:
+def scene(of: Problem, canary="gradient", noise=1.0, seed=0, many=1) -> Scene:
+    alone = CANARIES[canary](of, seed)
     return Scene(
         problem=of,
-        canary=CANARIES[canary](of, seed),
+        canary=alone if many == 1 else quiet_gradients(of, many, seed),
         noise_multiplier=noise,
         start=of.start(seed)[0, 0],
         replaces=of.training.mechanism(1.0).sampling == "without-replacement",
@@ -41,7 +42,7 @@ def scores(name, of: Scene, runs=400, *, planted=None, block=0, noise=None):
     streams = Streams(0, block * runs)
     gradients = of.problem.gradients()
     if planted is None:
-        planted = streams.worlds(runs)
+        planted = streams.worlds(runs, len(of.canary))
     watcher = ADVERSARIES[name](of).watch(runs, gradients)
     models, _ = of.problem.train(
         of.noise_multiplier if noise is None else noise,
@@ -56,8 +57,8 @@ def scores(name, of: Scene, runs=400, *, planted=None, block=0, noise=None):
         ),
     )
     found = watcher.score(models)
-    assert found.shape == (runs,)
-    return planted.numpy(), found.double().numpy()
+    assert found.numel() == planted.numel()
+    return planted.numpy(), found.double().view_as(planted).numpy()
 
 
 def right(member: np.ndarray, score: np.ndarray) -> float:

@@ -60,6 +60,32 @@ class TestSound:
         with pytest.raises(ValueError, match="choose a canary that is a record"):
             ADVERSARIES["rmia"](scene(problem()))
 
+    @pytest.mark.sampled(2)
+    @pytest.mark.parametrize(
+        ("name", "algorithm"),
+        [
+            ("noisy-gradients", "dp-dsgd"),
+            ("neighbour", "dp-dsgd"),
+            ("final-models", "dp-sgd"),
+            ("all-models", "dp-dsgd"),
+            ("neighbour", "dp-dinno"),  # by `adam`
+            ("observer", "dp-butterfly"),
+        ],
+    )
+    def test_of_several_canaries_each_is_told_by_its_own_coin_alone(
+        self, name, algorithm
+    ):
+        nodes = {"dp-sgd": 1, "dp-butterfly": 4}.get(algorithm, 3)
+        of = problem(algorithm, batch_size=15.0, nodes=nodes)
+        member, found = scores(name, scene(of, noise=0.3, many=3), 200)
+        assert member.shape == (200, 3)
+        for own, other in np.ndindex(3, 3):
+            chance = right(member[:, own], found[:, other])
+            if own == other:
+                assert chance > 0.65
+            else:
+                assert abs(chance - 0.5) < 4 * 0.5 / np.sqrt(200 / 3)
+
 
 class TestTight:
     @pytest.mark.sampled(3)

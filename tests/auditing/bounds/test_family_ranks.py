@@ -8,6 +8,8 @@ import pytest
 from scipy import stats
 
 from privaudit.auditing.bounds import (
+    Best,
+    BestOf,
     NoiseFamily,
     RanksOfFamily,
     TopHalf,
@@ -51,6 +53,16 @@ LAPLACE = NoiseFamily(
     delta_up=lambda noise, epsilon: max(0, -math.expm1((epsilon - 1 / noise) / 2)),
     epsilon_down=lambda noise, delta: max(0.0, 1 / noise + 2 * math.log1p(-delta)),
 )
+
+
+def canary_scores(repeat, runs=80, many=5, mu=1.0):
+    """Runs share canaries: independent by their noise, each scored by all of them."""
+    random = np.random.default_rng([6, repeat])
+    member = random.random((runs, many)) < 0.5
+    seen = random.normal(size=member.shape) + mu * member
+    return member, seen + 0.3 * seen.sum(1, keepdims=True) + random.normal(
+        size=(runs, 1)
+    )
 
 
 def worlds(random, runs, members=None):
@@ -205,6 +217,34 @@ class TestSound:
         for estimator in (TopHalf(), TopHalfOfFamily(GAUSSIAN)):
             count, allowed = exceeds(estimator, truth, draw, repeats=40)
             assert count <= allowed
+
+    @pytest.mark.sized
+    @pytest.mark.parametrize("mu", [0.0, 1.0])
+    def test_coverage_of_canaries_that_share_runs(self, mu):
+        def draw(repeat):
+            member, score = canary_scores(repeat, mu=mu)
+            score[:, 1:] += 0.5 * score[:, :1]  # the others know more than their own
+            return Scores.of_runs(member, score, "coin-flip")
+
+        truth = epsilon_down(mu, 1e-5) if mu else 0.0
+        count, most = exceeds(
+            RanksOfFamily(GAUSSIAN), truth, draw, repeats=size(400, 12)
+        )
+        assert count <= most
+
+    def test_what_any_mechanism_may_do_is_read_from_one_canary_a_run(self):
+        member, score = canary_scores(0)
+        scores = Scores.of_runs(member, score, "coin-flip")
+        first = Scores(member[:, 0], score[:, 0], "coin-flip")
+        both = BestOf((Best(), RanksOfFamily(GAUSSIAN)))
+
+        def found(estimator, of):
+            return estimator(of, 1e-5, threat_model="x").epsilon
+
+        assert found(Best(), scores) == found(Best(), first)
+        one, many = (found(RanksOfFamily(GAUSSIAN), of) for of in (first, scores))
+        assert many > one
+        assert found(both, scores) > found(both, first)
 
     def test_refuses_nonsense(self):
         with pytest.raises(ValueError, match="top_share must be in"):

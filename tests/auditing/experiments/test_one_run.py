@@ -148,8 +148,9 @@ class TestRefused:
             planned(algorithm, settings(**more), FAST, where="--set")
 
     def test_canaries_without_one_run(self):
-        with pytest.raises(ValueError, match="add --one-run"):
-            pa.AuditSettings(canaries=100)
+        many = pa.AuditSettings(canaries=4, canary="blank")
+        with pytest.raises(ValueError, match="has one canary where it is no crafted"):
+            planned("dp-sgd", many, FAST, where="--set")
         with pytest.raises(ValueError, match="canaries must be >= 10 and"):
             pa.AuditSettings(one_run=True, canaries=3)
 

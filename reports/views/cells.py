@@ -133,12 +133,13 @@ def reacting(step: float, observer: int, rounds: int, runs: int) -> dict[str, fl
     along = PerSample(problem.module, problem.material.loss).gradients(
         begin[None], record.inputs[None], record.targets[None]
     )[0, 0]
+    along = (along / along.norm()).double()
     member = np.random.default_rng(0).random(runs) < 0.5
     found = []
     for first in range(0, runs, 500):
         heard = Record(
             [[observer - 1, observer, (observer + 1) % NODES]],
-            direction=along / along.norm(),
+            along=lambda row: row.double() @ along,
         )
         heard.dims = len(begin)
         planted = torch.from_numpy(member[first : first + 500])

@@ -162,7 +162,7 @@ class TestLaws:
         assert read == scores
         for kept, own in zip(read.by_run(), (member, score), strict=True):
             np.testing.assert_array_equal(kept, own)
-        moved = Scores.of_runs(member, score + [0, 0, 1], "coin-flip")
+        moved = Scores.of_runs(member, score + np.eye(3)[2], "coin-flip")
         assert moved != scores
 
     @steady

@@ -287,7 +287,8 @@ def reference_of(problem: Problem) -> PerSample:
 def is_silent(problem: Problem, start: Tensor, direction: Tensor) -> bool:
     """Return whether no record's gradient touches any coordinate of ``direction``.
 
-    That is one, or whole numbers of coordinates; see `Canary`. Told from the gradients at ``start``, (dims,), where exact zeros are structural.
+    That is one, or whole numbers of coordinates; see `Canary`. Told from the gradients
+    at ``start``, (dims,), where exact zeros are structural.
     """
     if sum(problem.sizes) * len(start) > _MOST_VALUES:
         return False

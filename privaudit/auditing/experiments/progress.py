@@ -7,9 +7,9 @@ import dataclasses
 import numpy as np
 
 from privaudit.auditing.experiments.plan import Audit
+from privaudit.auditing.scores import read_npz, run_arrays
 from privaudit.files import json as _json
 from privaudit.files import npz as _npz
-from privaudit.auditing.scores import read_npz, run_arrays
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.ledger import Ledger
 from trainers.runs.outcome import Curves

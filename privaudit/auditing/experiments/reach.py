@@ -74,7 +74,8 @@ def reachable(
 ) -> float | None:
     """About the bound that the best attack would give in the worlds ``member``.
 
-    These are (runs,), or (runs, canaries). The middle of some simulated audits; None where `ideal_scores` has none.
+    These are (runs,), or (runs, canaries). The middle of some simulated audits; None
+    where `ideal_scores` has none.
     """
     worlds = member.tobytes(), member.shape
     return _reachable(

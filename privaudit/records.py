@@ -125,9 +125,8 @@ class TuningRecord:
         law = self.law if isinstance(self.law, str) else f"shape {self.law:g}"
         return (
             f"tuned on the private data: {of}; the account is of the best of a secret "
-            f"number of tries, {self.tries:g} on average ({law}), for whoever sees "
-            "nothing of the others: how many they were, how long they took and their "
-            "models must stay secret",
+            f"number of tries, {self.tries:g} on average ({law}), and assumes that the "
+            "others stay secret",
         )
 
 

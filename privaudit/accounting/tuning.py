@@ -42,6 +42,11 @@ ORDERS = (
     *(80.0, 100.0, 128.0, 192.0, 256.0, 512.0, 1024.0),
 )
 MOST_TRIES = 1e10  # on average; the parameter of a law is searched from 1e-300 on
+# What the account of the best try assumes beside its releases.
+SECRET_TRIES = (
+    "nobody learns more of the tuning than the try that came out: not how many tries "
+    "there were, how long they took, nor anything of the others"
+)
 _SHAPES = {"geometric": 1.0, "logarithmic": 0.0, "poisson": math.inf}
 
 
@@ -56,8 +61,9 @@ def repeat_and_select(
     """Charge hyperparameter tuning: return the ledger of the best of many tries.
 
     The number of tries must be drawn from ``law`` beforehand, in secret and
-    independently of the data, and only the best try may be published. The bounds are
-    theorems 2 and 6 of Papernot and Steinke, arXiv:2110.03620.
+    independently of the data, and only the best try may be published: the ledger
+    assumes this (`SECRET_TRIES`), and what is certified of it is conditional. The
+    bounds are theorems 2 and 6 of Papernot and Steinke, arXiv:2110.03620.
 
     Parameters
     ----------
@@ -119,7 +125,7 @@ def repeat_and_select(
     return Ledger(
         nodes=tuple(known[each] for each in nodes),
         unit=whole.unit,
-        assumes=whole.assumes,
+        assumes=tuple(dict.fromkeys((*whole.assumptions, SECRET_TRIES))),
         observer=whole.observer,
     )
 

@@ -703,6 +703,9 @@ def _ledger_by_settings(
     if run.ledger.most_nodes != training.overlap:
         what = f"the number of nodes at which a {training.unit} may be"
         return _unlike(run, what, run.ledger.most_nodes, training.overlap)
+    for missing in set(expected.assumptions) - set(run.ledger.assumptions):
+        had = "; ".join(run.ledger.assumptions) or "nothing"
+        return _unlike(run, "what its account assumes", had, missing)
     unchecked.append("how many records each node has, which needs the data")
     checked.append("the ledger against the settings")
     planned_here = expected.nodes[held.start : held.stop]

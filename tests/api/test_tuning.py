@@ -11,7 +11,7 @@ from scipy import integrate, stats
 from torch import nn
 
 import privaudit as pa
-from privaudit.accounting.tuning import draw_tries, parameter_of
+from privaudit.accounting.tuning import SECRET_TRIES, draw_tries, parameter_of
 from privaudit.api import tuning
 from privaudit.cli import main
 from privaudit.ledger import Entry, Ledger
@@ -157,6 +157,9 @@ class TestTune:
             else pa.repeat_and_select(one, tries=2, law=law)
         )
         upper = run.certificate.epsilon(1e-5).upper
+        secret = () if law == "all" else (SECRET_TRIES,)
+        assert run.ledger.assumptions == run.result.upper().assumes == secret
+        assert (run.certificate.standing == "certified") == (law == "all")
         assert upper == pytest.approx(pa.epsilon(ledger=by_hand, delta=1e-5).upper)
         assert 3.98 < upper <= 4
         assert pa.epsilon(ledger=one, delta=1e-5).upper < 3.2
@@ -180,7 +183,7 @@ class TestTune:
         run = tuned(epsilon=[4, 1], tries=2)
         spent = [node.epsilon for node in run.result.nodes]
         assert spent == pytest.approx([4, 1], rel=0.01)
-        assert run.result.status == "consistent"
+        assert run.result.status == "unproven"  # only if the tries stay secret
 
     @pytest.mark.full
     def test_candidates_that_cost_unlike(self):
@@ -277,6 +280,13 @@ class TestEvidence:
             whole_but = {**whole, "tuning": {**whole["tuning"], **forged}}
             file.write_text(json.dumps(whole_but))
             assert verify(tmp_path / "run", settings=True).differences, forged
+        file.write_text(json.dumps(whole))
+        ledger = tmp_path / "run" / "ledger.json"
+        known = json.loads(ledger.read_text())
+        assert known.pop("assumes") == [SECRET_TRIES]
+        ledger.write_text(json.dumps(known))
+        found = [str(one) for one in verify(tmp_path / "run", settings=True).differences]
+        assert any("what its account assumes" in one for one in found), found
 
     @pytest.mark.full
     def test_the_command(self, tmp_path, capsys):

@@ -150,7 +150,8 @@ class Assignment:
             self.run.claim.relation if self.run.claim else self.relation
         )
         planned = tuned_ledger(training, tuning, relation)
-        return msgspec.structs.replace(planned, assumes=ledger.assumes)
+        assumed = dict.fromkeys((*ledger.assumptions, *planned.assumptions))
+        return msgspec.structs.replace(planned, assumes=tuple(assumed))
 
 
 class Keeper:

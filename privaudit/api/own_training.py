@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from privaudit.api.training_plan import TrainingPlan
     from trainers.network.exchange import Exchange
+    from trainers.runs.material import Material
     from trainers.runs.run import TrainingRun
     from trainers.runs.training import Training
 
@@ -143,7 +144,7 @@ class TrainedModels:
                 (there / name).parent.mkdir(exist_ok=True)
                 write_whole(there / name, (source / name).read_bytes())
             if MODEL in names:
-                self._save_models(RunFolder(there), listed)
+                self._save_models(RunFolder(there))
         except OSError as error:
             raise ValueError(
                 f"cannot write {there}: {error.strerror or error}"
@@ -151,6 +152,13 @@ class TrainedModels:
         if not public:
             with contextlib.suppress(ModuleNotFoundError):
                 page.write(there)
+
+    def complete(self) -> None:
+        """Add to a run that was trained in its folder what `save` writes beside it."""
+        folder = self._trained.folder
+        self._save_models(folder)
+        with contextlib.suppress(ModuleNotFoundError):
+            page.write(folder.path)
 
     @public
     def audit(
@@ -240,9 +248,11 @@ class TrainedModels:
         except FolderError as error:
             raise ValueError(str(error)) from error
 
-    def _save_models(self, there: RunFolder, listed: manifest.Manifest | None) -> None:
+    def _save_models(self, there: RunFolder) -> None:
         """Write a file a node, and list them as what they are made of is."""
         from trainers.runs.final_models import alone
+
+        listed = manifest.read(there)
 
         files = {
             f"node-{number}.safetensors": alone(module)
@@ -250,7 +260,7 @@ class TrainedModels:
         }
         for name, content in files.items():
             write_whole(there / name, content)
-        if listed is not None and there.has(MANIFEST):
+        if listed is not None:
             own = {
                 name: manifest.File(
                     sha256=manifest.digest(content),
@@ -551,44 +561,62 @@ def trained_models(
 ) -> TrainedModels:
     """Train as `train` does, with arguments that are put together: `run_in_folder`."""
     from trainers.network.ranks import launched
+
+    if out is None and launched() and exchange is None:
+        raise ValueError(
+            "under torchrun, give out=: the folder in which the ranks meet"
+        )
+
+    def trained(path: pathlib.Path) -> pathlib.Path:
+        done = run_in_folder(
+            training,
+            claim,
+            settings,
+            own=own,
+            out=path,
+            watch=watching(watch),
+            exchange=exchange,
+        )
+        return path if done is None else done.path
+
+    return models_of(trained, out, own.material, claim.relation)
+
+
+def models_of(
+    trained: Callable[[pathlib.Path], pathlib.Path],
+    out: str | os.PathLike[str] | None,
+    material: Material,
+    relation: Relation,
+) -> TrainedModels:
+    """Return the models that ``trained`` keeps in a folder, ``out`` or a temporary one.
+
+    ``trained`` is given the folder, and returns that which has the run.
+    """
     from trainers.runs.final_models import modules
     from trainers.runs.run import TrainingRun
 
-    material = own.material
     with contextlib.ExitStack() as stack:
         own_folder = out is None
         if out is None:
-            if launched() and exchange is None:
-                raise ValueError(
-                    "under torchrun, give out=: the folder in which the ranks meet"
-                )
             out = tempfile.mkdtemp(prefix="privaudit-")
             stack.callback(_remove, out)
         try:
-            trained = run_in_folder(
-                training,
-                claim,
-                settings,
-                own=own,
-                out=out,
-                watch=watching(watch),
-                exchange=exchange,
-            )
-            folder = RunFolder(out if trained is None else trained.path)
+            folder = RunFolder(trained(pathlib.Path(out)))
             models = modules(
                 (folder / MODEL).read_bytes(), material.given or material.module
             )
+            config = folder.read("config.json", TrainingRun)
             found = TrainedModels(
                 models=[*models.values()],
                 _numbers=tuple(models),
                 ledger=folder.read("ledger.json", Ledger),
                 curves=folder.read("curves.json", Curves),
-                relation=claim.relation,
-                observer=settings.observer,
+                relation=relation,
+                observer=config.observer,
                 _trained=Trained(
                     folder=folder,
-                    config=folder.read("config.json", TrainingRun),
-                    training=training,
+                    config=config,
+                    training=config.training,
                     material=material,
                 ),
             )

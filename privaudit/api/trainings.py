@@ -116,7 +116,7 @@ class Own:
     choose
         From the sizes of all parties' shares to the training; None: it is made.
     tuning
-        The tries of which this is to be one, with its noise if they are charged.
+        The tries on public data of which this is the best.
     """
 
     material: Material
@@ -246,7 +246,7 @@ def run_in_folder(
     from trainers.runs.parties import connected, settled
     from trainers.runs.problem import Problem
     from trainers.runs.real_clock.run import is_by_real_clock
-    from trainers.runs.run import Assignment, OneProcess, TrainingRun, train
+    from trainers.runs.run import Assignment, OneProcess, train
 
     compute = settings.compute
     material, choose = (None, None) if own is None else (own.material, own.choose)
@@ -269,13 +269,9 @@ def run_in_folder(
                 "clock=real starts processes that load their data by name, and your "
                 "own have none; leave it out, or have each process be a party"
             )
-        claims = training.family.private and claim.epsilon < math.inf
-        if tuning is not None and tuning.is_charged:
-            noise = tuning.best.noise_multiplier
-        else:
-            noise = noise_by_node(problem, claim, settings, watch.note)
-            for warning in warnings_of(problem, noise, claim, settings):
-                watch.warn(warning)
+        noise = noise_by_node(problem, claim, settings, watch.note)
+        for warning in warnings_of(problem, noise, claim, settings):
+            watch.warn(warning)
         planting = None
         if settings.canaries is not None:
             planting = planted_in(
@@ -284,18 +280,10 @@ def run_in_folder(
         record = None
         if party is not None:
             noise, out, record = settled(party, noise, out, name, settings.seed)
-        run = TrainingRun(
-            **dataclasses.asdict(compute),
-            training=training,
-            claim=claim if claims else None,
-            noise_multiplier=noise,
-            account=settings.account,
-            budgets=settings.each_budget if claims else None,
-            **settings.kept(),
+        run = run_of(
+            *(training, claim, settings, noise),
             party=record,
-            observer=claim.observer or None,
             tuning=tuning,
-            canaries=settings.canaries or 0,
             canary_nodes=(0,) if planting is None else planting.nodes,
         )
         place = Place(out, name)
@@ -322,6 +310,31 @@ def run_in_folder(
         return None
     remarks = (*training.family.remarks(training.setting()), *result.remarks)
     return Trained(place.path, run, result, remarks)
+
+
+def run_of(
+    training: Training,
+    claim: Claim,
+    settings: TrainingSettings,
+    noise: Noise,
+    **more: Any,
+) -> TrainingRun:
+    """Contents of ``config.json``, of a training with this noise."""
+    from trainers.runs.run import TrainingRun
+
+    claims = training.family.private and claim.epsilon < math.inf
+    return TrainingRun(
+        **dataclasses.asdict(settings.compute),
+        training=training,
+        claim=claim if claims else None,
+        noise_multiplier=noise,
+        account=settings.account,
+        budgets=settings.each_budget if claims else None,
+        **settings.kept(),
+        observer=claim.observer or None,
+        canaries=settings.canaries or 0,
+        **more,
+    )
 
 
 def check_unit(training: Training, unit: Unit | None, users: Any = None) -> None:

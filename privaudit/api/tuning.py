@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import itertools
 import math
 import os
+import pathlib
 import random
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,14 +17,20 @@ import msgspec
 from privaudit.accounting import gdp
 from privaudit.accounting.tuning import draw_tries
 from privaudit.api.console import watching
-from privaudit.api.own_training import PLAIN, TrainedModels, trained_models
+from privaudit.api.own_training import (
+    PLAIN,
+    TrainedModels,
+    models_of,
+    trained_models,
+)
 from privaudit.api.planning import OPEN
 from privaudit.api.public_search import PublicJudge
 from privaudit.api.training_plan import TrainingPlan, claimed, training_of
-from privaudit.api.trainings import Own, warnings_of
-from privaudit.api.watch import SILENT, Watch
+from privaudit.api.trainings import Own, run_of, warnings_of
+from privaudit.api.watch import Watch
 from privaudit.files.arguments import public, with_changes
 from privaudit.files.extras import need
+from privaudit.files.folder import FolderError, RunFolder
 from privaudit.records import CandidateRecord, TuningRecord
 from privaudit.settings import TrainingSettings
 from privaudit.task_settings import laid_over
@@ -31,6 +38,7 @@ from privaudit.task_settings import laid_over
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from trainers.algorithms.family import Noise
     from trainers.runs.material import Material
     from trainers.runs.problem import Problem
     from trainers.runs.training import Training
@@ -65,10 +73,11 @@ def tune(
     """Train with several settings; return the best, within the budget of the plan.
 
     Tries on private data are charged: all of them have so much noise that the best one,
-    as it comes out, meets the budget. That holds for whoever sees the result and
-    nothing of the other tries, nor how many there were, nor how long they took: for
-    the public, and not for nodes that hear each other's messages. With ``law`` "all" it
-    holds for these as well. On public data (``like``) tuning costs nothing.
+    as it comes out, meets the budget. That holds, and the certificate says so, for
+    whoever sees the result and nothing of the other tries, nor how many there were, nor
+    how long they took: for the public, and not for nodes that hear each other's
+    messages. With ``law`` "all" it holds for these as well, without assuming anything.
+    On public data (``like``) tuning costs nothing.
 
     Parameters
     ----------
@@ -101,7 +110,10 @@ def tune(
         public_seed, evaluate, classes and device; the plan has the rest. The public
         seed draws from a strategy.
     out
-        A new folder for the run.
+        A folder for the run, in which the same call goes on if it was stopped, with the
+        tries that were drawn. Until the end its part ``tries``, which its owner alone
+        can read, has what must stay secret: what was drawn, the best try so far and the
+        one at work. None: tries are in memory only, and lost if the process ends.
 
     Returns
     -------
@@ -127,6 +139,7 @@ def tune(
     """
     need("privaudit.tune", "train")
     from trainers.runs.material import Material
+    from trainers.runs.tries import forget
 
     settings = with_changes(settings, changes)
     more = _taken(settings)
@@ -146,8 +159,12 @@ def tune(
         material=material,
         sizes=sizes,
         more=more,
+        out=out,
         watch=watching(watch),
     )
+    if out is not None and RunFolder(out).has("result.json"):
+        forget(RunFolder(out))  # if it was stopped at its very end
+        raise ValueError(f"{out} holds a finished run: choose a new folder")
     if like is not None:
         found = call.on_public(candidates, PublicJudge.of(like, model, classes, loss))
     else:
@@ -155,9 +172,12 @@ def tune(
             tries = float(len(candidates))
         if not 1 <= tries <= MOST_TRIES:
             raise ValueError(f"tries on average are 1 to 500, got {tries:g}")
-        found = call.on_private(candidates, tries, law, tested)
+        try:
+            found = call.on_private(candidates, tries, law, tested)
+        except FolderError as error:
+            raise ValueError(str(error)) from error
     if out is not None:
-        found.save(out)
+        found.complete()
     return found
 
 
@@ -175,16 +195,13 @@ def _taken(settings: TrainingSettings) -> dict[str, Any]:
 
 def _candidates(grid: Any, plan: TrainingPlan, seed: int) -> list[dict[str, Any]]:
     """Settings to try, all with the same names; ``ValueError``."""
+    from trainers.runs.search import combinations
+
     if isinstance(grid, Mapping):
-        values = [
-            list(each)
-            if isinstance(each, Sequence) and not isinstance(each, str)
-            else []
-            for each in grid.values()
-        ]
-        found = [
-            dict(zip(grid, one, strict=True)) for one in itertools.product(*values)
-        ]
+        values = (
+            isinstance(x, Sequence) and not isinstance(x, str) for x in grid.values()
+        )
+        found = combinations(grid) if all(values) else []
     elif hasattr(grid, "example"):
         found = _drawn(grid, seed)
     else:
@@ -242,6 +259,7 @@ class _Call:
     material: Material
     sizes: tuple[int, ...]
     more: dict[str, Any]
+    out: str | os.PathLike[str] | None
     watch: Watch
 
     @property
@@ -249,29 +267,18 @@ class _Call:
         """The plan's training, before anything is tuned."""
         return training_of(self.plan.settings, self.sizes)
 
-    def claimed(self, training: Training, seed: int | None) -> Any:
-        """Claim of the budget, and settings of a training by ``seed``."""
+    def claimed(self, training: Training) -> Any:
+        """Claim of the budget, and settings of a training."""
         plan = self.plan
         more = {"noise": plan.noise, "relation": plan.relation, **self.more}
-        more["seed"] = seed
         return claimed(training, "privaudit.tune", plan.epsilon, plan.delta, **more)
-
-    def train(
-        self, record: TuningRecord, seed: int | None, watch: Watch
-    ) -> TrainedModels:
-        """Train with the settings that ``record`` calls the best."""
-        from trainers.runs.tuned import changed
-
-        training = changed(self.base, record.best.settings)
-        claim, settings = self.claimed(training, seed)
-        own = Own(self.material, tuning=record)
-        return trained_models(training, claim, settings, own, watch=watch)
 
     def on_public(
         self, candidates: list[dict[str, Any]], judge: PublicJudge
     ) -> TrainedModels:
         """Train with the candidate that is best on public data."""
         from trainers.runs.planning import Task
+        from trainers.runs.tuned import changed
 
         plan = self.plan
         for one in candidates:
@@ -291,17 +298,36 @@ class _Call:
         for done, one in enumerate(candidates, 1):
             self.watch.note(f"public data: candidate {done} of {len(candidates)}")
             scores.append(judge(laid_over(plan.settings, one), task))
-        record = TuningRecord(
-            law="public",
-            tries=float(len(candidates)),
-            candidates=tuple(
-                CandidateRecord(settings=one, noise_multiplier=0.0)
-                for one in candidates
-            ),
-            chosen=scores.index(max(scores)),
-            sizes=self.sizes,
+        record = self.record("public", len(candidates), candidates, 0.0)
+        record = dataclasses.replace(record, chosen=scores.index(max(scores)))
+        training = changed(self.base, record.best.settings)
+        claim, settings = self.claimed(training)
+        own = Own(self.material, tuning=record)
+        return trained_models(
+            *(training, claim, settings, own), out=self.out, watch=self.watch
         )
-        return self.train(record, self.more["seed"], self.watch)
+
+    def record(
+        self,
+        law: str | float,
+        tries: float,
+        candidates: Sequence[dict[str, Any]],
+        noise: float | Sequence[Noise],
+        score_noise: float | None = None,
+    ) -> TuningRecord:
+        """Record of tries; that of the best is another's ``chosen``."""
+        each = noise if isinstance(noise, Sequence) else [noise] * len(candidates)
+        return TuningRecord(
+            law=law,
+            tries=float(tries),
+            candidates=tuple(
+                CandidateRecord(settings=one, noise_multiplier=own)
+                for one, own in zip(candidates, each, strict=True)
+            ),
+            chosen=0,
+            sizes=self.sizes,
+            score_noise=score_noise,
+        )
 
     def on_private(
         self,
@@ -312,11 +338,12 @@ class _Call:
     ) -> TrainedModels:
         """Return the best of several tries on the shares, which are charged."""
         from trainers.runs.problem import Problem
+        from trainers.runs.run import Assignment
+        from trainers.runs.tries import Tries
         from trainers.runs.tuned import calibrated, changed
 
-        seed = self.more["seed"]
         trainings = [changed(self.base, one) for one in candidates]
-        claim, settings = self.claimed(trainings[0], seed)
+        claim, settings = self.claimed(trainings[0])
         problems = [
             Problem.of(one, seed=settings.public_seed, material=self.material)
             for one in trainings
@@ -334,35 +361,38 @@ class _Call:
         unclaimed = msgspec.structs.replace(claim, epsilon=math.inf)
         for line in warnings_of(problems[0], noise[0], unclaimed, settings):
             self.watch.warn(line)
-        found = TuningRecord(
-            law=law,
-            tries=tries,
-            candidates=tuple(
-                CandidateRecord(settings=one, noise_multiplier=own)
-                for one, own in zip(candidates, noise, strict=True)
+        record = self.record(law, tries, candidates, noise, count)
+        made = Tries(
+            candidates=[
+                Assignment(
+                    run=run_of(
+                        *(training, self.claimed(training)[0], settings, own),
+                        tuning=dataclasses.replace(record, chosen=chosen),
+                    ),
+                    problem=problem,
+                    delta=claim.delta,
+                    relation=claim.relation,
+                )
+                for chosen, (training, problem, own) in enumerate(
+                    zip(trainings, problems, noise, strict=True)
+                )
+            ],
+            draw=lambda: list(_tries(len(candidates), tries, law, settings.seed)),
+            score=lambda chosen, models, seed: _score(
+                problems[chosen], models, judge, count, seed
             ),
-            chosen=0,
-            sizes=self.sizes,
-            score_noise=count,
         )
-        best: tuple[float, TrainedModels] | None = None
-        for chosen, own_seed in _tries(len(candidates), tries, law, seed):
-            record = dataclasses.replace(found, chosen=chosen)
-            try:
-                run = self.train(record, own_seed, SILENT)
-            except ValueError as error:
-                if "not finite" not in str(error):
-                    raise
-                continue
-            score = _score(problems[chosen], run, judge, count, own_seed)
-            if best is None or score > best[0]:
-                best = score, run
-        if best is None:
-            raise ValueError(
-                "training diverges in all tries: parameters are not finite; lower the "
-                "step sizes of the grid"
-            )
-        return best[1]
+        with contextlib.ExitStack() as stack:
+            kept = None
+            if self.out is not None:
+                kept = stack.enter_context(RunFolder.opened(self.out))
+            best = made.made(kept)
+
+            def trained(path: pathlib.Path) -> pathlib.Path:
+                made.keep(best, kept or RunFolder(path))
+                return path
+
+            return models_of(trained, self.out, self.material, claim.relation)
 
 
 def _tries(
@@ -397,7 +427,7 @@ def _check_counted(problem: Problem) -> None:
 
 def _score(
     problem: Problem,
-    run: TrainedModels,
+    models: Tensor,
     judge: Any,
     deviation: float | None,
     seed: int | None,
@@ -406,16 +436,11 @@ def _score(
     import torch
 
     from trainers.data import Dataset
-    from trainers.gradients.per_sample import parameter_places
     from trainers.numerics.keys import Key
     from trainers.numerics.randomness import Streams
     from trainers.runs.measures import quality
 
-    names = parameter_places(problem.module)
-    states = [model.state_dict() for model in run.models]
-    models = torch.stack(
-        [torch.cat([own[name].flatten() for name in names]) for own in states]
-    )[None]
+    models = models[None]  # (runs, nodes, dims)
     gradients, kind = problem.gradients(), problem.material.quality
     if judge is not None:
         found = float(quality(gradients, models, judge, kind).mean())

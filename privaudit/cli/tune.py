@@ -16,6 +16,7 @@ from privaudit.cli.output import emit
 from privaudit.cli.plan import own_task
 from privaudit.cli.signing import Sign, check_key, kept
 from privaudit.cli.verdicts import status_of
+from privaudit.files.folder import TRIES
 from privaudit.settings import RunSettings, TrainingSettings
 
 Plan = Annotated[
@@ -64,7 +65,9 @@ class _Tried:
     device
         cpu, cuda or cuda:NUMBER.
     out
-        A new folder for the run. Default: a new one in runs.
+        A folder for the run, in which the same command goes on if it was stopped, by
+        default one in runs. Until the end its part ``tries``, its owner's alone, has
+        what must stay secret.
     """
 
     data: str
@@ -113,7 +116,8 @@ def tune(
 
     Tries on private data are charged: all have so much noise that the best one meets
     the budget, for whoever sees it and nothing of the others. How many there are is
-    drawn, and stays secret; so must the time that they take.
+    drawn, and stays secret; so must the time that they take, and the certificate
+    assumes so.
     """
     from privaudit.api.console import Console
     from privaudit.api.training_plan import TrainingPlan
@@ -121,7 +125,7 @@ def tune(
     from privaudit.api.tuning import tune
 
     check_key(sign)
-    out = tried.out or _new_folder(plan.stem)
+    out = tried.out or _folder(plan.stem)
     found = tune(
         TrainingPlan.read(plan),
         _grid(grid),
@@ -155,7 +159,13 @@ def _number(text: str) -> Any:
     return text.strip()
 
 
-def _new_folder(name: str) -> pathlib.Path:
+def _folder(name: str) -> pathlib.Path:
+    """A folder of tries that were stopped, or a new one."""
     first = pathlib.Path("runs") / f"tune-{name}"
     more = (first.with_name(f"{first.name}-{k}") for k in itertools.count(2))
-    return next(path for path in itertools.chain([first], more) if not path.exists())
+    return next(
+        path
+        for path in itertools.chain([first], more)
+        if not path.exists()
+        or ((path / TRIES).is_dir() and not (path / "result.json").exists())
+    )

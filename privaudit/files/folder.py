@@ -45,6 +45,7 @@ FILES = (
     SIGNATURE,
     PAGE,
 )
+TRIES = "tries"  # a folder of what a tuning that can go on has made
 _LOCK = ".lock"
 _AUDIT = re.compile(r"audit-[a-z-]+\d*")  # a folder in that of the audited run
 _PART = re.compile(r"(.+?)(\.[0-9a-f]{16})?\.part")  # a file as it is written
@@ -159,7 +160,7 @@ class RunFolder:
         own = _KEYS.fullmatch(name) or NODE_MODEL.fullmatch(name)
         if name in cls.files or name == _LOCK or own:
             return True
-        return bool(_AUDIT.fullmatch(name)) and entry.is_dir()
+        return bool(name == TRIES or _AUDIT.fullmatch(name)) and entry.is_dir()
 
     @property
     def audits(self) -> list[RunFolder]:

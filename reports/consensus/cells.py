@@ -11,11 +11,10 @@ import torch
 from privaudit.accounting import account_nodes, noise_multiplier
 from reports.papers.manifest import published
 from reports.study import Cell, small
-from reports.tuning import chosen, climb, untried
 from trainers.numerics.randomness import Streams
 from trainers.runs.measures import accuracy
 from trainers.runs.problem import Problem
-from trainers.runs.search import best, search
+from trainers.runs.search import chosen, climb, held_out_accuracy, untried
 from trainers.runs.training import Training, training_from
 
 PAPER = published("bayrooti")
@@ -103,7 +102,7 @@ def find(
 
     def score(point: dict[str, Any]) -> float:
         one = training(method, epsilon is not None, {**values, **point})
-        return best(list(search(one, {}, noise_multiplier=z))).accuracy
+        return held_out_accuracy(one, z)
 
     begin = [*begin, *(other["chosen"] for other in (found or {}).values())]
     tried = climb(score, begin, LATTICE, most=MOST)

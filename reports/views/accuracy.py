@@ -20,10 +20,10 @@ from privaudit.ledger import Ledger
 from reports.consensus.cells import EPSILONS as PAPER_EPSILONS
 from reports.consensus.cells import STEP_SIZES
 from reports.study import Cell
-from reports.tuning import chosen, climb, untried
 from trainers.numerics.randomness import Streams
 from trainers.runs.measures import accuracy
 from trainers.runs.problem import NOBODY, Observers, Problem
+from trainers.runs.search import chosen, climb, untried
 from trainers.runs.training import training_from
 
 NODES, EPSILONS, STEPS, DELTA, SEEDS = (8, 16, 64), (1.0, 4.0), 60, 1e-5, 3

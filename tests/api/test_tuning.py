@@ -2,6 +2,7 @@
 
 import json
 import math
+import tempfile
 
 import numpy as np
 import pytest
@@ -16,9 +17,12 @@ from privaudit.api import tuning
 from privaudit.cli import main
 from privaudit.ledger import Entry, Ledger
 from privaudit.report.verify import verify
+from trainers.gradients.per_sample import parameter_vector
 from trainers.numerics.randomness import Streams
+from trainers.runs import run as run_module
 from trainers.runs import tuned as tuned_runs
 from trainers.runs.material import Material
+from trainers.runs.run import Keeper
 from trainers.runs.tuned import calibrated
 
 SIZES = [60, 40]
@@ -211,6 +215,7 @@ class TestTune:
     def test_a_record_moves_the_count_by_one(self, monkeypatch):
         """Of neighbours, under one model, before the noise."""
         run, counts = tuned(), []
+        models = torch.stack([parameter_vector(one) for one in run.models])
         monkeypatch.setattr(Streams, "noisy", lambda self, sums, *more: sums)
         one, other = shares()
         for factor, flipped in ((1, 0), (-50, 0), (-50, 1), (math.nan, 0)):
@@ -218,7 +223,7 @@ class TestTune:
             x[0], y[0] = x[0] * factor, abs(flipped - y[0])
             material = Material.own(net(), [(x, y), other])
             problem = run.config.problem(material=material)
-            counts.append(tuning._score(problem, run, None, 5.0, 0))
+            counts.append(tuning._score(problem, models, None, 5.0, 0))
         assert {*counts} <= {min(counts), min(counts) + 1}
         assert 20 < min(counts) == int(min(counts))
 
@@ -259,6 +264,92 @@ class TestTune:
             tuned(**more)
 
 
+def stopped_at(monkeypatch, call):
+    """Let scoring, of which this returns the calls, end the process at one of them."""
+    calls, score = [], tuning._score
+
+    def counted(*given):
+        calls.append(given)
+        if len(calls) == call:
+            raise KeyboardInterrupt
+        return score(*given)
+
+    monkeypatch.setattr(tuning, "_score", counted)
+    return calls
+
+
+class TestStopped:
+    def test_without_a_folder_tries_are_on_no_disk(self, tmp_path, monkeypatch):
+        """So that a kill at any moment leaves nothing of them."""
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        seen, score = [], tuning._score
+
+        def scored(*given):
+            seen.append([*tmp_path.glob("privaudit*")])
+            return score(*given)
+
+        monkeypatch.setattr(tuning, "_score", scored)
+        run = tuned(law="all", seed=None)
+        assert seen == [[], []]
+        assert len([*tmp_path.glob("privaudit*")]) == 1  # the best
+        assert len(run.models) == 2
+
+    @pytest.mark.parametrize("seed", [3, None])
+    def test_it_goes_on_with_the_tries_that_were_drawn(
+        self, tmp_path, monkeypatch, seed
+    ):
+        grid, law, out = {"step_size": [1e-4, 0.3, 1.0, 3.0]}, "all", tmp_path / "run"
+        drawn = []
+        monkeypatch.setattr(
+            tuning,
+            "_tries",
+            lambda *x: drawn.append(x) or [(k, seed) for k in range(4)],
+        )
+        calls = stopped_at(monkeypatch, 3)
+        with pytest.raises(KeyboardInterrupt):
+            tuned(grid, law=law, seed=seed, out=out)
+        tries = out / "tries"
+        assert sorted(one.name for one in tries.iterdir()) == ["2", "state.pt"]
+        for one in (tries, *tries.rglob("*")):
+            assert not one.stat().st_mode & 0o077, one
+        with pytest.raises(ValueError, match="tries of another tuning"):
+            tuned(grid, law=law, seed=seed, out=out, epsilon=3)
+        run = tuned(grid, law=law, seed=seed, out=out)
+        assert len(drawn) == 1
+        assert len(calls) == 3 + 2  # the one that was stopped, again, and the last
+        assert not tries.exists()
+        assert not verify(out, settings=True).differences
+        assert (out / "node-1.safetensors").exists()
+        if seed is not None:
+            whole = tuned(grid, law=law, seed=seed)
+            assert torch.equal(run.models[0].weight, whole.models[0].weight)
+        with pytest.raises(ValueError, match="holds a finished run"):
+            tuned(grid, law=law, seed=seed, out=out)
+
+    def test_a_try_goes_on_in_its_midst(self, tmp_path, monkeypatch):
+        """A secret try, by its key and checkpoint: no release is made anew."""
+        rounds, done, keep = [], [], Keeper.keep
+        monkeypatch.setattr(run_module, "KEEP_EVERY", 0.0)
+        monkeypatch.setattr(run_module, "KEEP_SHARE", math.inf)
+
+        def kept(self, now, middle):
+            rounds.append(now)
+            keep(self, now, middle)
+            if now == 6 and not done:
+                done.append(now)
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(Keeper, "keep", kept)
+        one = {"grid": {"step_size": [1.0]}, "law": "all", "seed": None}
+        with pytest.raises(KeyboardInterrupt):
+            tuned(**one, out=tmp_path / "run")
+        assert (tmp_path / "run" / "tries" / "0" / "key").exists()
+        run = tuned(**one, out=tmp_path / "run")
+        assert rounds == [*range(1, 7), *range(7, 11)]
+        assert sum(entry.count for entry in run.ledger.nodes[0]) == 10 + 1
+        assert not (tmp_path / "run" / "tries").exists()
+
+
 class TestEvidence:
     def test_a_folder_is_checked_and_forgeries_are_seen(self, tmp_path):
         run = tuned()
@@ -285,7 +376,9 @@ class TestEvidence:
         known = json.loads(ledger.read_text())
         assert known.pop("assumes") == [SECRET_TRIES]
         ledger.write_text(json.dumps(known))
-        found = [str(one) for one in verify(tmp_path / "run", settings=True).differences]
+        found = [
+            str(one) for one in verify(tmp_path / "run", settings=True).differences
+        ]
         assert any("what its account assumes" in one for one in found), found
 
     @pytest.mark.full

@@ -203,8 +203,8 @@ class Keeper:
 
     def _is_accounted(self, done: int) -> bool:
         passed = done // self._every > self._seen // self._every
-        # Tries before it have spent a part that is known at the end.
-        return (passed and not self._is_tuned) or done == self._rounds
+        # Tries are accounted together, at the end.
+        return not self._is_tuned and (passed or done == self._rounds)
 
     def _spend(self, done: int, ledger: Ledger) -> float | None:
         observer = self._given.run.observer
@@ -232,9 +232,8 @@ class Keeper:
             {
                 "middle": middle,
                 "sent": None if sent is None else [sent.messages, sent.bytes],
-                "points": [tuple(point) for point in self.recorder.points],
                 "epsilons": dict(self._epsilons),
-                "seconds": self.seconds,
+                **self.measured,
             }
         )
 
@@ -256,7 +255,7 @@ class Keeper:
         """
         run, problem = self._given.run, self._given.problem
         if self._is_tuned:
-            self._check_planned(ledger)
+            self._spend(self._rounds, ledger)
             ledger = self._given.with_tries(ledger)
         nodes = every = self._given.account(ledger)
         if run.observer is not None:
@@ -326,17 +325,6 @@ class Keeper:
         self._folder.remove("checkpoint.pt")
         return result
 
-    def _check_planned(self, ledger: Ledger) -> None:
-        """``ValueError`` if this try released more than is charged for each."""
-        run, problem = self._given.run, self._given.problem
-        planned = problem.stated(problem.ledger(run.noise_multiplier))
-        most = run.training.family.plans_at_most(problem.setting)
-        if ledger.nodes != planned.nodes and not most:
-            raise ValueError(
-                f"{run.training.algorithm} released something else than was planned "
-                "for, so that its tries cannot be charged"
-            )
-
     def _restore(self) -> None:
         """Go on from the checkpoint, if there is one."""
         path = self._folder / "checkpoint.pt"
@@ -350,14 +338,24 @@ class Keeper:
     def _take(self, content: dict[str, Any]) -> None:
         """Go on from what was stored."""
         self.resume = content["middle"]
-        self.recorder.points = [Measured(*point) for point in content["points"]]
+        self.measure_as(content)
         self._epsilons = content["epsilons"]
-        self._before = content["seconds"]
         traffic = self._given.problem.traffic
         if traffic is not None:  # a run of one process had none
             traffic.messages, traffic.bytes = content["sent"] or (0, 0)
         self._seen = content["middle"]["done"]
         self.recorder.resume(self._seen)
+
+    @property
+    def measured(self) -> dict[str, Any]:
+        """Measurements so far, as data that can be packed; see `measure_as`."""
+        points = [tuple(point) for point in self.recorder.points]
+        return {"points": points, "seconds": self.seconds}
+
+    def measure_as(self, known: Mapping[str, Any]) -> None:
+        """Take what an earlier keeper of the same training `measured`."""
+        self.recorder.points = [Measured(*point) for point in known["points"]]
+        self._before = known["seconds"]
 
     def spent(self) -> list[float]:
         """At every point, the epsilon of the next round that was accounted: no less."""
@@ -494,8 +492,12 @@ class OneProcess:
 
     def result(self, given: Assignment, folder: RunFolder) -> TrainingResult | None:
         """Train, or go on, to the end; what came out is in the folder."""
-        run, problem = given.run, given.problem
         keeper = self.keeper(given, folder)
+        return self.kept(keeper, self.trained(given, folder, keeper))
+
+    def trained(self, given: Assignment, folder: RunFolder, keeper: Keeper) -> Part:
+        """Train, or go on, to the end: the nodes here."""
+        run, problem = given.run, given.problem
         with contextlib.ExitStack() as stack:
             key, journal = self.key(run, folder, stack)
             streams, planting = Streams(key, device=run.device, journal=journal), None
@@ -515,15 +517,17 @@ class OneProcess:
             if given.planting is not None:
                 given.planting.ends(models)
             further = 0 if journal is None else journal.further
-        parts = self.gathered(
-            Part(
-                models[0].cpu() if given.save_models else None,
-                keeper.recorder.final(models),
-                ledger.to_json(),
-                further,
-                problem.traffic,
-            )
+        return Part(
+            models[0].cpu() if given.save_models else None,
+            keeper.recorder.final(models),
+            ledger.to_json(),
+            further,
+            problem.traffic,
         )
+
+    def kept(self, keeper: Keeper, part: Part) -> TrainingResult | None:
+        """Write what came out of all processes' parts, where the folder is kept."""
+        parts = self.gathered(part)
         if parts is None:
             return None
         final = beside([part.models for part in parts], 0)

@@ -1,14 +1,16 @@
-"""Search for settings on a held-out part of the training data."""
+"""Search for settings on data that judge without a price, by the rules of all studies.
+
+- Published settings are always tried, as they stand.
+- What is best is never at the edge of what was tried: the search goes on around it
+  until all its neighbours were tried, or says that it ran out of tries.
+- All that was tried is kept, so that pages can tell how much was.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-
-import msgspec
 
 from trainers.numerics.randomness import Streams
 from trainers.runs.measures import accuracy
@@ -17,69 +19,114 @@ from trainers.runs.training import Training
 
 HELD_OUT = 0.2
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Tried:
-    """Settings, and the mean accuracy over runs and nodes on the held-out records.
-
-    ``accuracy`` is 0 where training diverged.
-    """
-
-    settings: dict[str, Any]
-    accuracy: float
+Point = dict[str, Any]
 
 
-def search(
-    training: Training,
-    grid: Mapping[str, Sequence[Any]],
+def climb(
+    score: Callable[[Point], float],
+    starts: Sequence[Point],
+    lattice: Mapping[str, Sequence[float]],
     *,
-    noise_multiplier: float,
-    seed: int = 0,
-    runs: int = 1,
-    data_dir: str | pathlib.Path | None = None,
-) -> Iterator[Tried]:
-    """Every combination of ``grid`` on ``training``, tried, in order.
+    most: int = 30,
+) -> list[tuple[Point, float]]:
+    """Try the starts, then the neighbours of the best, until it has none left.
 
-    A fifth of the training data, the same each time, is held out and judges. The test
-    data are not read. What a search learns from private data is in *no* ledger of the
-    run that follows: for a guarantee, search on public data, or count it.
+    A neighbour has one option of ``lattice`` multiplied by one of its factors; options
+    that a point lacks, or that are no numbers, stay. Equal points are tried once.
 
     Parameters
     ----------
-    training
-        All other settings.
-    grid
-        Values by setting.
-    noise_multiplier
-        The noise that will be used; that for all records, so that a rate which the held
-        out ones raise is not made up for.
-    seed
-        Seed of what is held out, of starts, sampling and noise.
-    runs
-        How many to take the mean of.
-    data_dir
-        Where data are kept.
+    score
+        Of a point, the higher the better.
+    starts
+        Points by option, such as the published settings; all are tried.
+    lattice
+        Factors by option, such as ``{"step_size": (1 / 3, 3)}``.
+    most
+        Tries, of which there are at least as many as starts.
 
-    Raises
-    ------
-    ValueError
-        If settings do not fit.
+    Returns
+    -------
+    list
+        Points with their scores, in the order of trying.
+
+    Examples
+    --------
+    >>> tried = climb(lambda p: -abs(p["x"] - 9), [{"x": 1}], {"x": (1 / 3, 3)})
+    >>> [round(point["x"], 2) for point, _ in tried]
+    [1, 0.33, 3, 9, 27]
     """
-    for values in itertools.product(*grid.values()):
-        settings = dict(zip(grid, values, strict=True))
-        here = msgspec.structs.replace(training, **settings)
-        problem = Problem.of(here, seed=seed, data_dir=data_dir, held_out=HELD_OUT)
-        try:
-            models, _ = problem.train(noise_multiplier, Streams(seed), runs=runs)
-        except ValueError as error:
-            if "not finite" not in str(error):
-                raise
-            yield Tried(settings, 0.0)
-            continue
-        right = accuracy(problem.gradients(), models, problem.test)
-        yield Tried(settings, float(right.mean()))
+    if not starts:
+        raise ValueError("climb needs at least one start")
+    tried: dict[tuple, tuple[Point, float]] = {}
+
+    def attempt(point: Point) -> None:
+        tried.setdefault(_key(point), (point, score(point)))
+
+    for start in starts:
+        if _key(start) not in tried:
+            attempt(start)
+    while left := untried(list(tried.values()), lattice):
+        for point in left:
+            if len(tried) >= most:
+                return list(tried.values())
+            attempt(point)
+    return list(tried.values())
 
 
-def best(tried: Sequence[Tried]) -> Tried:
-    """The one with the highest accuracy, the first of equal ones."""
-    return max(tried, key=lambda one: one.accuracy)
+def untried(
+    tried: Sequence[tuple[Point, float]], lattice: Mapping[str, Sequence[float]]
+) -> list[Point]:
+    """Neighbours of the best point that were not tried; none: it is not at an edge."""
+    best, _ = chosen(tried)
+    known = {_key(point) for point, _ in tried}
+    around = (
+        {**best, option: best[option] * factor}
+        for option, factors in lattice.items()
+        if isinstance(best.get(option), (int, float))
+        for factor in factors
+    )
+    return [point for point in around if _key(point) not in known]
+
+
+def chosen(tried: Sequence[tuple[Point, float]]) -> tuple[Point, float]:
+    """The best, the first of equal ones."""
+    return max(tried, key=lambda one: one[1])
+
+
+def _key(point: Point) -> tuple:
+    """Equal for points that differ by the rounding of factors alone."""
+    return tuple(
+        (name, float(f"{value:.6g}") if isinstance(value, (int, float)) else value)
+        for name, value in sorted(point.items())
+    )
+
+
+def combinations(grid: Mapping[str, Sequence[Any]]) -> list[Point]:
+    """All points of a grid of values by option.
+
+    >>> combinations({"a": [1, 2], "b": [3]})
+    [{'a': 1, 'b': 3}, {'a': 2, 'b': 3}]
+    """
+    product = itertools.product(*grid.values())
+    return [dict(zip(grid, values, strict=True)) for values in product]
+
+
+def held_out_accuracy(
+    training: Training, noise_multiplier: float, *, seed: int = 0
+) -> float:
+    """Accuracy on a fifth of the training data, which is held out; 0 if it diverges.
+
+    The same fifth each time; test data are not read. The noise is that for all records,
+    so that a rate which the held out ones raise is not made up for. What a search
+    learns so from private data is in *no* ledger of the run that follows: for a
+    guarantee, search on public data, or have it charged, by `privaudit.tune`.
+    """
+    problem = Problem.of(training, seed=seed, held_out=HELD_OUT)
+    try:
+        models, _ = problem.train(noise_multiplier, Streams(seed))
+    except ValueError as error:
+        if "not finite" not in str(error):
+            raise
+        return 0.0
+    return float(accuracy(problem.gradients(), models, problem.test).mean())

@@ -1,0 +1,188 @@
+"""Tries of a tuning: trained one after another, the best of them kept.
+
+Without a folder all is in memory, so that nothing of the others outlives the process.
+With one, what is needed to go on lies in its part `TRIES`, which its owner alone can
+read: what was drawn, the best so far, and of the try at work key, journal and
+checkpoint. A try that is done leaves nothing there unless it is the best.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from privaudit.files import json as _json
+from privaudit.files.folder import TRIES, FolderError, RunFolder
+from privaudit.ledger import Ledger
+from trainers.numerics.keys import Key
+from trainers.runs import checkpoint
+from trainers.runs.run import Assignment, Keeper, OneProcess, Part, TrainingRun
+
+_STATE = "state.pt"
+Drawn = Sequence[tuple[int, int | None]]  # candidate and seed of each try
+
+
+class _Unkept(Keeper):
+    """A `Keeper` that writes nothing before the end."""
+
+    def keep(self, done: int, middle: Callable[[], Any]) -> None:
+        """Write no checkpoint."""
+
+    def _restore(self) -> None:
+        """Begin anew."""
+
+
+class _InMemory(OneProcess):
+    """Runs a try that cannot go on once its process has ended."""
+
+    def keeper(self, given: Assignment, folder: RunFolder) -> Keeper:
+        """See `_Unkept`."""
+        return _Unkept(given, folder)
+
+    def key(
+        self, run: TrainingRun, folder: RunFolder, stack: contextlib.ExitStack
+    ) -> tuple[Key, None]:
+        """Return a key that is kept nowhere; a journal has nobody to go on with it."""
+        return (Key.secret() if run.seed is None else Key.study(run.seed)), None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tries:
+    """Tries to make, of which the best is to be kept.
+
+    Parameters
+    ----------
+    candidates
+        What a try may be; their settings differ in what was chosen, and in its noise.
+    draw
+        Draws the tries; asked once, however often the process is started again.
+    score
+        From a candidate's number, the models of its nodes (nodes, dims) and the seed of
+        a try to a score, the higher the better.
+    """
+
+    candidates: Sequence[Assignment]
+    draw: Callable[[], Drawn]
+    score: Callable[[int, Tensor, int | None], float]
+
+    def made(self, folder: RunFolder | None) -> dict[str, Any]:
+        """Make all tries, or in ``folder`` those that are left; return the best.
+
+        Raises ``ValueError`` if training diverges in all, or releases what is not
+        charged, and `FolderError` if ``folder`` has tries of other settings.
+        """
+        where = None if folder is None else RunFolder(folder / TRIES)
+        state = self._begun(where)
+        for number in range(state["done"], len(state["drawn"])):
+            here = None if where is None else RunFolder(where / str(number))
+            found = self._one(*state["drawn"][number], here)
+            best = state["best"]
+            if found and (best is None or found["score"] > best["score"]):
+                state["best"] = found
+            state["done"] = number + 1
+            if where is not None and here is not None:
+                where.write(_STATE, checkpoint.pack(state))
+                shutil.rmtree(here.path)
+        if state["best"] is None:
+            raise ValueError(
+                "training diverges in all tries: parameters are not finite; lower the "
+                "step sizes of the grid"
+            )
+        if where is not None:  # of the others not even the number is left
+            alone = {**state, "done": 0, "drawn": []}
+            where.write(_STATE, checkpoint.pack(alone))
+        return state["best"]
+
+    def keep(self, best: dict[str, Any], folder: RunFolder) -> None:
+        """Write the run of the ``best``, as all runs are, and forget the tries."""
+        given = self._given(*best["drawn"])
+        if folder.settle(given.run) and folder.has("result.json"):
+            return
+        keeper = _Unkept(given, folder)
+        keeper.measure_as(best["measured"])
+        OneProcess().kept(keeper, Part(**best["part"]))
+        forget(folder)
+
+    def _given(self, candidate: int, seed: int | None) -> Assignment:
+        given = self.candidates[candidate]
+        return dataclasses.replace(given, run=dataclasses.replace(given.run, seed=seed))
+
+    def _begun(self, where: RunFolder | None) -> dict[str, Any]:
+        """Return the state that ``where`` has, or a new one, of tries that are drawn."""
+        settings = _json.encode(self.candidates[0].run)
+        if where is not None and where.has(_STATE):
+            path = where / _STATE
+            try:
+                state = checkpoint.unpack(path.read_bytes())
+            except (OSError, ValueError) as error:
+                raise where.broken(_STATE, error) from None
+            if state["settings"] != settings:
+                raise FolderError(
+                    f"{where.path} has tries of another tuning; choose another folder "
+                    "with --out"
+                )
+            for entry in where.path.iterdir():  # of tries that are done
+                if entry.is_dir() and entry.name != str(state["done"]):
+                    shutil.rmtree(entry)
+            return state
+        drawn = [list(one) for one in self.draw()]
+        state = {"settings": settings, "drawn": drawn, "done": 0, "best": None}
+        if where is not None:
+            _own(where)
+            where.write(_STATE, checkpoint.pack(state))
+        return state
+
+    def _one(
+        self, candidate: int, seed: int | None, here: RunFolder | None
+    ) -> dict[str, Any] | None:
+        """Make a try; None if it diverges."""
+        given = self._given(candidate, seed)
+        runner: OneProcess = _InMemory()
+        if here is not None:
+            runner = OneProcess()
+            _own(here)
+        folder = here or RunFolder(os.devnull)
+        try:
+            keeper = runner.keeper(given, folder)
+            part = runner.trained(given, folder, keeper)
+        except ValueError as error:
+            if "not finite" not in str(error):
+                raise
+            return None
+        _check_planned(given, Ledger.from_json(part.ledger))
+        assert part.models is not None
+        return {
+            "drawn": [candidate, seed],
+            "score": self.score(candidate, part.models, seed),
+            "part": dataclasses.asdict(part),
+            "measured": keeper.measured,
+        }
+
+
+def forget(folder: RunFolder) -> None:
+    """Remove what ``folder`` keeps of tries."""
+    shutil.rmtree(folder / TRIES, ignore_errors=True)
+
+
+def _own(folder: RunFolder) -> None:
+    """Make ``folder``, if need be, its owner's alone."""
+    folder.path.mkdir(mode=0o700, exist_ok=True)
+    folder.path.chmod(0o700)
+
+
+def _check_planned(given: Assignment, ledger: Ledger) -> None:
+    """``ValueError`` if a try released more than is charged for each."""
+    run, problem = given.run, given.problem
+    planned = problem.stated(problem.ledger(run.noise_multiplier))
+    most = run.training.family.plans_at_most(problem.setting)
+    if ledger.nodes != planned.nodes and not most:
+        raise ValueError(
+            f"{run.training.algorithm} released something else than was planned "
+            "for, so that its tries cannot be charged"
+        )

@@ -114,7 +114,7 @@ class Tries:
         return dataclasses.replace(given, run=dataclasses.replace(given.run, seed=seed))
 
     def _begun(self, where: RunFolder | None) -> dict[str, Any]:
-        """Return the state that ``where`` has, or a new one, of tries that are drawn."""
+        """Return the state in ``where``, or a new one, of tries that are drawn."""
         settings = _json.encode(self.candidates[0].run)
         if where is not None and where.has(_STATE):
             path = where / _STATE

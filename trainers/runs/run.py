@@ -493,7 +493,7 @@ class OneProcess:
     def result(self, given: Assignment, folder: RunFolder) -> TrainingResult | None:
         """Train, or go on, to the end; what came out is in the folder."""
         keeper = self.keeper(given, folder)
-        return self.kept(keeper, self.trained(given, folder, keeper))
+        return self.finished(keeper, self.trained(given, folder, keeper))
 
     def trained(self, given: Assignment, folder: RunFolder, keeper: Keeper) -> Part:
         """Train, or go on, to the end: the nodes here."""
@@ -525,7 +525,7 @@ class OneProcess:
             problem.traffic,
         )
 
-    def kept(self, keeper: Keeper, part: Part) -> TrainingResult | None:
+    def finished(self, keeper: Keeper, part: Part) -> TrainingResult | None:
         """Write what came out of all processes' parts, where the folder is kept."""
         parts = self.gathered(part)
         if parts is None:

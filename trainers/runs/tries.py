@@ -81,7 +81,8 @@ class Tries:
         state = self._begun(where)
         for number in range(state["done"], len(state["drawn"])):
             here = None if where is None else RunFolder(where / str(number))
-            found = self._one(*state["drawn"][number], here)
+            candidate, seed = state["drawn"][number]
+            found = self._one(candidate, seed, here)
             best = state["best"]
             if found and (best is None or found["score"] > best["score"]):
                 state["best"] = found
@@ -106,7 +107,7 @@ class Tries:
             return
         keeper = _Unkept(given, folder)
         keeper.measure_as(best["measured"])
-        OneProcess().kept(keeper, Part(**best["part"]))
+        OneProcess().finished(keeper, Part(**best["part"]))
         forget(folder)
 
     def _given(self, candidate: int, seed: int | None) -> Assignment:

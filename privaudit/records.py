@@ -130,6 +130,30 @@ class TuningRecord:
         )
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClipRecord:
+    """Clip norm that was found in the data, with noise.
+
+    Parameters
+    ----------
+    quantile
+        Share of the records whose first gradients are to be no longer.
+    noise_multiplier
+        Deviation of the noise in each node's numbers of records by norm.
+    """
+
+    quantile: float
+    noise_multiplier: float
+
+    def remark(self, clip_norm: float) -> str:
+        """Sentence on where the clip norm is from."""
+        return (
+            f"clip_norm {clip_norm:g} is about where {self.quantile:.0%} of the first "
+            f"gradients are shorter, by counts with noise {self.noise_multiplier:.3g}, "
+            "which the account has"
+        )
+
+
 def as_nodes(nodes: range) -> str:
     """Numbers of nodes, in words.
 
@@ -156,9 +180,9 @@ class TrainingRecord(Compute, RunIdentity, RunSettings, Generic[Task]):
     holds; None: for an observer of all releases. ``noise_multiplier`` is of all nodes,
     or of each, and ``budgets`` are their epsilons, where those differ. ``party`` is of
     a run whose processes are parties. ``evaluate`` is on how many test records models
-    are measured. ``tuning`` is of the tries of which this is the best. ``canaries`` is
-    how many were planted, dealt to ``canary_nodes`` in turn, each by a secret coin; 0:
-    none.
+    are measured. ``tuning`` is of the tries of which this is the best, ``clip`` of a
+    clip norm that was found in the data. ``canaries`` is how many were planted, dealt
+    to ``canary_nodes`` in turn, each by a secret coin; 0: none.
     """
 
     training: Task
@@ -169,6 +193,7 @@ class TrainingRecord(Compute, RunIdentity, RunSettings, Generic[Task]):
     observer: str | None = None
     party: PartyRecord | None = None
     tuning: TuningRecord | None = None
+    clip: ClipRecord | None = None
     canaries: int = 0
     canary_nodes: tuple[int, ...] = (0,)
 

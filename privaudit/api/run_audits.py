@@ -155,6 +155,7 @@ def audit_run(
         seed=config.public_seed,
         compiled=config.compiled,
         precision=config.precision,
+        counted=None if config.clip is None else config.clip.noise_multiplier,
         material=None if material is None else dataclasses.replace(material, test=None),
     )
     tuning = config.tuning

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import os
 import pathlib
@@ -244,6 +245,7 @@ def run_in_folder(
     """
     from trainers.runs.budget import noise_by_node
     from trainers.runs.parties import connected, settled
+    from trainers.runs.private_clip import clip_record, clipped, known_clip
     from trainers.runs.problem import Problem
     from trainers.runs.real_clock.run import is_by_real_clock
     from trainers.runs.run import Assignment, OneProcess, train
@@ -253,15 +255,15 @@ def run_in_folder(
     tuning = None if own is None else own.tuning
     joined = connected(training, settings, material, exchange, watch.note, choose)
     with joined as (training, material, party):
-        problem = Problem.of(
-            training,
+        problem_of = functools.partial(
+            Problem.of,
             seed=settings.public_seed,
             data_dir=settings.data_dir,
             compiled=compute.compiled,
             precision=compute.precision,
-            material=material,
             ranks=party,
         )
+        problem = problem_of(training, material=material)
         by_real_clock = is_by_real_clock(problem)
         runner = _runner(settings, by_real_clock, watch, party)
         if by_real_clock and material is not None and party is None:
@@ -269,14 +271,23 @@ def run_in_folder(
                 "clock=real starts processes that load their data by name, and your "
                 "own have none; leave it out, or have each process be a party"
             )
+        together = type(runner) is not OneProcess
+        clip = clip_record(problem, claim, settings, together=together)
+        if clip is not None:
+            problem = dataclasses.replace(problem, counted=clip.noise_multiplier)
         noise = noise_by_node(problem, claim, settings, watch.note)
+        if clip is not None:
+            watch.note("counting records by the norm of their gradients ...")
+            path = Place(out, name).path
+            training = clipped(problem, clip, settings, known_clip(path, clip))
+            problem = problem_of(
+                training, material=problem.material, counted=problem.counted
+            )
         for warning in warnings_of(problem, noise, claim, settings):
             watch.warn(warning)
         planting = None
         if settings.canaries is not None:
-            planting = planted_in(
-                problem, settings, noise, together=type(runner) is not OneProcess
-            )
+            planting = planted_in(problem, settings, noise, together=together)
         record = None
         if party is not None:
             noise, out, record = settled(party, noise, out, name, settings.seed)
@@ -284,6 +295,7 @@ def run_in_folder(
             *(training, claim, settings, noise),
             party=record,
             tuning=tuning,
+            clip=clip,
             canary_nodes=(0,) if planting is None else planting.nodes,
         )
         place = Place(out, name)

@@ -54,7 +54,10 @@ def command(run: Finished) -> tuple[str, ...]:
     if config.claim is not None and "budgets" not in by_node:
         options["epsilon"] = config.claim.epsilon
     options["delta"] = run.upper.delta
-    if config.noise_multiplier and not by_node:
+    clip = getattr(config, "clip", None)
+    if clip is not None:  # found again, and the noise with it
+        options["clip-quantile"] = clip.quantile
+    elif config.noise_multiplier and not by_node:
         options["noise-multiplier"] = config.noise_multiplier
     asks, record = (
         (AuditSettings, AuditRecord)
@@ -91,6 +94,7 @@ def command(run: Finished) -> tuple[str, ...]:
             shlex.join(["--set", f"{name}={_text(value)}"])
             for name, value in _flat(config.training)
             if name != "algorithm"
+            and (name != "clip_norm" or clip is None)
             and value is not None  # the algorithm's own default, which is not written
             and _text(value) != _text(defaults.get(name))
         ),
@@ -164,7 +168,10 @@ def _call(run: Finished) -> str:
         given["relation"] = run.upper.relation
     defaults = _training_defaults(config.version, config.settings.algorithm)
     options = {}
+    clip = config.clip
     for name, value in _flat(config.training):
+        if name == "clip_norm" and clip is not None:
+            name, value = "clip_quantile", clip.quantile
         changed = _text(value) != _text(defaults.get(name))
         if name in _SAID or (name in _TASK and changed):
             given[name] = value

@@ -622,7 +622,7 @@ def _ledger_by_settings(
     """The ledger against what the settings say would be released, to nodes so large."""
     try:
         from trainers.runs.training import Training
-        from trainers.runs.tuned import changed, tuned_ledger
+        from trainers.runs.tuned import changed, tuned_ledger, with_counts
     except ModuleNotFoundError as error:
         unchecked.append(f"the ledger against the settings, which needs {error.name}")
         return None
@@ -667,7 +667,10 @@ def _ledger_by_settings(
                 relation = run.upper.relation
                 return tuned_ledger(training, tuning, relation)
             setting = training.setting(sizes)
-            return training.family.planned(setting, run.config.noise_multiplier)
+            whole = training.family.planned(setting, run.config.noise_multiplier)
+            clip = getattr(run.config, "clip", None)
+            noise = None if clip is None else clip.noise_multiplier
+            return with_counts(whole, noise, first=True)
 
         expected = planned_for(sizes)
         if None in known and planned_for((2 * least,) * nodes) != planned_for(

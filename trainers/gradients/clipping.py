@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from trainers.gradients.batches import Packed
 from trainers.gradients.bfloat16 import exact_products
 from trainers.gradients.clip_weights import ClipTo
 from trainers.gradients.differentiator import Differentiator
+from trainers.gradients.per_sample import Weigh
 from trainers.gradients.rounding import Rounding
 from trainers.gradients.shapes import Shape, lined, moving_shape_for, shape_for
 from trainers.numerics.deferred_checks import Watch
@@ -63,6 +65,7 @@ class Summation:
         *,
         watch: Watch | None = None,
         width: int | None = None,
+        weigh: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None,
     ) -> Tensor:
         """Sum over each batch of gradients scaled to norm <= ``clip``.
 
@@ -84,6 +87,9 @@ class Summation:
         width
             No batch is larger, which is left to ``watch``; by default batches are
             looked at.
+        weigh
+            From the rows' replicas, a mask of what is taken, and norms to weights, in
+            the place of those that clip.
 
         Returns
         -------
@@ -117,12 +123,16 @@ class Summation:
                 if isinstance(word, Tensor):  # one a replica
                     places = _extended(replica[:, None], spare, 0)[:, 0]
                     self.differentiator.word = word[places]
+                own: Weigh = ClipTo(clip, taken, watch=watch)
+                if weigh is not None:
+                    whose = _extended(replica[:, None], spare, 0)[:, 0]
+                    own = functools.partial(weigh, whose, taken)
                 with self.shape.in_threads():
                     found = self.differentiator.weighted_sum(
                         lined(at, replica, spare),
                         inputs,
                         targets,
-                        ClipTo(clip, taken, watch=watch),
+                        own,
                         self.rounding.slack,
                     )
                 done = 0

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from privaudit.ledger import PLACED, Ledger, Recorder
-from privaudit.release import RandomAllocation, Release
+from privaudit.release import NoSampling, RandomAllocation, Release
 from trainers.data import PrivateData
 from trainers.data.transforms import Drawn
 from trainers.gradients.clip_weights import clip_weights
@@ -302,6 +302,60 @@ class Oracle:
         for observer in self.observers:
             observer.release(index, at, gradient, nodes)
         return gradient
+
+    def norm_counts(self, at: Tensor, edges: Tensor, deviation: float) -> Tensor:
+        """Noisy numbers of records by the norm of their gradient, whatever the batches.
+
+        One release of each node, before any other: a record is in one count at most, so
+        that the counts move by 1 with it. That sum is of integers and exact.
+
+        Parameters
+        ----------
+        at
+            (runs, nodes, dims): parameters of each node.
+        edges
+            Norms between which records are counted, ascending.
+        deviation
+            Of the noise in each count.
+
+        Returns
+        -------
+        (runs, nodes, len(edges) + 1); what is not finite counts nowhere.
+        """
+        nodes = range(self.nodes)
+        index = self.next_release(nodes)
+        counts = at.new_zeros(
+            (at.shape[0] * at.shape[1], len(edges) + 1), dtype=torch.float64
+        )
+
+        def count(whose: Tensor, taken: Tensor, norms: Tensor) -> Tensor:
+            kinds = torch.bucketize(norms, edges)
+            places = whose[:, None] * counts.shape[1] + kinds
+            known = (taken & norms.isfinite()).double()
+            counts.view(-1).index_add_(0, places.flatten(), known.flatten())
+            return torch.zeros_like(norms)
+
+        if isinstance(self.data, Drawn):
+            self.data.release = index
+        if self._drops:
+            self._differentiator.word = self._dropped_by(index, nodes)
+        self._summation(at).clipped_sum(
+            at.flatten(0, 1),
+            self._units.present(self.runs, None).flatten(0, 1),
+            placed(tuple(nodes), at.device),
+            1.0,  # nothing is clipped: all weights are 0
+            watch=self._watch,
+            weigh=count,
+        )
+        self._differentiator.word = 0
+        told = counts.view(*at.shape[:2], -1)
+        told = self._streams.noisy(told, self._numbers, index, deviation)
+        release = Release.of_sum(
+            norm_bound=1.0, noise_multiplier=deviation, sampling=NoSampling()
+        )
+        for node in nodes:
+            self._record_of(node, index, release)
+        return told
 
     def _dropped_by(self, index: int, nodes: Sequence[int]) -> int | Tensor:
         """Numbers that dropout is a function of: one, or one for each replica."""

@@ -35,6 +35,7 @@ from trainers.oracles.oracle import MEMORY_LIMIT, ReleaseObserver
 from trainers.runs import checkpoint
 from trainers.runs.material import Material
 from trainers.runs.training import Training
+from trainers.runs.tuned import with_counts
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -113,6 +114,7 @@ class Problem:
     gradients: Callable[[], Differentiator]  # one for each worker
     ranks: Ranks | None = None  # who holds which nodes, where not all are here
     party: Party | None = None  # where each process has its own data alone
+    counted: float | None = None  # noise of counts from which the clip norm is
 
     @classmethod
     def of(
@@ -126,10 +128,12 @@ class Problem:
         compiled: bool = False,
         precision: Precision = "float32",
         material: Material | None = None,
+        counted: float | None = None,
     ) -> Problem:
         """The problem that ``training`` describes; ``seed`` deals the data.
 
-        ``material`` are data, model and loss, where they have no names.
+        ``material`` are data, model and loss, where they have no names; ``counted`` is
+        the noise of the counts that the clip norm is from, if it is from any.
 
         ``data_dir`` is where data are kept; see `trainers.data.load_dataset`. With
         ``held_out``, in [0, 1), that share of the training data, taken at random, comes
@@ -199,6 +203,7 @@ class Problem:
             ),
             ranks=dealt,
             party=party,
+            counted=counted,
         )
 
     @property
@@ -240,7 +245,8 @@ class Problem:
 
     def ledger(self, noise: Noise) -> Ledger:
         """Ledger of a run, with as many releases as its algorithm asks for."""
-        return self._held(self.training.family.planned(self.setting, noise))
+        planned = self.training.family.planned(self.setting, noise)
+        return self._held(with_counts(planned, self.counted, first=True))
 
     def mechanism(self, noise: Noise) -> Mechanism:
         """The oracle's mechanism, with ``noise`` of all nodes or of each."""
@@ -278,6 +284,40 @@ class Problem:
         if not hasattr(here, "gradients"):
             here.gradients = self.gradients()
         return here.gradients
+
+    def oracle(
+        self,
+        noise_multiplier: Noise,
+        streams: Streams,
+        *,
+        runs: int = 1,
+        planted: Planted | None = None,
+        memory_limit: int = MEMORY_LIMIT,
+        observers: tuple[ReleaseObserver, ...] = (),
+    ) -> Any:
+        """Make the oracle that a block of runs asks; arguments as of `train`."""
+        mechanism = self.mechanism(noise_multiplier)
+        if self.ranks is not None:
+            streams = streams.of(self.ranks.held)
+        return self.training.family.oracle(
+            self.material.data(
+                private_data(
+                    self.shares,
+                    canary=None if planted is None else planted.record,
+                    canary_nodes=(0,) if planted is None else planted.nodes,
+                    replaces=mechanism.sampling == "without-replacement"
+                    or (planted is not None and planted.replaces),
+                    **crafted(planted),
+                ).to(streams.device)
+            ),
+            self._own_gradients(),
+            mechanism,
+            streams,
+            runs=runs,
+            planted=None if planted is None else planted.runs,
+            memory_limit=memory_limit,
+            observers=observers,
+        )
 
     def train(
         self,
@@ -318,25 +358,11 @@ class Problem:
         ValueError
             If training diverges, or ``resume`` is not of such a run.
         """
-        mechanism = self.mechanism(noise_multiplier)
-        if self.ranks is not None:
-            streams = streams.of(self.ranks.held)
-        oracle = self.training.family.oracle(
-            self.material.data(
-                private_data(
-                    self.shares,
-                    canary=None if planted is None else planted.record,
-                    canary_nodes=(0,) if planted is None else planted.nodes,
-                    replaces=mechanism.sampling == "without-replacement"
-                    or (planted is not None and planted.replaces),
-                    **crafted(planted),
-                ).to(streams.device)
-            ),
-            self._own_gradients(),
-            mechanism,
+        oracle = self.oracle(
+            noise_multiplier,
             streams,
             runs=runs,
-            planted=None if planted is None else planted.runs,
+            planted=planted,
             memory_limit=memory_limit,
             observers=observers.releases,
         )

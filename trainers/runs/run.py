@@ -39,7 +39,7 @@ from trainers.runs.outcome import TrainingResult, protection
 from trainers.runs.problem import Observers, Planted, Problem
 from trainers.runs.run_keys import forget_key, journal_of, key_of
 from trainers.runs.training import Training
-from trainers.runs.tuned import tuned_ledger
+from trainers.runs.tuned import tuned_ledger, with_counts
 
 T = TypeVar("T")
 
@@ -71,6 +71,7 @@ class TrainingRun(TrainingRecord[Training]):
             seed=self.public_seed,
             compiled=self.compiled,
             precision=self.precision,
+            counted=None if self.clip is None else self.clip.noise_multiplier,
             **more,
         )
 
@@ -142,8 +143,14 @@ class Assignment:
         return account_observed(name, ledger, observer, self.delta, under, run.account)
 
     def with_tries(self, ledger: Ledger) -> Ledger:
-        """``ledger`` of this run, with the tries of which it is the best."""
+        """``ledger`` of this run, with the tries of which it is the best.
+
+        And with the counts that its clip norm is from.
+        """
         tuning, training = self.run.tuning, self.run.training
+        if self.run.clip is not None:
+            noise = self.run.clip.noise_multiplier
+            return with_counts(ledger, noise, first=True)
         if tuning is None or not tuning.is_charged:
             return ledger
         relation = training.relation(
@@ -256,7 +263,7 @@ class Keeper:
         run, problem = self._given.run, self._given.problem
         if self._is_tuned:
             self._spend(self._rounds, ledger)
-            ledger = self._given.with_tries(ledger)
+        ledger = self._given.with_tries(ledger)
         nodes = every = self._given.account(ledger)
         if run.observer is not None:
             nodes = self._given.account(ledger, run.observer)
@@ -287,6 +294,8 @@ class Keeper:
                 )
         if run.tuning is not None:
             warned += run.tuning.remarks()
+        if run.clip is not None:
+            warned += (run.clip.remark(run.training.clip_norm),)
         result = TrainingResult(
             nodes=nodes,
             verdict=verdict,

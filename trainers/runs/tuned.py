@@ -40,13 +40,23 @@ def try_ledger(
     ledger = training.family.planned(training.setting(sizes), noise)
     if training.overlap > 1:
         ledger = msgspec.structs.replace(ledger, overlap=training.overlap)
-    if score_noise is None:
-        return ledger
     # One count of all nodes' records: whoever holds the record, it moves by one.
-    count = Release.of_sum(
-        norm_bound=1.0, noise_multiplier=score_noise, sampling=NoSampling()
+    return with_counts(ledger, score_noise)
+
+
+def with_counts(ledger: Ledger, noise: float | None, *, first: bool = False) -> Ledger:
+    """``ledger`` with noisy counts of each node's records, a record in one of them.
+
+    As it is if ``noise`` is None.
+    """
+    if noise is None:
+        return ledger
+    count = Entry(
+        Release.of_sum(norm_bound=1.0, noise_multiplier=noise, sampling=NoSampling())
     )
-    nodes = tuple((*entries, Entry(count)) for entries in ledger.nodes)
+    nodes = tuple(
+        (count, *entries) if first else (*entries, count) for entries in ledger.nodes
+    )
     return msgspec.structs.replace(ledger, nodes=nodes)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+from collections.abc import Collection
 from typing import Annotated, Any, Literal, Self, get_args
 
 from msgspec import UNSET, Meta, UnsetType
@@ -578,6 +579,12 @@ class TrainingSettings(AccountSettings, TaskChanges, RunSettings):
         """These settings, with those of a ``recipe`` where they leave one open."""
         left = {name: x for name, x in recipe.items() if getattr(self, name) is None}
         return dataclasses.replace(self, **left)
+
+    def check_only(self, names: Collection[str], why: str) -> None:
+        """``ValueError`` if something else than ``names`` is set, for which ``why``."""
+        for field in dataclasses.fields(self):
+            if field.name not in names and getattr(self, field.name) != field.default:
+                raise ValueError(f"leave {field.name} out: {why}")
 
     @property
     def compute(self) -> Compute:

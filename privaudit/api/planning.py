@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from privaudit.api.own_training import PLAIN
 from privaudit.api.training_plan import MadeFor, TrainingPlan, training_of, worth
-from privaudit.files.arguments import public
+from privaudit.files.arguments import public, with_changes
 from privaudit.files.extras import need
-from privaudit.results import DELTA, Relation
-from privaudit.settings import NoiseBy
+from privaudit.results import DELTA
+from privaudit.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from torch import nn
@@ -24,6 +25,7 @@ FEW = 16  # nodes that all hear each other; more are joined by an exponential gr
 OPEN = (
     *("rounds", "batch_size", "sampling_rate", "clip_norm", "step_size", "schedule"),
 )
+TOLD = ("delta", "noise", "relation", "classes", "overlap")
 _TIMED = 64  # made-up records, by which the time of a gradient is measured
 _REACHES = (0.3, 1.0, 3.0)  # times the step size, tried on public data
 
@@ -34,21 +36,13 @@ def plan(
     shares: Any,
     epsilon: float | Sequence[float],
     *,
-    delta: float = DELTA,
     algorithm: str = "dp-dsgt",
     graph: str | None = None,
-    noise: NoiseBy | None = None,
-    relation: Relation | None = None,
-    classes: int | None = None,
-    loss: Callable[..., Any] | None = None,
-    overlap: int = 1,
     rounds: int | None = None,
-    batch_size: float | None = None,
-    sampling_rate: float | None = None,
-    clip_norm: float | None = None,
-    step_size: float | None = None,
-    schedule: str | None = None,
     like: Any = None,
+    loss: Callable[..., Any] | None = None,
+    settings: TrainingSettings = PLAIN,
+    **changes: Any,
 ) -> TrainingPlan:
     """Choose settings of a training for a budget, from public numbers alone.
 
@@ -61,17 +55,19 @@ def plan(
         As in `privaudit.train`; or the number of trained parameters.
     shares
         As in `privaudit.train`, one data set a node; or the number of records of each.
-    epsilon, delta
+    epsilon
         The budget; a list has that of each node.
-    algorithm, graph, noise, relation, classes, loss, overlap
+    algorithm, graph, rounds, loss
         As in `privaudit.train`. The graph is complete for up to 16 nodes, and
         exponential for more.
-    rounds, batch_size, sampling_rate, clip_norm, step_size, schedule
-        As in `privaudit.train`, where they are to be these.
     like
         A public or made-up data set, inputs and targets, of the shape of the shares.
         The step size is then the best of three on it, at a noise that leaves as much
         signal; it costs no privacy only if it is public.
+    settings, changes
+        `TrainingSettings`, or fields of it by name: delta, noise, relation, classes and
+        overlap; and batch_size, sampling_rate, clip_norm, step_size and schedule where
+        they are to be these.
 
     Returns
     -------
@@ -93,16 +89,14 @@ def plan(
     from trainers.algorithms import family_named
     from trainers.runs import planning
 
+    settings = with_changes(settings, changes).given(rounds=rounds)
+    settings.check_only(
+        (*OPEN, *TOLD), "a plan is of the budget and of what is trained, not of a run"
+    )
+    classes = settings.classes
     sizes, parameters, material = _measured(model, shares, classes, loss)
-    given = {
-        "rounds": rounds,
-        "batch_size": batch_size,
-        "sampling_rate": sampling_rate,
-        "clip_norm": clip_norm,
-        "step_size": step_size,
-        "schedule": schedule,
-    }
-    values = {name: value for name, value in given.items() if value is not None}
+    values = {name: x for name, x in settings.changes().items() if name in OPEN}
+    delta, overlap = settings.delta or DELTA, settings.overlap or 1
     network = {
         "algorithm": algorithm,
         "graph": graph or ("complete" if len(sizes) <= FEW else "exponential"),
@@ -126,7 +120,7 @@ def plan(
         )
     task = dataclasses.replace(task, releases=planning.releases_of(training))
     chosen = planning.chosen(task, values)
-    if like is not None and step_size is None:
+    if like is not None and settings.step_size is None:
         from privaudit.api.public_search import PublicJudge
 
         judge = PublicJudge.of(like, model, classes, loss)
@@ -135,14 +129,14 @@ def plan(
         chosen["step_size"] = max(
             steps, key=lambda step: judge({**chosen, "step_size": step}, task)
         )
-    settings = {**network, **chosen}
+    planned = {**network, **chosen}
     seconds = None
     if material is not None:
-        seconds = _seconds(material, training_of(settings, sizes), sizes)
+        seconds = _seconds(material, training_of(planned, sizes), sizes)
     made_for = MadeFor(sizes=sizes, parameters=parameters, seconds=seconds)
     budget = task.epsilon if isinstance(epsilon, Sequence) else float(epsilon)
     assert budget is not None
-    return worth(settings, made_for, budget, delta, relation, noise)
+    return worth(planned, made_for, budget, delta, settings.relation, settings.noise)
 
 
 def _measured(

@@ -184,12 +184,9 @@ def tune(
 def _taken(settings: TrainingSettings) -> dict[str, Any]:
     """Those of ``settings`` that are of all tries; ``ValueError`` for others."""
     found = settings.kept() | {"device": settings.device}
-    for name, value in dataclasses.asdict(settings).items():
-        if value != getattr(PLAIN, name) and name not in {*found, "classes"}:
-            raise ValueError(
-                f"leave {name} out of the settings of privaudit.tune: the plan has it, "
-                "or tries have none"
-            )
+    settings.check_only(
+        {*found, "classes"}, "the plan of privaudit.tune has it, or tries have none"
+    )
     return found
 
 

@@ -104,6 +104,16 @@ def own_task(data: str, model: str, classes: int | None) -> dict[str, Any]:
     }
 
 
+def number(text: str) -> Any:
+    """A number, where ``text`` is one."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text.strip()
+
+
 def plan(
     *,
     asked: Annotated[_Asked, Flat] = _Asked(),  # frozen
@@ -123,26 +133,19 @@ def plan(
     for name in given:
         if name not in OPEN:
             raise ValueError(f"--set {name} is not planned: {', '.join(OPEN)} are")
-    numbers: dict[str, Any] = {
-        name: value
-        if name == "schedule"
-        else int(value)
-        if name == "rounds"
-        else float(value)
-        for name, value in given.items()
-    }
+    values = {name: number(text) for name, text in given.items()}
     task = asked.task()
     found = plan(
         task.pop("model"),
         task.pop("shares"),
         budgets or (1.0 if asked.epsilon is None else asked.epsilon),
-        delta=asked.delta,
-        noise=asked.noise,
         algorithm=asked.algorithm,
         graph=asked.graph,
+        delta=asked.delta,
+        noise=asked.noise,
         overlap=asked.overlap,
         **task,
-        **numbers,
+        **values,
     )
     if asked.out is not None:
         found.save(asked.out)

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from privaudit.cli import FINE
 from privaudit.cli.options import Flat, Json, Require
 from privaudit.cli.output import emit
-from privaudit.cli.plan import own_task
+from privaudit.cli.plan import number, own_task
 from privaudit.cli.signing import Sign, check_key, kept
 from privaudit.cli.verdicts import status_of
 from privaudit.files.folder import TRIES
@@ -97,7 +97,7 @@ class _Tried:
         settings = TrainingSettings(
             **kept.kept(), device=self.device, classes=task.pop("classes")
         )
-        own = {"tries": self.tries, "law": _number(self.law), "settings": settings}
+        own = {"tries": self.tries, "law": number(self.law), "settings": settings}
         return {**task, **found, **own}
 
 
@@ -144,19 +144,9 @@ def _grid(texts: Sequence[str]) -> dict[str, list[Any]]:
 
     given = changes_of(texts)
     return {
-        name: [_number(value) for value in str(values).split(",")]
+        name: [number(value) for value in str(values).split(",")]
         for name, values in given.items()
     }
-
-
-def _number(text: str) -> Any:
-    """A number, where ``text`` is one."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text.strip()
 
 
 def _folder(name: str) -> pathlib.Path:

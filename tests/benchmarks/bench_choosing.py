@@ -6,8 +6,10 @@ Run as ``python tests/benchmarks/bench_choosing.py WHAT --epsilon 2 --runs 4``:
 - ``held-out``: the same for what the search chose and for the defaults before plans;
 - ``uneven``: the defaults on shares that differ, beside a central training and the
   defaults before plans, with the same budget, and a central one as loud as all nodes;
-- ``algorithms``: each private algorithm that is planned, at eight nodes, as it is;
-  ``--picture FILE.svg`` draws it.
+- ``algorithms``: each private algorithm that is planned, at eight nodes, as it is.
+
+What is found is kept in ``choosing.json`` beside this file, with the command, and
+``page`` writes the tables and the picture of docs/choosing.md from there.
 
 Scores are accuracies, and R^2 of regressions, means over nodes and runs; in percent.
 Seconds are the processor's.
@@ -17,6 +19,10 @@ from __future__ import annotations
 
 import argparse
 import functools
+import json
+import pathlib
+import re
+import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -31,6 +37,8 @@ from trainers.runs import planning
 # Length of all steps over signal to noise, times that of the defaults.
 REACHES = (0.25, 0.5, 1.0, 2.0, 4.0)
 FIGURES = ("score", "averaged", "late")
+KEPT = pathlib.Path(__file__).with_name("choosing.json")
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "choosing.md"
 
 Row = dict[str, float]
 Make = Callable[[int], Task]
@@ -150,6 +158,60 @@ def algorithm_way(
     return task.trained(settings, noise, runs=runs, seed=seed)
 
 
+def keep(what: str, found: Found, seconds: float) -> None:
+    """Keep what was found, with the command that finds it."""
+    known = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    known[what] = {
+        "command": shlex.join(
+            ["python", "tests/benchmarks/bench_choosing.py", *sys.argv[1:]]
+        ),
+        "version": pa.__version__,
+        "seconds": round(seconds),
+        "found": {
+            way: {
+                task: {x: round(own, 4) for x, own in row.items()}
+                for task, row in by.items()
+            }
+            for way, by in found.items()
+        },
+    }
+    KEPT.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+
+
+def table(found: Found, head: str) -> list[str]:
+    """Table of percents, a row a task and a column a way."""
+    tasks = next(iter(found.values()))
+    names = [head, *found]
+    lines = [f"| {' | '.join(names)} |", f"| --- |{' ---: |' * len(found)}"]
+    for task in tasks:
+        scores = (f"{100 * found[way][task]['score']:.1f}" for way in found)
+        lines.append(f"| {task} | {' | '.join(scores)} |")
+    return lines
+
+
+def page(text: str, known: dict[str, Any]) -> str:
+    """``text`` of docs/choosing.md with the tables of what is ``known``."""
+    for what in ("held-out", "uneven"):
+        own = known[what]
+        lines = [*table(own["found"], "task"), "", f"`{own['command']}`"]
+        text = re.sub(
+            f"(<!-- {what} -->\n).*?(\n<!-- end -->)",
+            lambda match, lines=lines: match[1] + "\n".join(lines) + match[2],
+            text,
+            flags=re.DOTALL,
+        )
+    # Of algorithms what to choose them for is written by hand, figures are not.
+    for name, by_task in known["algorithms"]["found"].items():
+        even, apart = (f"{100 * row['score']:.1f}" for row in by_task.values())
+        text = re.sub(
+            rf"^(\| `{name}`[^|]*\|) [\d.]+ \| [\d.]+ \|",
+            rf"\1 {even} | {apart} |",
+            text,
+            flags=re.MULTILINE,
+        )
+    return text
+
+
 def draw(found: Found, path: str) -> None:
     """Draw the scores, a line an algorithm, as an SVG file."""
     import matplotlib
@@ -172,12 +234,17 @@ def draw(found: Found, path: str) -> None:
 def main() -> None:
     """Print what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["search", "held-out", "uneven", "algorithms"])
+    kinds = ["search", "held-out", "uneven", "algorithms", "page"]
+    parser.add_argument("what", choices=kinds)
     parser.add_argument("--epsilon", type=float, default=2.0)
     parser.add_argument("--runs", type=int, default=4)
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--picture", help="file for the picture of algorithms")
     asked = parser.parse_args()
+    if asked.what == "page":
+        known = json.loads(KEPT.read_text())
+        PAGE.write_text(page(PAGE.read_text(), known))
+        draw(known["algorithms"]["found"], str(PAGE.with_suffix(".svg")))
+        return
     torch.set_num_threads(1)
     began = time.process_time()
     defaults: dict[str, Way] = {
@@ -199,9 +266,9 @@ def main() -> None:
     }
     found = compare(tasks, ways, asked.seeds)
     show(found)
-    if asked.picture:
-        draw(found, asked.picture)
-    print(f"\n{time.process_time() - began:.0f} s of the processor")
+    seconds = time.process_time() - began
+    keep(asked.what, found, seconds)
+    print(f"\n{seconds:.0f} s of the processor")
 
 
 if __name__ == "__main__":

@@ -274,7 +274,7 @@ def test_every_claim_has_the_same_delta_by_default():
     from privaudit.auditing.programs import opacus_loop, torch_loop
     from privaudit.integrations import lightning, opacus
 
-    own = (privaudit.plan, privaudit.audit, privaudit.canaries)
+    own = (privaudit.audit, privaudit.canaries)
     others = (opacus_loop.audit, torch_loop.audit, lightning.PrivacyCallback)
     loops = (opacus.LedgerCallback, opacus.write_run, Canaries.audit)
     found = {
@@ -284,6 +284,7 @@ def test_every_claim_has_the_same_delta_by_default():
     }
     kinds = (settings.AuditSettings, settings.ProgramSettings)
     found |= {kind.__name__: kind().delta for kind in kinds}
+    found["plan"] = privaudit.plan(10, [50, 40], 1).delta
     found["consensus"] = figure_settings.ConsensusSettings().delta
     assert len(found) >= 9
     assert set(found.values()) == {results.DELTA} == {1e-5}

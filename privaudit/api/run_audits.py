@@ -155,9 +155,9 @@ def audit_run(
         seed=config.public_seed,
         compiled=config.compiled,
         precision=config.precision,
-        counted=None if config.clip is None else config.clip.noise_multiplier,
         material=None if material is None else dataclasses.replace(material, test=None),
     )
+    problem = problem.with_counts(config.clip)
     tuning = config.tuning
     if tuning is not None and tuning.is_charged:
         raise ValueError(

@@ -7,7 +7,7 @@ import functools
 import math
 import os
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from trainers.runs.problem import Problem
     from trainers.runs.run import OneProcess, TrainingRun
     from trainers.runs.training import Training
+
+_SPREAD = 100.0  # of a table's columns: a tenth of a percent of a norm is then lost
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -274,15 +276,14 @@ def run_in_folder(
         together = type(runner) is not OneProcess
         clip = clip_record(problem, claim, settings, together=together)
         if clip is not None:
-            problem = dataclasses.replace(problem, counted=clip.noise_multiplier)
+            problem = problem.with_counts(clip)
         noise = noise_by_node(problem, claim, settings, watch.note)
         if clip is not None:
             watch.note("counting records by the norm of their gradients ...")
             path = Place(out, name).path
             training = clipped(problem, clip, settings, known_clip(path, clip))
-            problem = problem_of(
-                training, material=problem.material, counted=problem.counted
-            )
+            problem = problem_of(training, material=problem.material)
+            problem = problem.with_counts(clip)
         for warning in warnings_of(problem, noise, claim, settings):
             watch.warn(warning)
         planting = None
@@ -389,9 +390,29 @@ def warnings_of(
                 "to k nodes. Keep this to yourself: it depends on private data, and is "
                 "in no file of the run"
             )
+        found += _of_records(problem.shares)
     parameters = parameter_vector(problem.module).numel()
     own = settings.each_budget
     return [*found, *advice(problem, noise, claim, own, parameters)]
+
+
+def _of_records(shares: Sequence[Any]) -> list[str]:
+    """Warnings of what a table holds, for its owner alone."""
+    from trainers.data.shares import spread_of_columns, void_records
+
+    found, void, spread = [], void_records(shares), spread_of_columns(shares)
+    if void:
+        found.append(
+            f"{void:,} records hold NaN or infinity, and count nothing: fill these in "
+            "by rules that look at no other record. Keep this to yourself"
+        )
+    if spread > _SPREAD:
+        found.append(
+            f"columns of the inputs differ in spread by a factor of {spread:,.0f}: the "
+            "largest decide what is clipped; divide each by a range that its field "
+            "knows. Keep this to yourself"
+        )
+    return found
 
 
 def own_data(values: dict[str, Any]) -> dict[str, Any]:

@@ -278,6 +278,8 @@ def _is(value: Any, kind: Any) -> bool:
         return hasattr(value, has) and not isinstance(value, bool)
     if isinstance(kind, frozenset):
         return isinstance(value, str) and value in kind
+    if kind is Iterable and isinstance(value, (str, bytes)):
+        return False  # text is no list
     return isinstance(value, kind)
 
 

@@ -4,6 +4,7 @@ import contextlib
 import math
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from hypothesis import given
@@ -261,6 +262,33 @@ class TestWarnings:
         (share,) = shares([40])
         pa.train(net(), [share, share], epsilon=2, rounds=2)
         assert "40 records lie at more than 1 node" in caplog.text
+
+    @pytest.mark.parametrize(
+        ("column", "said"),
+        [
+            (math.nan, "60 records hold NaN"),
+            (1e3, "differ in spread by a factor of 9"),
+        ],
+    )
+    def test_what_a_table_holds_is_told(self, caplog, column, said):
+        data = shares()
+        data[0][0][:, 0] *= column
+        if column < math.inf:
+            data[1][0][:, 0] *= column
+            data[2][0][:, 0] *= column
+        pa.train(net(), data, epsilon=2, rounds=20, sampling_rate=0.5)
+        assert said in caplog.text
+
+    def test_text_in_a_table_is_named(self):
+        frame = pandas.DataFrame({"age": [1.0, 2.0], "town": ["a", "b"]})
+        with pytest.raises(ValueError, match=r"no number, in columns town: .*astype"):
+            pa.train(nn.Linear(2, 2), (frame, frame.age), nodes=1, epsilon=2)
+        with pytest.raises(ValueError, match="no number, in a column"):
+            pa.train(nn.Linear(1, 2), (frame[["age"]], frame.town), nodes=1, epsilon=2)
+        with pytest.raises(ValueError, match=r"got str \(pandas.read_csv"):
+            pa.train(nn.Linear(1, 2), "a.csv", nodes=1, epsilon=2)
+        with pytest.raises(ValueError, match="epsilon must be a number, a list or"):
+            pa.train(nn.Linear(4, 2), shares(), epsilon="2")
 
     def test_what_is_right_is_silent(self, caplog):
         assert told(caplog, sizes=[400, 300]) == []

@@ -201,14 +201,20 @@ def page(text: str, known: dict[str, Any]) -> str:
             flags=re.DOTALL,
         )
     # Of algorithms what to choose them for is written by hand, figures are not.
-    for name, by_task in known["algorithms"]["found"].items():
-        even, apart = (f"{100 * row['score']:.1f}" for row in by_task.values())
-        text = re.sub(
-            rf"^(\| `{name}`[^|]*\|) [\d.]+ \| [\d.]+ \|",
-            rf"\1 {even} | {apart} |",
-            text,
-            flags=re.MULTILINE,
+    scored = known["algorithms"]["found"]
+
+    def row(match: re.Match[str]) -> str:
+        names = [name for name in re.findall("`(.+?)`", match[1]) if name in scored]
+        if not names:
+            return match[0]
+        columns = zip(*(scored[name].values() for name in names), strict=True)
+        cells = (
+            ", ".join(f"{100 * each['score']:.1f}" for each in column)
+            for column in columns
         )
+        return f"{match[1]} | {' | '.join(cells)} |"
+
+    text = re.sub(r"^(\| `.+?) ?\| [\d., ;]+ \| [\d., ;]+ \|", row, text, flags=re.M)
     return text
 
 

@@ -208,6 +208,39 @@ def at_several_nodes(shares: Sequence[Dataset | Lazy], overlap: int = 1) -> int:
     return int((np.unique(every, return_counts=True)[1] > overlap).sum())
 
 
+def void_records(shares: Sequence[Dataset | Lazy]) -> int:
+    """Count the records in memory that hold a number which is not finite.
+
+    >>> void_records([Dataset(torch.tensor([[1.0], [torch.nan]]), torch.zeros(2))])
+    1
+    """
+    return sum(
+        int((~share.inputs.flatten(1).isfinite()).any(1).sum())
+        for share in shares
+        if isinstance(share, Dataset)
+    )
+
+
+def spread_of_columns(shares: Sequence[Dataset | Lazy]) -> float:
+    """Largest standard deviation of a table's columns over the median; 1 of others.
+
+    Columns that hardly vary, as pixels at an edge, do no harm.
+
+    >>> x = torch.tensor([[0.0, 0.0, 1.0], [1.0, 500.0, 0.0]])
+    >>> round(spread_of_columns([Dataset(x, torch.zeros(2))]))
+    500
+    """
+    held = [share.inputs for share in shares if isinstance(share, Dataset)]
+    tables = [x for x in held if x.dim() == 2 and x.is_floating_point()]
+    whole = torch.cat(tables) if tables else torch.zeros(0, 1)
+    whole = whole[whole.isfinite().all(1)]
+    if len(whole) < 2:
+        return 1.0
+    deviations = whole.double().std(0)
+    middle = float(deviations.median())
+    return float(deviations.max()) / middle if middle else 1.0
+
+
 def _digests(share: Dataset | Lazy) -> np.ndarray:
     """One of each different record: a random linear function of its words."""
     count = min(len(share), _AT_ONCE) if _is_code(share) else len(share)
@@ -279,7 +312,8 @@ def data_set(data: Any, name: str) -> Dataset | Lazy:
         inputs, targets = data
         found = _pair(inputs, targets, name)
     else:
-        raise ValueError(f"{name} is {_FORMS}, got {type(data).__name__}")
+        read = " (pandas.read_csv reads a file)" if isinstance(data, str) else ""
+        raise ValueError(f"{name} is {_FORMS}, got {type(data).__name__}{read}")
     if len(found) == 0:
         raise ValueError(f"{name} is empty: every node needs a record")
     try:
@@ -355,7 +389,16 @@ def _is_array(values: Any) -> bool:
 def _tensor(values: Any, name: str = "a record") -> Tensor:
     """As a tensor on the CPU: floats in single precision, integers in 64 bits."""
     if hasattr(values, "to_numpy"):  # pandas
-        values = values.to_numpy()
+        frame, values = values, values.to_numpy()
+        kinds = dict(getattr(frame, "dtypes", {})) if values.ndim == 2 else {}
+        text = [str(x) for x, own in kinds.items() if own.kind not in "biuf"]
+        if values.dtype == object and (text or values.ndim == 1):
+            which = f"columns {', '.join(text)}" if text else "a column"
+            raise ValueError(
+                f"{name} holds what is no number, in {which}: leave it out, or write "
+                "it as numbers; classes are 0, 1, ..., as (frame.column == 'yes')"
+                ".astype(int) makes them"
+            )
     try:
         if not isinstance(values, Tensor):
             values = torch.as_tensor(np.require(values, requirements="W"))

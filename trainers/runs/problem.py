@@ -14,6 +14,7 @@ from msgspec import UNSET
 from torch import Tensor, nn
 
 from privaudit.ledger import Ledger
+from privaudit.records import ClipRecord
 from privaudit.results import Unit
 from privaudit.settings import Precision, check_precision
 from trainers.algorithms.family import Noise
@@ -128,12 +129,10 @@ class Problem:
         compiled: bool = False,
         precision: Precision = "float32",
         material: Material | None = None,
-        counted: float | None = None,
     ) -> Problem:
         """The problem that ``training`` describes; ``seed`` deals the data.
 
-        ``material`` are data, model and loss, where they have no names; ``counted`` is
-        the noise of the counts that the clip norm is from, if it is from any.
+        ``material`` are data, model and loss, where they have no names.
 
         ``data_dir`` is where data are kept; see `trainers.data.load_dataset`. With
         ``held_out``, in [0, 1), that share of the training data, taken at random, comes
@@ -203,8 +202,12 @@ class Problem:
             ),
             ranks=dealt,
             party=party,
-            counted=counted,
         )
+
+    def with_counts(self, clip: ClipRecord | None) -> Problem:
+        """This problem, with the counts that its clip norm is from, if from any."""
+        noise = None if clip is None else clip.noise_multiplier
+        return dataclasses.replace(self, counted=noise)
 
     @property
     def module(self) -> nn.Module:

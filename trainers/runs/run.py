@@ -66,14 +66,14 @@ class TrainingRun(TrainingRecord[Training]):
 
     def problem(self, **more: Any) -> Problem:
         """Problem that it describes; ``more`` is of `Problem.of`."""
-        return Problem.of(
+        found = Problem.of(
             self.training,
             seed=self.public_seed,
             compiled=self.compiled,
             precision=self.precision,
-            counted=None if self.clip is None else self.clip.noise_multiplier,
             **more,
         )
+        return found.with_counts(self.clip)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -140,7 +140,8 @@ class AttackSettings(BoundSettings, Compute):
         noisy-gradients (all of them of one node); where messages are released,
         neighbour, one neighbour's inbox. Weaker threat models: neighbour, observer (by
         itself, one that hears all; the default with --observer), all-models,
-        final-models (their weights along a crafted gradient), final-loss, all-losses,
+        final-models (their weights along a crafted gradient), final-models-colluding
+        (and all other nodes tell what they added), final-loss, all-losses,
         lira or rmia (the final loss beside those under reference models that it
         trains), and actions (of deep-q). In one run: noisy-gradients (the default),
         final-loss, all-losses, lira or rmia.

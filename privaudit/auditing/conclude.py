@@ -191,8 +191,9 @@ _STRONGER = {
     "final-models": (
         "of final models alone, gradients crafted anew for every step show more "
         "(Cebere et al. 2025); in a network each model holds the noise of all nodes, "
-        "and noisy-gradients sees every release by itself"
+        "which final-models-colluding takes off, and noisy-gradients sees every release"
     ),
+    "final-models-colluding": "noisy-gradients sees every release by itself",
     "all-models": "noisy-gradients sees every release by itself",
 }
 

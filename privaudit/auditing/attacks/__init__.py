@@ -10,7 +10,11 @@ from privaudit.auditing.attacks.contract import Scene as Scene
 from privaudit.auditing.attacks.contract import Watcher as Watcher
 from privaudit.auditing.attacks.final_loss import FinalLoss
 from privaudit.auditing.attacks.losses import AllLosses
-from privaudit.auditing.attacks.models import AllModels, FinalModels
+from privaudit.auditing.attacks.models import (
+    AllModels,
+    FinalModels,
+    FinalModelsOfColluders,
+)
 from privaudit.auditing.attacks.neighbour import Neighbour
 from privaudit.auditing.attacks.noisy_gradients import NoisyGradients
 from privaudit.auditing.attacks.observing import Observing
@@ -25,6 +29,7 @@ ADVERSARIES: dict[str, type[Adversary]] = {
         RMIA,
         AllModels,
         FinalModels,
+        FinalModelsOfColluders,
         Neighbour,
         Observing,
         NoisyGradients,

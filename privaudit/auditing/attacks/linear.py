@@ -46,6 +46,9 @@ class Record:
         Number of rounds, if models are seen after the last alone.
     along
         Of values, (runs, dims), what is kept; None: all.
+    colluding
+        Whether all nodes but the canary's tell their noisy gradients: after all else,
+        in the order of `LinearMap.inputs`.
     """
 
     def __init__(
@@ -55,11 +58,14 @@ class Record:
         models: bool = False,
         final: int | None = None,
         along: Callable[[Tensor], Tensor] | None = None,
+        colluding: bool = False,
     ) -> None:
         self._heard = heard
         self._final = final
         self._models = models
         self.along = along
+        self.colluding = colluding
+        self._told_by: dict[tuple[int, int], Tensor] = {}
         self.dims: int | None = None
         self.rows: list[Tensor] = []  # (runs, dims), or what is kept of them
         self.told: list[Told] = []  # of each row
@@ -80,15 +86,25 @@ class Record:
             for node in range(models.shape[1]):
                 self._keep(models[:, node], (done, MODEL, node))
 
+    def release(
+        self, index: int, at: Tensor, gradient: Tensor, nodes: Sequence[int]
+    ) -> None:
+        """See the noisy gradients of those that collude."""
+        for column, node in enumerate(nodes):
+            if node != CANARY_NODE:
+                self._told_by[node, index] = self._made(gradient[:, column])
+
     def _keep(self, row: Tensor, told: Told) -> None:
         self.told.append(told)
-        if self.along is not None:
-            row = self.along(row)
-        self.rows.append(row.clone())
+        self.rows.append(self._made(row))
+
+    def _made(self, row: Tensor) -> Tensor:
+        return row.clone() if self.along is None else self.along(row)
 
     def stacked(self) -> Tensor:
         """(runs, outputs, dims), or what is kept of these, in double precision."""
-        return torch.stack(self.rows, 1).double()
+        also = [self._told_by[key] for key in sorted(self._told_by)]
+        return torch.stack(self.rows + also, 1).double()
 
 
 class _Script:
@@ -149,6 +165,7 @@ class LinearMap:
         *,
         models: bool,
         final: int | None = None,
+        colluding: bool = False,
     ) -> LinearMap:
         """The map of a problem's algorithm, for what a `Record` of these would keep.
 
@@ -209,6 +226,7 @@ class LinearMap:
         answers = {key: basis[1 + place] for place, key in enumerate(inputs)}
         oracle, record = run(basis[0], answers)
         seen = torch.stack([row[0] for row in record.rows]).numpy()
+        others = [p for p, (node, _) in enumerate(inputs) if node != CANARY_NODE]
         asked = torch.stack([oracle.asked[key] for key in inputs]).numpy()
 
         generator = torch.Generator().manual_seed(0)
@@ -224,6 +242,8 @@ class LinearMap:
                 "optimiser=sgd"
             )
         place = {key: number for number, key in enumerate(inputs)}
+        if colluding:
+            seen = np.concatenate([seen, np.eye(width)[1:][others]])
         turns = tuple(place[key] for key in dry.asked)
         return cls(inputs, seen, asked, told, turns)
 

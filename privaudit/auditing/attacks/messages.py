@@ -21,6 +21,7 @@ from privaudit.auditing.attacks.likelihood import (
 )
 from privaudit.auditing.attacks.linear import LinearMap, Reader, Record
 from trainers.network.engine import Observer
+from trainers.oracles.oracle import ReleaseObserver
 from trainers.runs.problem import Problem
 
 _EXACT = 1e-6  # a gradient of which less than this share is hidden was read off
@@ -34,6 +35,7 @@ class LinearAdversary(Adversary):
     """
 
     models = False
+    colluding = False  # all other nodes tell their own noisy gradients
     only_final = False  # of models; then too little shows to know where gradients were
 
     def __init__(self, scene: Scene) -> None:
@@ -50,7 +52,9 @@ class LinearAdversary(Adversary):
     ) -> LinearMap:
         """Map from gradients to what is seen; see `LinearMap.of`."""
         final = problem.training.rounds if cls.only_final else None
-        return LinearMap.of(problem, heard, models=cls.models, final=final)
+        return LinearMap.of(
+            problem, heard, models=cls.models, final=final, colluding=cls.colluding
+        )
 
     def hears(self, scene: Scene) -> list[list[int]] | None:
         """Whose messages are seen, round by round."""
@@ -68,6 +72,7 @@ class LinearAdversary(Adversary):
             models=self.models,
             final=final,
             along=canary.along if projects else None,
+            colluding=self.colluding,
         )
         record.dims = len(self.scene.start)
         return _Watcher(self, record, gradients)
@@ -85,6 +90,10 @@ class _Watcher(Watcher):
     @property
     def observers(self) -> tuple[Observer, ...]:
         return (self._record,)
+
+    @property
+    def release_observers(self) -> tuple[ReleaseObserver, ...]:
+        return (self._record,) if self._record.colluding else ()
 
     def after_round(self, done: int, models: Tensor) -> None:
         self._record.after_round(done, models)

@@ -56,3 +56,18 @@ class FinalModels(LinearAdversary):
                 f"more than {_MOST_GRADIENTS:,}: choose final-loss"
             )
         return super().map_of(problem, heard)
+
+
+class FinalModelsOfColluders(FinalModels):
+    """As `FinalModels`, by all other nodes together, who know what they added.
+
+    Of a network's final models that leaves the canary's node alone to hide anything, as
+    where sums are aggregated securely and whoever takes part is curious.
+    """
+
+    name = "final-models-colluding"
+    sees = (
+        "the final models of all nodes (hidden state) and what every other node added "
+        "itself, with a canary whose gradient was crafted beforehand"
+    )
+    colluding = True

@@ -178,7 +178,13 @@ def check_relation(training: Training, relation: Relation) -> None:
 
 # Adversaries that see noisy gradients, or what is linear in them: to these a crafted
 # one shows most. To others it is nothing, as the loss of its record does not move.
-SEES = ("noisy-gradients", "neighbour", "observer", "final-models")
+SEES = (
+    "noisy-gradients",
+    "neighbour",
+    "observer",
+    "final-models",
+    "final-models-colluding",
+)
 
 
 def strongest(training: Training) -> str:

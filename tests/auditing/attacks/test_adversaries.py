@@ -139,7 +139,7 @@ class TestTight:
     def test_where_all_others_collude_final_models_tell_all_again(self):
         """Every noise but the canary's node's is known; so are all that is mixed."""
         of = scene(problem(batch_size=20.0), "gradient")
-        member, white = scores("noisy-gradients", of, 200)
+        _, white = scores("noisy-gradients", of, 200)
         _, final = scores("final-models-colluding", of, 200)
         assert np.corrcoef(white, final)[0, 1] > 0.98
 

@@ -35,6 +35,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import bench_today
 import torch
 from counting import H100, RTX_2080, Work, counted
 from measuring import records
@@ -277,6 +278,36 @@ def rounds(count_only: bool) -> Told:
     return found
 
 
+# Of bench_today: works, and how many times their samples.
+MODELS = {
+    "transformer-32": 4, "lora-8": 16, "resnet18-4": 64, "gpt2-2": 8, "lstm-64": 4
+}  # fmt: skip
+
+
+def models(count_only: bool) -> Told:
+    """A clipped sum of a batch of larger models: milliseconds, MiB, launches."""
+    found: Told = {}
+    for work, times in MODELS.items():
+        found[work] = row = {"samples": times * bench_today.WORKS[work][2]}
+        step = bench_today.ours(work, ("meta", times))
+        row["counted"] = said(counted(step))
+        tell(f"  {work}, {row}")
+        for way, make in () if count_only else bench_today.WAYS.items():
+            torch.cuda.reset_peak_memory_stats()
+            held = torch.cuda.memory_allocated()
+            try:
+                step = make(work, ("cuda", times))
+                step()
+                row[way] = {"ms": 1e3 * median(step, 10)}
+                peak = torch.cuda.max_memory_allocated() - held
+                row[way] |= {"mib": peak >> 20, "norm": float(step().norm())}
+            except Exception as error:  # of peers: out of memory, layers, tied weights
+                row[way] = f"{type(error).__name__}: {error}"[:300]
+            step = None
+            tell(f"    {way}: {row[way]}")
+    return found
+
+
 def planned(device: str, compiled: bool) -> Audit:
     """The audit of the paper's appendix D, on digits."""
     return Audit(
@@ -340,11 +371,7 @@ def recipe(count_only: bool) -> Told:
 
 
 PARTS = {
-    "noise": noise,
-    "equality": equality,
-    "rounds": rounds,
-    "audit": audit,
-    "recipe": recipe,
+    each.__name__: each for each in (noise, equality, rounds, models, audit, recipe)
 }
 
 

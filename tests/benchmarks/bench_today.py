@@ -125,15 +125,25 @@ class Written(nn.Module):
         return self.model(x)
 
 
-def made(work: str) -> tuple[nn.Module, Tensor, Tensor]:
+Step = Callable[[], Tensor]
+Where = tuple[str, int]  # a device, and how many times a work's samples
+HERE: Where = ("cpu", 1)
+
+
+def made(work: str, where: Where = HERE) -> tuple[nn.Module, Tensor, Tensor]:
     """The model, and a batch."""
     make, shape, samples, words = WORKS[work]
+    device, times = where
+    samples *= times
     torch.manual_seed(0)
     model = make()
     if words:
         inputs = torch.randint(words, (samples, *shape))
-        return model, inputs, torch.randint(words, (samples, *shape))
-    return model, torch.randn(samples, *shape), torch.randint(10, (samples,))
+        targets = torch.randint(words, (samples, *shape))
+    else:
+        inputs = torch.randn(samples, *shape)
+        targets = torch.randint(10, (samples,))
+    return model.to(device), inputs.to(device), targets.to(device)
 
 
 def loss(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -144,7 +154,7 @@ def clipped(norms: Tensor) -> Tensor:
     return (CLIP / norms).clamp_max(1.0)
 
 
-def told(step: Callable[[], Tensor]) -> Row:
+def told(step: Step) -> Row:
     found = step().double()
     direction = torch.arange(len(found), dtype=torch.float64).cos()
     direction /= direction.norm()
@@ -152,21 +162,21 @@ def told(step: Callable[[], Tensor]) -> Row:
     return row | {"norm": found.norm().item(), "along": (found @ direction).item()}
 
 
-def ours(work: str) -> Row:
+def ours(work: str, where: Where = HERE) -> Step:
     """A release's clipped sum, without noise."""
-    model, inputs, targets = made(work)
-    taken = enter(Written(model), loss, inputs[0], targets[0])
+    model, *example = made(work)
+    input, target = (each[0] for each in example)
+    taken = enter(Written(model), loss, input, target)
     assert taken.why_not is None, taken.why_not
-    gradients = differentiator(taken.module, taken.loss, inputs[0], targets[0])
-    at = parameter_vector(taken.module)[None]
-    return told(
-        lambda: gradients.weighted_sum(at, inputs[None], targets[None], clipped)[0]
-    )
+    gradients = differentiator(taken.module, taken.loss, input, target)
+    at = parameter_vector(taken.module)[None].to(where[0])
+    _, inputs, targets = made(work, where)
+    return lambda: gradients.weighted_sum(at, inputs[None], targets[None], clipped)[0]
 
 
-def mapped(work: str) -> Row:
+def mapped(work: str, where: Where = HERE) -> Step:
     """Gradients of each record by `torch.func`, clipped and added."""
-    model, inputs, targets = made(work)
+    model, inputs, targets = made(work, where)
     values = {name: each.detach() for name, each in trained(model).items()}
 
     def one(values: Any, input: Tensor, target: Tensor) -> Tensor:
@@ -182,10 +192,10 @@ def mapped(work: str) -> Row:
         weights = clipped(torch.stack(norms).norm(dim=0)).float()
         return torch.cat([torch.tensordot(weights, one, 1).flatten() for one in found])
 
-    return told(step)
+    return step
 
 
-def ghost(work: str) -> Row:
+def ghost(work: str, where: Where = HERE) -> Step:
     """Opacus' ghost clipping: two backward passes."""
     from opacus.grad_sample import GradSampleModuleFastGradientClipping
     from opacus.optimizers.optimizer_fast_gradient_clipping import (
@@ -193,7 +203,7 @@ def ghost(work: str) -> Row:
     )
     from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 
-    model, inputs, targets = made(work)
+    model, inputs, targets = made(work, where)
     wrapped: Any = GradSampleModuleFastGradientClipping(
         model, max_grad_norm=CLIP, use_ghost_clipping=True, loss_reduction="sum"
     )
@@ -220,19 +230,19 @@ def ghost(work: str) -> Row:
         found: Any = [each.grad for each in trained(model).values()]
         return torch.cat([each.flatten() for each in found])
 
-    return told(step)
+    return step
 
 
-def plain(work: str) -> Row:
+def plain(work: str, where: Where = HERE) -> Step:
     """One gradient of the batch, not private."""
-    model, inputs, targets = made(work)
+    model, inputs, targets = made(work, where)
     parameters = [*trained(model).values()]
 
     def step() -> Tensor:
         found = torch.autograd.grad(loss(model(inputs), targets), parameters)
         return torch.cat([each.flatten() for each in found])
 
-    return told(step)
+    return step
 
 
 WAYS = {"ours": ours, "vmap": mapped, "Opacus, ghost": ghost, "not private": plain}
@@ -244,7 +254,13 @@ def main() -> None:
     parser.add_argument("--one", nargs="+")
     given = parser.parse_args()
     if given.one:
-        answer(WAYS, given.one)
+        answer(
+            {
+                way: lambda work, step=step: told(step(work))
+                for way, step in WAYS.items()
+            },
+            given.one,
+        )
         return
     for work in given.works or WORKS:
         print(work)

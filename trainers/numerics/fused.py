@@ -23,10 +23,10 @@ _FIRST, _SECOND, _THIRD, _FOURTH = map(tl.constexpr, TURNS)
 _OVER, _UNDER = tl.constexpr(quantiles.OVER), tl.constexpr(quantiles.UNDER)
 _DEGREE = tl.constexpr(len(quantiles.OVER))
 _LOG, _TERMS = tl.constexpr(quantiles.LOG), tl.constexpr(len(quantiles.LOG))
-_TINY, _LN2 = tl.constexpr(quantiles.TINY), tl.constexpr(quantiles.LN2)
+_LN2, _MOST = tl.constexpr(quantiles.LN2), tl.constexpr(quantiles.MOST)
 _UNDER_ROOT_HALF = tl.constexpr(quantiles.UNDER_ROOT_HALF)
 _WHOLE = tl.constexpr(2.0**52)  # from which on doubles are whole
-_UNIT = tl.constexpr(2.0**-63)
+_UNIT = tl.constexpr(2.0**-64)
 _SIGN = tl.constexpr(-(1 << 63))
 _LANES = 128  # blocks of the cipher a program, one a thread
 
@@ -129,17 +129,19 @@ def _log(x):
 
 @triton.jit
 def _quantile(word, NORMAL: tl.constexpr):
-    u = word.to(tl.float64) * _UNIT
+    high = (word ^ (word >> 63)) ^ _MOST
+    tail = (high.to(tl.float64) + 0.5) * _UNIT
     if NORMAL:
-        w = -_log(tl.maximum((1.0 - u) * (1.0 + u), _TINY))
+        w = -_log(tail * 4.0 * (1.0 - tail))
         over = tl.zeros_like(w)
         under = tl.zeros_like(w)
         for i in tl.static_range(_DEGREE):
             over = over * w + _OVER[i]
             under = under * w + _UNDER[i]
-        return u * over / under
-    far = _log(tl.maximum(1.0 - tl.abs(u), _TINY))
-    return _with_sign_of(tl.abs(far), u)
+        x = (1.0 - tail * 2.0) * over / under
+    else:
+        x = -_log(tail * 2.0)
+    return tl.where(word < 0, -x, x)
 
 
 @triton.jit

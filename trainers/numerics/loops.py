@@ -11,7 +11,6 @@ a run, a node and a position.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +19,7 @@ import numpy as np
 from numba.core import types
 from numba.extending import intrinsic
 
-from trainers.numerics.quantiles import LN2, LOG, OVER, TINY, UNDER, UNDER_ROOT_HALF
+from trainers.numerics.quantiles import LN2, LOG, MOST, OVER, UNDER, UNDER_ROOT_HALF
 
 _Function = Callable[..., Any]
 
@@ -70,17 +69,20 @@ def _log(x: float) -> float:
 
 @_inlined
 def _quantile(word: int, normal: bool) -> float:
-    """x of u = word / 2^63, where |x| is at most 3 (normal) or 5 (Laplace)."""
-    u = word * 2.0**-63
+    """x of u = word / 2^63, where |x| is at most 4.5 (normal) or 10 (Laplace)."""
+    high = (word ^ (word >> 63)) ^ MOST
+    tail = (high + 0.5) * 2.0**-64  # of |x| upwards
     if normal:
-        w = -_log(max((1.0 - u) * (1.0 + u), TINY))
+        w = -_log(4.0 * tail * (1.0 - tail))
         over = under = 0.0
         for each in OVER:
             over = over * w + each
         for each in UNDER:
             under = under * w + each
-        return u * over / under
-    return math.copysign(_log(max(1.0 - abs(u), TINY)), u)
+        x = (1.0 - 2.0 * tail) * over / under
+    else:
+        x = -_log(2.0 * tail)
+    return -x if word < 0 else x
 
 
 @_compiled

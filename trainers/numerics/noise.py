@@ -54,6 +54,10 @@ class Law:
         Up to which |x / unit| the first pass decides.
     slack
         Bound on the first pass's error in x there.
+    reach
+        Up to which |x| the loops decide, and Triton's kernel.
+    slip
+        Bound on their error in x there.
     far
         From the upper tail's probability to x >= 0.
     density
@@ -66,6 +70,8 @@ class Law:
     unit: float
     limit: float
     slack: float
+    reach: float
+    slip: float
     far: Callable[[Tensor], Tensor]
     density: Callable[[np.ndarray], np.ndarray]
     tail: Callable[[Any, Any], Any]
@@ -80,6 +86,7 @@ def _log_quantile(u: Tensor) -> Tensor:
 # allowed for. With density p, x moves by half of that / p(x): largest at the limit.
 _SPREAD = 2.0**-53
 _MIDDLE, _LOG_LIMIT = 3.0, 5.0
+_REACH, _LOG_REACH = 4.5, 10.0
 _SLOPE = 1.26  # above tail / p(x): 1 for Laplace, for the normal law at most 1.2534
 
 GAUSSIAN = Law(
@@ -87,6 +94,10 @@ GAUSSIAN = Law(
     unit=math.sqrt(2),
     limit=_MIDDLE / math.sqrt(2),
     slack=ERROR * _MIDDLE + _SPREAD * math.sqrt(2 * math.pi) * math.exp(_MIDDLE**2 / 2),
+    reach=_REACH,
+    slip=ERROR * _REACH
+    + _SLOPE * 2.0**-51
+    + 2.0**-64 * math.sqrt(2 * math.pi) * math.exp(_REACH**2 / 2),
     far=lambda tail: torch.special.ndtri(tail).neg_(),
     density=lambda x: np.exp(-x * x / 2) / math.sqrt(2 * math.pi),
     tail=lambda mp, x: mp.erfc(x / mp.sqrt(2)) / 2,
@@ -96,6 +107,8 @@ LAPLACE = Law(
     unit=1.0,
     limit=_LOG_LIMIT,
     slack=ERROR * _LOG_LIMIT + 2 * _SPREAD * math.exp(_LOG_LIMIT),
+    reach=_LOG_REACH,
+    slip=ERROR * _LOG_REACH + _SLOPE * 2.0**-51 + 2.0**-63 * math.exp(_LOG_REACH),
     far=lambda tail: torch.log(2 * tail).neg_(),
     density=lambda x: np.exp(-x) / 2,
     tail=lambda mp, x: mp.exp(-x) / 2 if x > 0 else 1 - mp.exp(x) / 2,
@@ -352,7 +365,7 @@ def _fused(
     return found
 
 
-_DOUBTED = 64  # of so many numbers one may be: it is one in 128 at the most, on average
+_DOUBTED = 256  # of so many numbers one may be: on average it is one in 450 at most
 
 
 def _waited_for(given: Tensor) -> Tensor:
@@ -370,8 +383,8 @@ def _waited_for(given: Tensor) -> Tensor:
 
 
 def _margin(scale: float, law: Law) -> tuple[float, float, float]:
-    """Scale, distance from whole steps and limit up to which the first pass decides."""
-    return scale, 0.5 - scale * law.slack, law.limit * law.unit
+    """Scale, distance from whole steps and |x| up to which loops and kernel decide."""
+    return scale, 0.5 - scale * law.slip, law.reach
 
 
 _Memory = list[Tensor]  # two of doubles, one of bool, as long as the largest piece

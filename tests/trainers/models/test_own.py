@@ -171,6 +171,20 @@ class TestModels:
         with pytest.raises(ValueError, match="mixes the records"):
             enter(Mixing(), None, rows()[0], CLASSES[0])
 
+    def test_large_outputs_that_cancel_mix_nothing(self):
+        """Sums of a batch are in another order, and zeros as wrong as terms are."""
+
+        class Large(nn.Linear):
+            def forward(self, inputs):
+                made = super().forward(inputs) * torch.tensor([0.0, 1.0, 1.0])
+                return made + 1e-3 * (len(inputs) > 1)
+
+        module = Large(5, 3)
+        with pytest.raises(ValueError, match="mixes the records"):
+            enter(module, None, rows()[0], torch.tensor(0))
+        module.weight.data *= 1e4
+        assert enter(module, None, rows()[0], torch.tensor(0)).why_not is None
+
     @pytest.mark.parametrize(
         ("module", "said"),
         [

@@ -107,7 +107,7 @@ def main():
         refused(lambda: add_noise_(sums, at, 16.0)),
     ]
     # More in doubt than there is room for: no law leaves as many.
-    doubtful = dataclasses.replace(GAUSSIAN, limit=0.0, unit=2.0)
+    doubtful = dataclasses.replace(GAUSSIAN, reach=0.0, unit=2.0)
     noise.GAUSSIAN = doubtful
     wide = rows_of(1, 1, 1200, 0, 0, None)
     told.append(

@@ -241,22 +241,23 @@ class TestSound:
                     true = mpmath.erfinv(v) * mpmath.sqrt(2)
                 else:
                     true = -mpmath.sign(v) * mpmath.log1p(-abs(v))
-                if abs(true) <= law.limit * law.unit:
+                if abs(true) <= law.reach:
                     x = loops._quantile(word, law is GAUSSIAN)
                     asked += 1
-                    # The word as a double: a spread that `slack` has beside the error.
-                    spread = 2.0**-55 / float(law.density(abs(float(true))))
+                    # The middle of the word: a spread that `slip` has beside the error.
+                    spread = 2.0**-65 / float(law.density(abs(float(true))))
                     worst = max(worst, abs(float(x - true)) - spread)
         assert asked > 1000
-        assert worst < noise.ERROR * law.limit * law.unit / 100
+        assert worst < noise.ERROR * law.reach / 100
 
     def test_beyond_the_limit_the_loops_stay_there(self):
         """The ratio's slope has the sign of a polynomial without negative numbers."""
         over, under = np.poly1d(quantiles.OVER), np.poly1d(quantiles.UNDER)
         assert ((over.deriv() * under - over * under.deriv()).coeffs > 0).all()
         most = loops._quantile(HIGHEST, True)
-        assert most == -loops._quantile(LOWEST, True) > 20
-        assert loops._quantile(HIGHEST, False) == -loops._quantile(LOWEST, False) > 600
+        assert most == -loops._quantile(LOWEST, True) > GAUSSIAN.reach
+        most = loops._quantile(HIGHEST, False)
+        assert most == -loops._quantile(LOWEST, False) > LAPLACE.reach
 
     def test_where_numba_is_not(self, monkeypatch, way):
         wanted = drawn(rows(1000), 2.0**28)

@@ -274,8 +274,9 @@ def run_in_folder(
                 "own have none; leave it out, or have each process be a party"
             )
         together = type(runner) is not OneProcess
-        clip = clip_record(problem, claim, settings, together=together)
-        if clip is not None:
+        clip = None
+        if settings.clip_quantile is not None:
+            clip = clip_record(problem, claim, settings, together=together)
             problem = problem.with_counts(clip)
         noise = noise_by_node(problem, claim, settings, watch.note)
         if clip is not None:

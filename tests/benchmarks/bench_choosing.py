@@ -189,11 +189,38 @@ def table(found: Found, head: str) -> list[str]:
     return lines
 
 
+def searched_table(known: dict[str, Any]) -> list[str]:
+    """Table of what the search found, a row a way and a column an epsilon."""
+    by_epsilon = {
+        name.rpartition(" ")[2]: own["found"]
+        for name, own in known.items()
+        if name.startswith("search, ")
+    }
+    epsilons = sorted(by_epsilon, key=float)
+
+    def cell(way: str, epsilon: str) -> str:
+        rows = by_epsilon[epsilon][way].values()
+        score, late = (
+            100 * sum(row[figure] for row in rows) / len(rows)
+            for figure in ("score", "late")
+        )
+        return f"{score:.1f} ({late:.1f})"
+
+    lines = [f"| steps | {' | '.join(f'epsilon {own}' for own in epsilons)} |"]
+    lines.append(f"| --- |{' ---: |' * len(epsilons)}")
+    for way in by_epsilon[epsilons[0]]:
+        cells = (cell(way, own) for own in epsilons)
+        lines.append(f"| {way} | {' | '.join(cells)} |")
+    return lines
+
+
 def page(text: str, known: dict[str, Any]) -> str:
     """``text`` of docs/choosing.md with the tables of what is ``known``."""
-    for what in ("held-out", "uneven"):
-        own = known[what]
-        lines = [*table(own["found"], "task"), "", f"`{own['command']}`"]
+    for what in ("search", "held-out", "uneven"):
+        if what == "search":
+            lines = searched_table(known)
+        else:
+            lines = table(known[what]["found"], "")
         text = re.sub(
             f"(<!-- {what} -->\n).*?(\n<!-- end -->)",
             lambda match, lines=lines: match[1] + "\n".join(lines) + match[2],
@@ -273,7 +300,10 @@ def main() -> None:
     found = compare(tasks, ways, asked.seeds)
     show(found)
     seconds = time.process_time() - began
-    keep(asked.what, found, seconds)
+    name = (
+        f"search, epsilon {asked.epsilon:g}" if asked.what == "search" else asked.what
+    )
+    keep(name, found, seconds)
     print(f"\n{seconds:.0f} s of the processor")
 
 

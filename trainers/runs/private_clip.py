@@ -36,14 +36,13 @@ _SEEN = 2.0  # deviations of its noise, at which a count is taken for some recor
 
 def clip_record(
     problem: Problem, claim: Claim, settings: TrainingSettings, *, together: bool
-) -> ClipRecord | None:
-    """Counts for the budget of ``claim``, if ``settings`` ask for a quantile.
+) -> ClipRecord:
+    """Counts for the budget of ``claim``, of the quantile that ``settings`` ask for.
 
     ``ValueError`` where there can be none, as where several processes train
     (``together``).
     """
-    if settings.clip_quantile is None:
-        return None
+    assert settings.clip_quantile is not None
     training = problem.training
     if not is_planned(training):
         raise ValueError(

@@ -232,6 +232,16 @@ def laid_over(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, 
     return {**found, **second}
 
 
+def check_no_table(name: str) -> None:
+    """``ValueError`` for a table's file in the place of data."""
+    if name.endswith((".csv", ".tsv", ".xlsx", ".parquet")):
+        raise ValueError(
+            f"{name} does not say what is at which node, nor what its targets are: "
+            "have a function of yours read it (pandas.read_csv, ...) and return "
+            "[(inputs, targets), ...], one a node, and give --data module:function"
+        )
+
+
 def changes_of(texts: Iterable[str]) -> dict[str, Any]:
     """Settings that were given as key=value; ``ValueError`` for what is none."""
     values: dict[str, Any] = {}

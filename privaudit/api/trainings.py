@@ -22,7 +22,7 @@ from privaudit.records import TuningRecord
 from privaudit.report.load import figures_of
 from privaudit.results import DELTA, Claim, Finding, Status, Unit, UpperBound
 from privaudit.settings import TrainingSettings, claim_of
-from privaudit.task_settings import is_own, laid_over
+from privaudit.task_settings import check_no_table, is_own, laid_over
 
 if TYPE_CHECKING:
     from trainers.algorithms.family import Noise
@@ -497,6 +497,7 @@ def recipe_of(what: str) -> Recipe:
         return Recipe(values={"algorithm": what})
     if what in names():
         return named(what)
+    check_no_table(what)
     if what.endswith(".toml") or pathlib.Path(what).is_file():
         return read(what)
     close = near(what, [*ALGORITHMS, *names()])

@@ -290,6 +290,12 @@ class TestWarnings:
         with pytest.raises(ValueError, match="epsilon must be a number, a list or"):
             pa.train(nn.Linear(4, 2), shares(), epsilon="2")
 
+    def test_a_csv_is_no_data_set_of_nodes(self, capsys):
+        task = ["--model", "softmax", "--data", "a.csv"]
+        for what in (["train", "a.csv"], ["train", "dp-dsgt", *task], ["plan", *task]):
+            assert main(what) == 2
+            assert "have a function of yours read it" in capsys.readouterr().err
+
     def test_what_is_right_is_silent(self, caplog):
         assert told(caplog, sizes=[400, 300]) == []
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from privaudit.task_settings import IDX
+from privaudit.task_settings import IDX, check_no_table
 from trainers.data import glyphs as drawn
 from trainers.data import idx
 from trainers.data.digits import load_digits
@@ -94,6 +94,7 @@ def check_dataset(name: str) -> Source:
     if name.startswith(IDX):
         folder = name.removeprefix(IDX)
         return Source(*idx.sizes(folder), lambda _: idx.read_folder(folder))
+    check_no_table(name)
     near = difflib.get_close_matches(name, DATASETS, 1)
     hint = f"did you mean {near[0]}? " if near else ""
     raise ValueError(

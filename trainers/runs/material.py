@@ -21,7 +21,7 @@ from privaudit.files.user_code import (
     told,
 )
 from privaudit.results import Independence
-from privaudit.task_settings import FOLDER, is_own
+from privaudit.task_settings import FOLDER, check_no_table, is_own
 from trainers.data import Dataset, Partition, load_dataset
 from trainers.data.shares import (
     Lazy,
@@ -356,6 +356,7 @@ class OwnData:
         """
         if data.startswith(FOLDER):
             return cls._of_folder(pathlib.Path(data.removeprefix(FOLDER)), held)
+        check_no_table(data)
         if not is_place(data):
             raise ValueError(
                 f"data={data} is in no place that can be loaded; give module:function"

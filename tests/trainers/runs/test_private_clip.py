@@ -75,6 +75,15 @@ class TestSound:
                 assert moved.abs().sum() <= 2
         assert torch.equal(found[-1].sum(1), torch.tensor([59.0, 40.0]).double())
 
+    def test_counts_have_the_noise_of_the_account(self):
+        problem = trained().config.problem(material=Material.own(net(), shares()))
+        edges = 2.0 ** torch.arange(-16, 480, dtype=torch.float64)  # empty, but a few
+        oracle = problem.oracle(0.0, Streams(1))
+        noise = oracle.norm_counts(problem.start(0), edges, 50.0)[0, :, 40:]
+        assert noise.std() == pytest.approx(50, rel=0.1)  # of 914 numbers
+        (entry,) = oracle.ledger.nodes[1]
+        assert entry.release.noise == 50
+
     @pytest.mark.parametrize(
         "algorithm", ["dp-dsgt", "dp-sgd", "dp-dinno", "dp-decor", "dp-sync"]
     )

@@ -88,3 +88,13 @@ def test_ways_to_train_are_compared(monkeypatch, capsys, tmp_path):
     assert capsys.readouterr().out.count("dp-dsgd") == 3
     bench_choosing.draw(found, str(tmp_path / "it.svg"))
     assert "<svg" in (tmp_path / "it.svg").read_text()
+
+
+def test_the_page_on_choosing_has_the_figures_that_were_kept(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import bench_choosing as bench
+
+    text, known = bench.PAGE.read_text(), json.loads(bench.KEPT.read_text())
+    assert bench.page(text, known) == text
+    known["uneven"]["found"]["defaults"]["tokens"]["score"] = 0.123
+    assert "12.3" in bench.page(text, known)

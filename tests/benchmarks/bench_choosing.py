@@ -175,14 +175,13 @@ def keep(what: str, found: Found, seconds: float) -> None:
             for way, by in found.items()
         },
     }
-    KEPT.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+    KEPT.write_text(json.dumps(known, indent=1) + "\n")
 
 
 def table(found: Found, head: str) -> list[str]:
     """Table of percents, a row a task and a column a way."""
     tasks = next(iter(found.values()))
-    names = [head, *found]
-    lines = [f"| {' | '.join(names)} |", f"| --- |{' ---: |' * len(found)}"]
+    lines = [f"| {' | '.join([head, *found])} |", f"| --- |{' ---: |' * len(found)}"]
     for task in tasks:
         scores = (f"{100 * found[way][task]['score']:.1f}" for way in found)
         lines.append(f"| {task} | {' | '.join(scores)} |")
@@ -218,12 +217,14 @@ def page(text: str, known: dict[str, Any]) -> str:
     """``text`` of docs/choosing.md with the tables of what is ``known``."""
     for what in ("search", "held-out", "uneven"):
         if what == "search":
+            if not any(name.startswith("search, ") for name in known):
+                continue
             lines = searched_table(known)
         else:
             lines = table(known[what]["found"], "")
         text = re.sub(
-            f"(<!-- {what} -->\n).*?(\n<!-- end -->)",
-            lambda match, lines=lines: match[1] + "\n".join(lines) + match[2],
+            f"<!-- {what} -->.*?<!-- end -->",
+            "\n".join([f"<!-- {what} -->", *lines, "<!-- end -->"]),
             text,
             flags=re.DOTALL,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import pathlib
@@ -26,14 +27,36 @@ settings.load_profile(
 
 @pytest.fixture(scope="session", autouse=True)
 def quick() -> Generator[None]:
-    """Reach is of fewer simulated audits, and an audit starts one process."""
-    from privaudit.auditing.experiments import reach
+    """Audits simulate less and start one process, and few pages have their charts.
 
+    The level of a test by ranks is exact for any number of simulations.
+    """
+    from privaudit.auditing.bounds import family_ranks, ledger_family
+    from privaudit.auditing.experiments import reach
+    from privaudit.report import limits, page
+
+    charts = page._figures
+
+    def figures(run: page.Paged) -> dict[str, str]:
+        if os.environ.get("PYTEST_CURRENT_TEST", "").startswith("tests/report"):
+            return charts(run)
+        attacked = (
+            ("scores", "roc", "tradeoff", "runs") if page.attacked_in(run) else ()
+        )
+        return dict.fromkeys(("wide", "narrow", *attacked), "")
+
+    ranks = functools.partial(family_ranks.RanksOfFamily, simulations=199)
     with pytest.MonkeyPatch.context() as patch:
         if not tiers.FULL:
+            patch.setattr(ledger_family, "RanksOfFamily", ranks)
+            patch.setattr(family_ranks, "_MOST", 199)
+            patch.setattr(family_ranks, "_PILOT", 50)
+            patch.setattr(limits, "_PARTS", 2)
+            patch.setattr(page, "_figures", figures)
             patch.setattr(reach, "_REPEATS", 1)
             patch.setattr(reach, "_LEAST", 1)
             patch.setattr(os, "cpu_count", lambda: 1)  # each takes seconds to start
+            patch.setattr(os, "fsync", lambda file: None)  # no machine fails meanwhile
         yield
 
 

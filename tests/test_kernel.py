@@ -485,7 +485,7 @@ def kinds():
     ]
     return [
         (ledger_of((one, count)), relation)
-        for one, count, relation in every[:: size(1, 2)]
+        for one, count, relation in every[:: size(1, 3)]
     ]
 
 
@@ -631,7 +631,7 @@ def planted(name):
 
 
 class TestFaults:
-    @pytest.mark.sampled(45)
+    @pytest.mark.sampled(75)
     @pytest.mark.sized
     @pytest.mark.parametrize("name", FAULTS)
     def test_falls(self, name, figures):

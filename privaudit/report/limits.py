@@ -19,6 +19,8 @@ from privaudit.report.standing import WORDS
 from privaudit.report.svg import COLOURS, drawing, from_zero, inline, percent
 from privaudit.results import LowerBound, Standing
 
+_PARTS = 5  # of the runs, each half of the one before, that a bound is drawn of
+
 
 def sentences(run: FinishedAudit | FinishedProgram) -> list[str]:
     """The bound beside the verdict's, and where the rest of epsilon went."""
@@ -165,7 +167,8 @@ def against_runs(run: FinishedAudit, *, name: str) -> str | None:
     if family is not None:
         chosen[FAMILY] = family
     counts = sorted(
-        {max(20, total // 2**power) for power in range(5)} & set(range(2, total + 1))
+        {max(20, total // 2**power) for power in range(_PARTS)}
+        & set(range(2, total + 1))
     )
     lower = run.result.lower()
     if len(counts) < 2 or not chosen:

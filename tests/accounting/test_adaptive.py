@@ -146,6 +146,7 @@ class TestSound:
 
 
 class TestTight:
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize(
         ("noise", "rate", "epsilon"),
         [(2.0, 0.01, 0.1), (1.0, 0.01, 0.3), (1.0, 0.01, 1.0), (2.0, 0.01, 1.0)],

@@ -116,6 +116,7 @@ class TestSound:
         row = account(ledger, delta, method="pld").epsilon
         assert Certificate.of(ledger).epsilon(delta).upper <= row * 1.001 + 1e-6
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize(
         "seed",
         [
@@ -652,6 +653,7 @@ def test_a_sensitivity_of_nothing_costs_nothing():
     assert of(Entry(still, 100)).epsilon(0.0).upper == 0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
 @pytest.mark.parametrize("power", [100, 200, 308])

@@ -49,6 +49,7 @@ class TestGroups:
         truth = float(ref.gaussian_delta(size / 4, 1.0))
         assert bracket.lower <= truth <= bracket.upper <= truth * 1.001
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("size", [2, 5])
     def test_sampled_gaussian_of_one_step(self, size):
         z, q = 1.5, 0.2
@@ -270,6 +271,7 @@ class TestTuning:
             truth = top * rho + log / (top - 1) + rest
             assert truth * (1 - 1e-9) <= found <= truth * 1.01
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("law", ["geometric", "logarithmic", "poisson", 0.5])
     def test_more_tries_cost_more(self, law):
         one = Ledger.of(release(1.0, PoissonSampling(0.01)), 500)

@@ -108,6 +108,7 @@ def test_a_regression_is_learnt():
     assert runs[1].result.loss < 0.5 * runs[0].result.loss
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("model", "data"), [(Attention, tokens), (Recurrent, tokens), (cnn, images)]
 )

@@ -371,7 +371,7 @@ class TestAudit:
             return noisy(self, total, nodes, deviation / 2, step)
 
         with mock.patch.object(Oracle, "_noisy", half):
-            found = self.oracle().audit(self.loop, epsilon=self.claim(), runs=400)
+            found = self.oracle().audit(self.loop, epsilon=self.claim(), runs=200)
         assert found.status == "refuted"
 
     def test_refuses_a_loop_that_asks_for_nothing(self):

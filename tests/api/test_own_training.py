@@ -49,6 +49,7 @@ def trained(**changes):
     return pa.train(net(), data(), **settings)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("split", "nodes", "said"),
     [
@@ -332,7 +333,7 @@ class TestIndependence:
 
     SAID = "keeps nothing of a record outside the module"
 
-    @pytest.mark.sampled(2)
+    @pytest.mark.sampled(4)
     @pytest.mark.parametrize(
         "changes",
         [

@@ -152,6 +152,7 @@ class TestPlan:
         assert min(sizes) * found["sampling_rate"] >= 0.9
         assert 0 < found["step_size"] < math.inf
 
+    @pytest.mark.sampled(3)
     @pytest.mark.parametrize(
         ("algorithm", "rounds"),
         [("dp-butterfly", 450), ("dp-chain", 1200), ("adp2sgd", 1200)],

@@ -238,6 +238,7 @@ class TestKept:
 
 
 class TestRefused:
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize(
         ("given", "why"),
         [

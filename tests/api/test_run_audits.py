@@ -1,6 +1,5 @@
 """Audits of a training that was made: both sides of it, on one page."""
 
-import functools
 import shutil
 from unittest import mock
 
@@ -10,13 +9,11 @@ import torch
 from torch import nn
 
 import privaudit as pa
-from privaudit.auditing.bounds import family_ranks, ledger_family
 from privaudit.cli import main
 from privaudit.files.folder import RunFolder
 from privaudit.report import page
 from privaudit.report.load import load
 from privaudit.report.site import Site
-from tests.tiers import FULL
 from trainers.gradients.clip_weights import ClipTo
 from trainers.numerics.randomness import Streams
 from trainers.oracles.oracle import Oracle
@@ -47,20 +44,6 @@ def trained(**more):
     return pa.train(given.pop("model", net()), given.pop("shares", shares()), **given)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def few_simulations():
-    """The level of a test by ranks is exact for any number of them."""
-    with pytest.MonkeyPatch.context() as patch:
-        if not FULL:
-            ranks = functools.partial(family_ranks.RanksOfFamily, simulations=199)
-            patch.setattr(ledger_family, "RanksOfFamily", ranks)
-            patch.setattr(family_ranks, "_MOST", 199)
-            patch.setattr(family_ranks, "_PILOT", 50)
-        ledger_family.family_bound.cache_clear()
-        yield
-    ledger_family.family_bound.cache_clear()
-
-
 @pytest.fixture(scope="module")
 def audited():
     """A run, and what attacks on it showed."""
@@ -74,15 +57,6 @@ def kept(audited, tmp_path_factory):
     folder = tmp_path_factory.mktemp("kept") / "run"
     audited[0].save(folder)
     return folder
-
-
-@pytest.fixture
-def no_charts(monkeypatch):
-    """Pages without their charts, which take most of their time."""
-    names = ("wide", "narrow", "scores", "roc", "views", "tradeoff", "runs", "quality")
-    monkeypatch.setattr(
-        page, "_figures", lambda run: dict.fromkeys([*names, "consensus"], "")
-    )
 
 
 class TestBothSides:
@@ -126,14 +100,14 @@ class TestBothSides:
         listed = RunFolder(kept).audits
         assert [one.path.name for one in listed] == [*sorted(found.results)]
 
-    def test_a_site_has_both_figures(self, audited, kept, no_charts):
+    def test_a_site_has_both_figures(self, audited, kept):
         made = Site()
         made.add(kept)
         (item,) = made.items
         assert item.audited == audited[1].lower.epsilon
         assert item.verdict == "consistent"
 
-    def test_an_audit_has_a_page(self, kept, tmp_path, no_charts):
+    def test_an_audit_has_a_page(self, kept, tmp_path):
         shutil.copytree(kept / "audit-final-models", tmp_path / "alone")
         page.write(tmp_path / "alone")
 
@@ -335,7 +309,7 @@ class TestBugs:
         assert run.result.status == found.status == "refuted"
 
     @pytest.mark.full
-    def test_the_page_says_so_where_nothing_was_claimed(self, tmp_path, no_charts):
+    def test_the_page_says_so_where_nothing_was_claimed(self, tmp_path):
         with mock.patch.object(*BUGS["clip-forgotten"]):
             run = trained(epsilon=None, noise_multiplier=2.0)
             found = run.audit(runs=200, adversary="noisy-gradients")

@@ -142,6 +142,7 @@ class TestCharge:
 
 
 class TestTune:
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("law", ["poisson", "geometric", "all"])
     def test_the_certificate_is_of_all_tries(self, law):
         run = tuned(law=law, tries=2)

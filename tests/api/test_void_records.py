@@ -87,11 +87,13 @@ class NoBias(nn.Sequential):
 
 
 class TestSound:
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("first", FIRST)
     def test_it_counts_nothing_in_a_data_set_of_others(self, without, first):
         found = weights(trained(Source(FIRST[first]), module=NoBias))
         assert torch.equal(found, without)
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize(
         ("value", "label"),
         [(np.nan, 0), (np.inf, 1), (-np.inf, 0), (0.0, 9), (0.0, -1), (np.nan, 9)],

@@ -66,6 +66,7 @@ class TestATrueClaimIsNotRefuted:
         assert found.status == "unproven"
         assert found.beside.epsilon > CLAIM["epsilon"]
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("method", ["top-half", "betting-gaussian"])
     def test_of_scores_in_a_file(self, method, tmp_path, capsys):
         member = np.random.default_rng(0).random(2000) < 0.5

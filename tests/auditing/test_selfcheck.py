@@ -31,7 +31,7 @@ class TestSound:
         for slow in ("best", "betting", "betting-gaussian"):
             del kinds[slow]
         quick = list(kinds.values())
-        repeats = size(20, 6)
+        repeats = size(20, 4)
         rows = selfcheck.selfcheck(repeats, runs=100, confidence=0.8, estimators=quick)
         assert {row.estimator for row in rows} == {one.name for one in quick}
         assert all(row.passed for row in rows), selfcheck.table(rows)

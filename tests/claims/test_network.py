@@ -44,6 +44,7 @@ class TestNetwork:
         assert found.lower > 10 * claim.claimed
         assert claim.corrected().upper <= claim.claimed * (1 + 1e-3)
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize(
         "claim", claims_of("network")[:2], ids=lambda one: one.name
     )

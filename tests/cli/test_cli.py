@@ -94,6 +94,7 @@ class TestRuns:
         assert status == FINE
         assert (path / "report.html").stat().st_size > 10_000
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("what", [("dp-dsgd",), ("mine.toml",)])
     def test_a_study_is_said_not_to_be_protected(
         self, capsys, tmp_path, monkeypatch, what

@@ -30,7 +30,7 @@ from trainers.runs.problem import Problem
 
 pytestmark = pytest.mark.sized
 
-RUNS = size(1200, 600)
+RUNS = size(1200, 300)
 NAMES = ["neighbour", "final-model", "planted-bug"]
 
 
@@ -190,6 +190,7 @@ class TestPage:
         names = set(re.findall(r"var\((--[\w-]+)\)", text))
         assert all(f"{name}:" in text for name in names)
 
+    @pytest.mark.full
     def test_each_audit_has_a_page_of_its_own(self, copied, capsys):
         assert main(["report", str(copied / "planted-bug")]) == FINE
         words = read((copied / "planted-bug" / "report.html").read_text()).words

@@ -51,7 +51,7 @@ def ended(folder, *arguments):
 
 
 class TestSound:
-    @pytest.mark.sampled(3)
+    @pytest.mark.sampled(6)
     @pytest.mark.parametrize("program", PROGRAMS)
     def test_a_script(self, beside, program):
         folder, kind = beside

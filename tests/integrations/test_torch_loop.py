@@ -109,6 +109,7 @@ TRUTH = pa.epsilon(noise_multiplier=NOISE, steps=STEPS, delta=1e-5).upper
 
 
 class TestLoop:
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("canaries", [1, None])
     def test_right_noise_is_consistent_and_nearly_all_is_shown(self, canaries):
         runs = 4000 if canaries is None else 1000
@@ -222,6 +223,7 @@ class TestOpacus:
         assert found.upper.epsilon == pytest.approx(epsilon)
         assert found.audited.beside.epsilon > 0.5 * epsilon
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("bug", ["noise", "clip"])
     def test_bugs_of_the_optimizer_contradict_its_account(self, bug):
         epsilon = pa.epsilon(

@@ -103,6 +103,7 @@ def figures_follow(path):
 
 
 class TestSound:
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("factor", [0.1, 0.9, 0.999])
     def test_rates_contradict_the_number_of_records(self, training, factor):
         def smaller(entry):

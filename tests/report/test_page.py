@@ -128,6 +128,7 @@ class TestSound:
         others = {"Refuted:", "Unproven:", "Consistent:"} - {f"{heading}:"}
         assert not any(other in reader.words for other in others)
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("estimator", ["clopper-pearson", "best"])
     def test_a_square_is_explained_where_one_is_drawn(self, tmp_path, estimator):
         runs.Made(worlds=runs.separated(70, 80), estimator=estimator).write(tmp_path)
@@ -223,6 +224,7 @@ class TestSound:
         assert main(["show", str(tmp_path)]) == 0
         assert died in capsys.readouterr().out.splitlines()
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize(
         ("test", "sentence", "line"),
         [
@@ -303,7 +305,7 @@ class TestLaws:
         first = write(tmp_path).read_bytes()
         assert write(tmp_path).read_bytes() == first
 
-    @pytest.mark.sampled(3)
+    @pytest.mark.sampled(6)
     @pytest.mark.parametrize(
         "worlds",
         [

@@ -113,7 +113,7 @@ class TestPages:
             drawings = zip(DRAWING.findall(kept), DRAWING.findall(text), strict=True)
             assert not any(differences(*both) for both in drawings)
 
-    @pytest.mark.sampled(5)
+    @pytest.mark.sampled(8)
     def test_charts_are_what_the_stored_results_give(self, study, tmp_path):
         for path in study.draw(study.results(), tmp_path):
             kept, new = (study.folder / path.name).read_text(), path.read_text()

@@ -105,6 +105,7 @@ def noticed(capsys, path, *names):
 class TestSound:
     """An edit is found, and nothing is printed as certified."""
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("epsilon", [0.011, 7.5])
     @pytest.mark.parametrize("has_manifest", [True, False])
     def test_epsilon_edited(self, training, capsys, epsilon, has_manifest):

@@ -328,6 +328,7 @@ class TestGraphs:
         changed = set(map(frozenset, pair[0])) ^ set(map(frozenset, pair[1]))
         assert not changed or frozenset.intersection(*changed)
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("relation", [ADD, REPLACE])
     @pytest.mark.parametrize("unit", ["edge", "node"])
     @pytest.mark.parametrize("directed", [False, True])

@@ -31,7 +31,7 @@ PLAIN = {
 del PLAIN["dp-sgd-with-replacement"]  # a baseline, which has none
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_the_registry_keeps_the_contract(name):
     contract.check(name, plain=PLAIN.get(name))

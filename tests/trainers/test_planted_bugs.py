@@ -58,10 +58,12 @@ class TestOracles:
         assert any(words in found for found in probe(bug))
         assert probe(Oracle) == []
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("probe", [sensitivity, batches, scale, freshness])
     def test_an_oracle_that_only_remembers_is_right(self, probe):
         assert probe(planted.RemembersNoise) == []
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize(
         ("probe", "bug"),
         [

@@ -106,7 +106,7 @@ def test_there_are_sixty():
     assert len(ALL) >= 60
 
 
-@pytest.mark.sampled(41)
+@pytest.mark.sampled(70)
 @pytest.mark.parametrize(("kind", "name"), ALL)
 def test_no_record_moves_more_than_its_own(kind, name):
     how, own, others = outcome(kind, name)

@@ -13,7 +13,7 @@ from tests.zoo.frame import probed
 from trainers.oracles.oracle import Oracle
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("name", BUGS)
 def test_is_caught(monkeypatch, name):
     bug = BUGS[name]

@@ -83,6 +83,7 @@ def floats(cycle):
 
 
 class TestAgainstBruteForce:
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("by", [{0}, {2}, {1, 3}], ids=str)
     @pytest.mark.parametrize("rounds", [1, 3, 7])
     @pytest.mark.parametrize("name", CYCLES)

@@ -90,7 +90,7 @@ class TestSound:
 
 
 class TestTight:
-    @pytest.mark.sampled(3)
+    @pytest.mark.sampled(6)
     @each_with(*CANARIES)
     def test_no_noise_is_caught(self, name, canary):
         # Without noise and with every record in every batch, worlds are apart.

@@ -56,6 +56,7 @@ def exceeds_too_often(estimator, draw, truth, delta, repeats=100, confidence=0.9
 class TestSound:
     """A bound above the truth is the worst that can happen."""
 
+    @pytest.mark.sampled(2)
     @every
     @pytest.mark.parametrize("delta", [0.0, 1e-2])
     def test_no_leak(self, estimator, delta):
@@ -75,7 +76,7 @@ class TestSound:
         assert not exceeds_too_often(estimator, draw, TRUTH[delta], delta)
 
     @pytest.mark.sized
-    @pytest.mark.sampled(5)
+    @pytest.mark.sampled(10)
     @every_any
     @pytest.mark.parametrize(
         ("epsilon", "delta"), [(1.0, 0.0), (1.0, 0.05), (3.0, 1e-2), (0.0, 0.2)]
@@ -87,7 +88,7 @@ class TestSound:
         assert not exceeds_too_often(estimator, draw, epsilon, delta)
 
     @pytest.mark.sized
-    @pytest.mark.sampled(5)
+    @pytest.mark.sampled(10)
     @pytest.mark.parametrize(
         ("estimator", "design", "counts"),
         [
@@ -131,7 +132,7 @@ class TestSound:
 
 
 class TestTight:
-    @pytest.mark.sampled(2)
+    @pytest.mark.sampled(4)
     @every
     @pytest.mark.parametrize("sign", [1, -1])
     def test_a_perfect_attack_is_seen_in_either_tail(self, estimator, sign):
@@ -165,6 +166,7 @@ class TestLaws:
             with pytest.raises(ValueError, match="must be in"):
                 estimator(scores, delta, confidence, threat_model="x")
 
+    @pytest.mark.sampled(2)
     @every
     def test_more_confidence_is_a_lower_bound(self, estimator):
         scores = gaussian(np.random.default_rng(2), 2000, 2.0)
@@ -184,6 +186,7 @@ class TestLaws:
             == estimator(scores, 1e-2, threat_model="x").epsilon
         )
 
+    @pytest.mark.sampled(2)
     @every
     def test_says_what_it_is(self, estimator):
         scores = gaussian(np.random.default_rng(4), 400)

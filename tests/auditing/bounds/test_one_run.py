@@ -144,6 +144,7 @@ class TestSound:
             exceed += OneRun()(scores, 0.0, 0.9, threat_model="x").epsilon > epsilon
         assert exceed <= stats.binom.isf(1e-4, repeats, 0.1)
 
+    @pytest.mark.sampled(2)
     @pytest.mark.sized
     @pytest.mark.parametrize("design", sorted(DESIGNS))
     @pytest.mark.parametrize("one_sided", [0, 2])

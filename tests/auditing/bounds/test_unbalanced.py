@@ -35,6 +35,7 @@ def bound(scores, delta, confidence, method="best"):
 
 
 class TestFixedWorlds:
+    @pytest.mark.sampled(2)
     @RATIOS
     @pytest.mark.parametrize(
         ("mu", "members"), [(0.3, 300_000), (1.0, 20_000), (1.5, 20_000)]

@@ -80,6 +80,7 @@ def total_of(data):
 
 
 class TestSound:
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("features", [1, 2, 3, 8, 60])
     @pytest.mark.parametrize("seed", [0, 1000])
     def test_right_ones_are_not_accused(self, features, seed):

@@ -135,6 +135,7 @@ class TestSharedSeeds:
         assert not (tmp_path / "scores.npz").exists()  # so that a mended one may start
         done(tmp_path, plan("one_seed", runs=runs), function=own_seeds)
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("function", ["own_seeds", "rare", "constant", "no_noise"])
     @pytest.mark.parametrize("batch", [2, 50, 500])
     def test_independent_runs_are_not(self, tmp_path, function, batch):

@@ -138,7 +138,7 @@ class TestReduction:
 
 
 class TestLaws:
-    @pytest.mark.sampled(9)
+    @pytest.mark.sampled(18)
     @every
     def test_batching_does_not_change_numbers(self, case):
         begin = start(DIMS).repeat(4, 1, 1)
@@ -160,7 +160,7 @@ class TestLaws:
         ]
         assert torch.equal(together, torch.cat(apart))
 
-    @pytest.mark.sampled(3)
+    @pytest.mark.sampled(6)
     @every
     def test_equal_seeds_equal_bits(self, case):
         runs = [
@@ -169,7 +169,7 @@ class TestLaws:
         ]
         assert torch.equal(*runs)
 
-    @pytest.mark.sampled(3)
+    @pytest.mark.sampled(6)
     @every
     def test_messages_have_the_same_names_and_shapes_in_every_round(self, case):
         seen = Messages()
@@ -220,7 +220,7 @@ class TestLedger:
         assert checks.noise_is_as_written(noise, private.ledger) == []
         assert checks.noise_is_fresh(noise) == []
 
-    @pytest.mark.sampled(3)
+    @pytest.mark.sampled(6)
     @every
     def test_what_happened_is_what_was_planned(self, case):
         network = case.network()

@@ -272,6 +272,7 @@ class TestAlgorithm:
         with pytest.raises(ValueError, match=r"2 to 128 nodes, or 256, .* got 200"):
             made(200, 4, train=500, batch_size=1.0)
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize(
         ("name", "nodes", "rounds"),
         [("butterfly", 6, 9), ("butterfly", 5, 8), ("chain", 5, 12), ("chain", 4, 8)],

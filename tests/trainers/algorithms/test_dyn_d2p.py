@@ -170,6 +170,7 @@ def measured(name, kind=Oracle, runs=300):
 
 
 class TestNoise:
+    @pytest.mark.sampled(2)
     @every
     def test_it_is_the_ledger_s_and_the_paper_s(self, name):
         noise, ledger = measured(name)

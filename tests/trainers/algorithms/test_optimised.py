@@ -106,6 +106,7 @@ def test_the_contract_is_kept(name, settings, plain):
     contract.check(name, settings, plain=plain)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["dp-sgd", "dp-dsgd", "dp-dsgt", "dp-fedavg"])
 def test_no_figure_of_the_ledger_changes(name):
     inputs = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))

@@ -363,6 +363,7 @@ class TestLedger:
             # Noise is scaled by no less than what one record can move.
             assert entry.release.noise >= 0.5 * entry.release.sensitivity.replace_one
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("unit", ["record", "node"])
     @pytest.mark.parametrize("name", NAMES)
     def test_what_happened_is_what_was_planned(self, name, unit):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from tests.tiers import examples
+from tests.tiers import examples, size
 from tests.trainers.gradients.test_bookkeeping import KNOWN
 from trainers.data import Dataset, PrivateData
 from trainers.gradients import shapes
@@ -85,7 +85,7 @@ def random_sample(shape, samples, generator, dtype):
 class TestCancel:
     """Positions that cancel: their sum is nothing, and what they take away is not."""
 
-    @pytest.mark.sampled(4)
+    @pytest.mark.sampled(8)
     @pytest.mark.parametrize("outputs", [8, 64])  # written out, and not
     @pytest.mark.parametrize("size", [1.0, 1e2, 1e4, 1e6])
     def test_a_record_whose_gradient_is_nothing_in_front(self, size, outputs):
@@ -261,7 +261,7 @@ class TestAllLayers:
             share = share_of(way, inputs, targets, clip, (batch, other), at)
         assert share <= 1
 
-    @pytest.mark.sampled(29)
+    @pytest.mark.sampled(58)
     @pytest.mark.parametrize("samples", [(1, 8), (3, 20), (4, 8)])
     def test_what_was_tried_holds_for_other_records(self, name, samples):
         module, shape = KNOWN[name]
@@ -415,6 +415,7 @@ class TestShapes:
         plain = torch.backends.cpu.get_cpu_capability() == "DEFAULT"  # no vectors
         assert differs or name == "gelu" or plain
 
+    @pytest.mark.sized
     @pytest.mark.parametrize("threads", [1, 2, 3])
     def test_equal_records_have_equal_bits_whatever_the_threads(self, threads):
         width, places = 1025, 64
@@ -426,7 +427,7 @@ class TestShapes:
             shape = shapes.shape_for(way, at, data, places)
             there = shape.columns + shape.spare_columns
             with shape.in_threads():
-                for _ in range(20):
+                for _ in range(size(20, 5)):
                     one = torch.randn(4).expand(1, there, 4)
                     classes = torch.zeros(1, there, dtype=torch.long)
                     for part in way.rows(

@@ -62,7 +62,7 @@ def training(name, **more):
     return training_from(values, where="the test")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - ON_THE_HOST))
 def test_rounds_look_at_no_number(name, copies):
     problem = Problem.of(training(name))

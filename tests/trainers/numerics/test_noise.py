@@ -122,7 +122,7 @@ def everywhere(count, seed, tails=4):
 
 
 class TestSound:
-    @pytest.mark.sampled(4)
+    @pytest.mark.sampled(7)
     @LAWS
     @SCALES
     def test_equals_mpmath(self, law, power):
@@ -152,7 +152,7 @@ class TestSound:
     @LAWS
     def test_what_is_clear_is_right(self, law):
         """The doubles of the test above pass nothing that mpmath would not."""
-        words = everywhere(size(3000, 1000), 5)
+        words = everywhere(size(3000, 500), 5)
         for power in (4, 20, 30):
             found = drawn(fixed(words, 2**511 + 12345), 2.0**power, law).flatten()
             found = found.tolist()
@@ -206,6 +206,7 @@ class TestSound:
                 assert k == -int(mpmath.nint(16 * x))
         assert int(drawn(fixed([HIGHEST], 2**400), 16.0, law)[0, 0, 0]) == -found[1]
 
+    @pytest.mark.sampled(3)
     @LAWS
     def test_the_doubles_are_as_exact_as_assumed(self, law):
         """A hundredfold: what noise.md assumes of torch on this machine."""
@@ -227,6 +228,7 @@ class TestSound:
                     worst = max(worst, abs(float(off / x)))
         assert worst < noise.ERROR / 100
 
+    @pytest.mark.sampled(3)
     @LAWS
     def test_the_loops_are_as_exact_as_assumed(self, law):
         random = np.random.default_rng(0)
@@ -266,6 +268,7 @@ class TestSound:
         assert torch.equal(drawn(rows(1000), 2.0**28), wanted)
         assert noise._loops.fit(wanted) is None
 
+    @pytest.mark.sampled(3)
     @pytest.mark.parametrize("wrong", [None, ValueError("no such instruction")])
     def test_loops_that_fail_are_not_used(self, monkeypatch, way, wrong):
         """A compiler that fails, or makes other numbers, ends no training."""
@@ -388,6 +391,7 @@ class TestLaws:
             )
             assert torch.equal(one[0, 0], wanted[run, column])
 
+    @pytest.mark.sampled(2)
     @LAWS
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
     @pytest.mark.parametrize("width", [3, 64, 501])

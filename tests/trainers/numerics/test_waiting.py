@@ -106,7 +106,7 @@ def begin(private, runs=2):
     "case", [case for case in CASES if case.family.oracle is Oracle], ids=str
 )
 class TestRounds:
-    @pytest.mark.sampled(3)
+    @pytest.mark.sampled(6)
     def test_look_at_no_number(self, case):
         private, network = oracle(True), case.network()
         start = begin(private)
@@ -116,7 +116,7 @@ class TestRounds:
         assert waits.seen == []
         private.settle()
 
-    @pytest.mark.sampled(3)
+    @pytest.mark.sampled(6)
     def test_are_the_rounds_that_look(self, case):
         seen, unseen = oracle(False), oracle(True)
         one, other = (

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
+from tests.tiers import size
 from tests.trainers.problems import random_data
 from trainers.data import Dataset, PrivateData
 from trainers.gradients.bookkeeping import BookKeeping
@@ -175,6 +176,7 @@ class TestOneLot:
                 torch.testing.assert_close(ours, plain, rtol=1e-12, atol=1e-12)
         assert not torch.equal(whole[0], whole[1])
 
+    @pytest.mark.sized
     def test_the_noise_has_the_size_of_one_batch(self):
         # Five parts with a noise draw each would show sqrt(5) times as much.
         (noisy,), (exact,) = (self.oracles((1_000,), z) for z in (4.0, 0.0))
@@ -182,7 +184,7 @@ class TestOneLot:
         drawn = torch.stack(
             [
                 (noisy.gradient(at) - exact.gradient(at)) * 30 / (4 * 0.5)
-                for _ in range(9)
+                for _ in range(size(9, 3))
             ]
         )
         assert drawn.std().item() == pytest.approx(

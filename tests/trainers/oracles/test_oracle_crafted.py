@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from tests.tiers import size
 from tests.trainers.problems import oracle, random_data, softmax, start
 from trainers.data import Dataset, PrivateData
 from trainers.gradients.per_sample import PerSample
@@ -35,10 +36,11 @@ def crafted(mechanism, runs, planted, *, direction=DIRECTION, replaces=False):
 
 
 class TestSound:
+    @pytest.mark.sized
     @pytest.mark.sampled(3)
     @pytest.mark.parametrize("scale", [1.0, 1e-3, 1e3])
     def test_its_norm_is_the_clip_and_it_comes_at_the_sampling_rate(self, scale):
-        runs, mechanism = 4000, Mechanism(batch_size=3.0, clip_norm=0.5)
+        runs, mechanism = size(4000, 1000), Mechanism(batch_size=3.0, clip_norm=0.5)
         at = start(DIMS, runs=1).expand(runs, -1, -1)
         with_it = crafted(
             mechanism, runs, torch.ones(runs) > 0, direction=scale * DIRECTION

@@ -53,7 +53,7 @@ class TestBytes:
             checkpoint.like(Outer(torch.zeros(1), Inner(torch.zeros(1), 1)), kept)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize("stop", [1, 3])
 def test_a_run_goes_on_with_equal_bits(case, stop):

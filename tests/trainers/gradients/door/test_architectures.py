@@ -33,7 +33,7 @@ def test_there_are_a_hundred():
     assert len(MADE) >= 100
 
 
-@pytest.mark.sampled(13)
+@pytest.mark.sampled(26)
 @pytest.mark.parametrize("name", MADE)
 def test_gradients_are_torchs(name):
     make, kind = MADE[name]

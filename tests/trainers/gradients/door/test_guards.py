@@ -104,7 +104,7 @@ def norms(model, loss, inputs, targets):
     return own.why_not, found[0]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_token_without_a_row(name):
     inputs = torch.tensor([[1, 2, 3], [5, 0, 4], [3, 1, 2]])
@@ -134,7 +134,7 @@ def test_an_index_of_two_sides_fits_the_shorter(value):
     assert found[0] == alone[0]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_label_that_is_no_class(name):
     inputs = torch.randn(3, WIDTH, generator=torch.Generator().manual_seed(1))

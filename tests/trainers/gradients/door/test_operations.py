@@ -81,13 +81,13 @@ def check(name: str, own: bool) -> None:
             )
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", OF_RECORDS)
 def test_functions_mapped_are_one_by_one(name):
     check(name, False)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("name", MADE)
 def test_models_mapped_are_one_by_one(name):
     check(name, False)
@@ -189,7 +189,7 @@ NUMBERS = (torch.nan, torch.inf, -torch.inf, 1e30, -1e30, 1e-30, 0.0, -7.3, 300.
 TOKENS = (-1, -7, 10**6, 2**62, -(2**62))
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("name", [*OF_RECORDS, *MADE])
 def test_no_record_makes_one_fail(name, capfd):
     graph, values, records = graph_of(name)

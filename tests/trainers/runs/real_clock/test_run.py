@@ -84,6 +84,7 @@ class TestLedgers:
         # What was trained once is not trained again.
         assert trained(run, tmp_path) == result
 
+    @pytest.mark.full
     def test_it_ends_when_all_have_made_their_most(self, tmp_path):
         result = trained(run_of(most_steps=20), tmp_path)
         assert "ended after 80 of 120 steps" in result.remarks[0]
@@ -132,6 +133,7 @@ class TestLedgers:
         # The third record was cut: it may have been anybody's.
         assert [entries[0].count for entries in ledger.nodes] == [3, 1, 1, 1]
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
     def test_a_run_that_breaks_leaves_its_ledger(self, tmp_path, error):
         def interrupt(now):

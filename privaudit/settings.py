@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Collection
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 from msgspec import UNSET, Meta, UnsetType
 
@@ -41,6 +41,8 @@ MOST_RUNS = 10_000_000
 MOST_CANARIES = 1_000_000  # in one run
 MOST_NOISE = 1e30  # float32 can add it
 Block = Annotated[int, Meta(ge=1, le=10_000)]
+# In files and at the command line a name, in Python what it would name as well.
+ByName = Any if TYPE_CHECKING else Annotated[str, Meta()]
 Planted = Annotated[int, Meta(ge=10, le=MOST_CANARIES)]
 COMMAND_LINE = "the command line"  # as the source of a claim
 
@@ -143,13 +145,15 @@ class AttackSettings(BoundSettings, Compute):
         final-models (their weights along a crafted gradient), final-models-colluding
         (and all other nodes tell what they added), final-loss, all-losses,
         lira or rmia (the final loss beside those under reference models that it
-        trains), and actions (of deep-q). In one run: noisy-gradients (the default),
+        trains), actions (of deep-q), and your own score of the final model, a function
+        or module:function. In one run: noisy-gradients (the default),
         final-loss, all-losses, lira or rmia.
     canary
         What is planted: gradient (a crafted one, where others are smallest; the default
         where they are clipped, and the attacker sees them or what is linear in them),
         random-gradient, blank (the default elsewhere), mislabelled, out-of-distribution
-        or clipbkd. In one run: gradient (the default where the model has a parameter
+        or clipbkd; or a record of yours, (input, target), or a module:function that
+        gives one. In one run: gradient (the default where the model has a parameter
         for each), mislabelled or out-of-distribution.
     estimator
         How scores become a lower bound. For any mechanism: best, rank-walk,
@@ -249,6 +253,8 @@ class AuditSettings(AttackSettings, AccountSettings, ClaimSettings):
         stay in the processor's cache, 50 to 500. It changes only how numbers round.
     """
 
+    adversary: ByName | None = None  # type: ignore[assignment]
+    canary: ByName | None = None  # type: ignore[assignment]
     epsilon: float | None = None  # type: ignore[assignment]  # see `planned`
     block: Block | None = None  # type: ignore[assignment]  # chosen from the model
 

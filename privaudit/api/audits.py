@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from privaudit.accounting import account_nodes
 from privaudit.api.console import watching
 from privaudit.api.place import Place, short_name
+from privaudit.api.planting import named
 from privaudit.api.trainings import own_data
 from privaudit.api.watch import Watch
 from privaudit.auditing.programs.scored import AuditedScores
@@ -166,10 +167,13 @@ def audit_algorithm(
     algorithm
         A name that ``privaudit train`` knows, or your own as ``module:Class``.
     settings
-        The claim, the attack, and the device; see `AuditSettings`.
+        The claim, the attack, and the device; see `AuditSettings`. Its ``adversary``
+        may be a function that is given the final model of node 0 and returns a score,
+        higher for members; its ``canary`` a record of yours, an input and its target;
+        or either ``module:function``, of a record without arguments.
     training
         Settings and options of the training, by name, that replace an audit's defaults;
-        see `privaudit.task_settings.TaskSettings`.
+        see `privaudit.task_settings.TaskSettings`. Model, data and loss may be objects.
     model, data, loss
         Your own model, shares and loss, as `privaudit.train` takes them, in the place
         of an audit's; or ``module:function`` in ``training``.
@@ -229,6 +233,10 @@ def audit_algorithm(
             "torchrun"
         )
     values, material = dict(training or {}), None
+    model, data, loss = (
+        _object(values, name, own)
+        for name, own in (("model", model), ("data", data), ("loss", loss))
+    )
     if (model is None) != (data is None):
         raise ValueError("a model and data of your own come together: give both")
     if model is not None:
@@ -236,6 +244,8 @@ def audit_algorithm(
         values = {**values, **_own_values(material, values)}
     elif is_own(str(values.get("data", ""))):
         values = own_data(values)
+    adversary, canary, given = named(settings.adversary, settings.canary, material)
+    settings = dataclasses.replace(settings, adversary=adversary, canary=canary)
     plan = planned(algorithm, settings, values, where="--set")
     # All else is checked by now: calibration takes seconds.
     problem = plan.problem(material)
@@ -245,9 +255,19 @@ def audit_algorithm(
     if settings.noise_multiplier is not None and settings.epsilon is None:
         plan = dataclasses.replace(plan, claim=certified_claim(plan, problem))
     place = Place(out, f"audit-{short_name(algorithm)}")
+    if given and RunFolder(place.path).has("config.json"):
+        raise FolderError(
+            f"{place.path} holds an audit, and nothing says that its record or score "
+            "was the one that is given: choose another folder"
+        )
     opened = place.opened(RunFolder, lambda there: there.awaits(plan), watch)
     with watch.runs() as progress:
         if launched():
+            if given:
+                raise ValueError(
+                    "records and scores of your own are for one process: start it "
+                    "without torchrun"
+                )
             result = run_on_ranks(plan, opened, progress=progress)
         else:
             with opened as folder:
@@ -256,11 +276,21 @@ def audit_algorithm(
                     workers=workers,
                     progress=progress,
                     problem=problem,
+                    given=given,
                 )
     if result is None:  # rank 0 speaks for all
         return None
     family, setting = plan.training.family, plan.training.setting()
     return Audited(place.path, result, tuple(family.remarks(setting)))
+
+
+def _object(values: dict[str, Any], name: str, given: Any) -> Any:
+    """``given``, or what ``values`` have by that name where it is no name itself."""
+    if isinstance(values.get(name, ""), str):
+        return given
+    if given is not None:
+        raise ValueError(f"{name} is given twice: leave it out of training")
+    return values.pop(name)
 
 
 def _own_values(material: Material, values: Mapping[str, Any]) -> dict[str, Any]:

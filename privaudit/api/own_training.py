@@ -185,9 +185,9 @@ class TrainedModels:
         runs
             How many shadow runs, with and without the canary together; 1000.
         adversary
-            Who attacks, as in `privaudit.AuditSettings`; one or several, which score
-            the same runs. None: every observer that the certificate is for, and who
-            sees final models alone.
+            Who attacks, as in `privaudit.AuditSettings`, or a function that scores the
+            final model of node 0; one or several, which score the same runs. None:
+            every observer that the certificate is for, and who sees final models alone.
         canary
             What is planted, as in `privaudit.AuditSettings`. None: a crafted gradient,
             made longer than the clip and clipped as records are; it needs no data.
@@ -230,14 +230,13 @@ class TrainedModels:
         >>> 0 < found.lower.epsilon < found.upper.epsilon <= 4
         True
         """
-        from privaudit.api.planting import planted_record
         from privaudit.api.run_audits import RunAttack, audit_run
 
         trained = self._trained
         if record is not None:
             if attack.get("canary") is not None:
                 raise ValueError("a record is a canary: leave canary or record out")
-            trained = planted_record(trained, record)
+            attack["canary"] = (record,) if isinstance(record, str) else record
         try:
             return audit_run(
                 trained,

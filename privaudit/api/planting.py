@@ -10,6 +10,7 @@ from msgspec import UNSET
 
 from privaudit.files import manifest
 from privaudit.files.folder import RunFolder
+from privaudit.files.user_code import checked, function_named, is_place
 from privaudit.report.load import audits_of
 from privaudit.results import Claim, UpperBound
 from privaudit.settings import AuditSettings, TrainingSettings
@@ -17,6 +18,7 @@ from trainers.runs.outcome import TrainingResult
 
 if TYPE_CHECKING:
     from privaudit.auditing.attacks.canaries import Canary
+    from privaudit.auditing.experiments.experiment import Given
     from privaudit.auditing.experiments.one_run import PlantedInRun
     from privaudit.auditing.experiments.plan import Audit
     from trainers.algorithms.family import Noise
@@ -36,7 +38,6 @@ class Trained:
     config: Any  # `trainers.runs.run.TrainingRun`, or as its folder has it
     training: Training
     material: Material | None = None
-    canary: Canary | None = None
 
 
 def planted_in(
@@ -116,8 +117,43 @@ def check_attackable(training: Training, noise: Noise) -> None:
         )
 
 
-def planted_record(run: Trained, record: Any) -> Trained:
-    """``run``, attacked by a record of the user's, an input and a target."""
+def named(
+    adversary: Any, canary: Any, material: Material | None
+) -> tuple[Any, str | None, Given]:
+    """Names of an attack's adversary, or adversaries, and canary; and what they name.
+
+    Either may be an object: a function that scores a final model, a record; or where
+    there is one, as ``module:function``, of a record without arguments.
+    """
+    from privaudit.auditing.experiments.experiment import Given
+
+    scores: dict[str, Any] = {}
+
+    def score(one: Any) -> Any:
+        if callable(one):
+            own = getattr(one, "__name__", type(one).__name__)
+            name = f"own:{own if own.isidentifier() else 'score'}"
+            if scores.setdefault(name, one) is not one:
+                raise ValueError(f"two adversaries are called {own}: name them apart")
+            return name
+        if isinstance(one, str) and is_place(one):
+            scores[one] = function_named(one)
+        if one is not None and not isinstance(one, str):
+            raise ValueError(f"an adversary is a name or a function, got {one!r}")
+        return one
+
+    several = isinstance(adversary, list | tuple)
+    adversary = [*map(score, adversary)] if several else score(adversary)
+    if isinstance(canary, str) and is_place(canary):
+        with checked(canary):
+            canary = function_named(canary)()
+    if canary is None or isinstance(canary, str):
+        return adversary, canary, Given(scores=scores)
+    return adversary, "record", Given(_record(canary, material), scores)
+
+
+def _record(record: Any, material: Material | None) -> Canary:
+    """A record of the user's, an input and a target, as a canary."""
     from privaudit.auditing.attacks.canaries import Canary
     from trainers.data import Dataset
     from trainers.data.shares import check_alike, data_set, example
@@ -129,9 +165,9 @@ def planted_record(run: Trained, record: Any) -> Trained:
     pair = [torch.as_tensor(part)[None] for part in record]
     found = data_set(tuple(pair), "record")
     assert isinstance(found, Dataset)
-    if run.material is not None:
-        check_alike(found, example(run.material.shares[0]), "record")
-    return dataclasses.replace(run, canary=Canary(found))
+    if material is not None:
+        check_alike(found, example(material.shares[0]), "record")
+    return Canary(found)
 
 
 def certified(upper: UpperBound, training: Training) -> Claim:

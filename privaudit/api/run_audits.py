@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
-from privaudit.api.planting import Trained, certified, check_attackable
+from privaudit.api.planting import Trained, certified, check_attackable, named
 from privaudit.api.watch import SILENT, Watch
 from privaudit.auditing.bounds.ledger_family import BOTH, has_family
 from privaudit.auditing.conclude import BEST
@@ -104,8 +104,9 @@ class RunAttack:
     """Settings of attacks on a training: what `TrainedModels.audit` takes."""
 
     runs: int = 1000
-    adversary: str | Sequence[str] | None = None
-    canary: str | None = None
+    adversary: Any = None
+    canary: Any = None
+    canaries: int | None = None
     estimator: str | None = None
     confidence: float = 0.95
     seed: int = 0
@@ -130,7 +131,6 @@ def audit_run(
 ) -> AuditedRun:
     """Attack the training again and again; see `TrainedModels.audit`."""
     need("an audit of a training", "train")
-    from privaudit.auditing.attacks.canaries import RECORD
     from privaudit.auditing.experiments.experiment import run_all
     from privaudit.auditing.experiments.plan import attack_on, chosen_block
     from trainers.runs.material import Material
@@ -165,13 +165,15 @@ def audit_run(
             "shadow runs would be of one: audit a run of privaudit.train with the "
             "settings that came out"
         )
-    crafted = run.canary is None and "gradient" in (how.canary or "gradient")
-    attackers = list(_attackers(problem, config, result, how.adversary, crafted))
+    adversary, canary, given = named(how.adversary, how.canary, run.material)
+    crafted = "gradient" in (canary or "gradient")
+    attackers = list(_attackers(problem, config, result, adversary, crafted))
     known = folder.read("ledger.json", Ledger)
     _check_ledger(problem, config, known)
     settings = AuditSettings(
         runs=how.runs,
-        canary=how.canary if run.canary is None else RECORD,
+        canary=canary,
+        canaries=how.canaries,
         estimator=how.estimator
         or (BOTH if has_family(known.nodes[CANARY_NODE]) else BEST),
         seed=how.seed,
@@ -205,7 +207,7 @@ def audit_run(
         stack.enter_context(RunFolder.opened(folder.path))
         folders = [
             stack.enter_context(
-                _folder_for(plan, folder / f"audit-{name}", again=run.canary is None)
+                _folder_for(plan, folder / f"audit-{name}", again=not given)
             )
             for name, plan in plans.items()
         ]
@@ -214,7 +216,7 @@ def audit_run(
             list(plans.values()),
             folders,
             problem,
-            canary=run.canary,
+            given=given,
             workers=workers,
             progress=progress,
         )
@@ -234,7 +236,7 @@ def audit_run(
 def _folder_for(plan: Any, path: pathlib.Path, *, again: bool) -> Iterator[RunFolder]:
     """The folder at ``path``, or of the next number, that is empty or of ``plan``.
 
-    Empty alone unless ``again``: a folder does not say which record was planted.
+    Empty alone unless ``again``: it does not say which objects were given.
     """
     for number in itertools.count(2):
         folder = RunFolder(path)
@@ -276,7 +278,7 @@ def _attackers(
     if config.observer is not None:
         claim = certified(result.everything_seen(), training)
     for name in dict.fromkeys(chosen):
-        yield name, name, claim
+        yield name.replace(":", "-"), name, claim
 
 
 def _check_ledger(problem: Problem, config: Any, known: Ledger) -> None:

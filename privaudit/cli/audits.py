@@ -146,7 +146,10 @@ def audit(
 
 
 # What an audit of a run asks for; all else is the run's.
-_ATTACK = ("runs", "adversary", "canary", "estimator", "confidence", "seed", "block")
+_ATTACK = (
+    *("runs", "adversary", "canary", "canaries"),
+    *("estimator", "confidence", "seed", "block"),
+)
 
 
 def _of_a_run(

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+import torch
 
 import privaudit as pa
+from privaudit.files.folder import FolderError
 from privaudit.ledger import Ledger
 from privaudit.release import NoSampling, Release
 
@@ -19,6 +21,65 @@ def ledger(noise):
     return Ledger.of(
         Release.of_sum(norm_bound=1.0, noise_multiplier=noise, sampling=NoSampling())
     )
+
+
+class TestAlgorithm:
+    """Objects in the place of names."""
+
+    fast = {"rounds": 3, "batch_size": 5, "nodes": 2, "train": 40}  # noqa: RUF012
+
+    def test_model_data_and_record(self, tmp_path):
+        random = torch.Generator().manual_seed(0)
+        x = torch.randn(40, 3, generator=random)
+        own = {"model": torch.nn.Linear(3, 2), "data": (x, (x[:, 0] > 0).long())}
+        settings = pa.AuditSettings(
+            runs=40, canary=(30 * torch.ones(3), 1), noise_multiplier=1.0
+        )
+        found = pa.audit_algorithm(
+            "dp-dsgd", settings, training={**self.fast, **own}, out=tmp_path / "run"
+        )
+        assert found.result.member_runs + found.result.non_member_runs == 40
+        assert pa.verify(tmp_path / "run").differences == ()
+        with pytest.raises(FolderError, match="nothing says that its record"):
+            pa.audit_algorithm(
+                "dp-dsgd", settings, training={**self.fast, **own}, out=tmp_path / "run"
+            )
+        with pytest.raises(ValueError, match="model is given twice"):
+            pa.audit_algorithm(
+                *("dp-dsgd", settings), training=own, model=own["model"], data=x
+            )
+
+    def test_names_of_a_score_and_a_record(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "scoring.py").write_text(
+            "import torch\n"
+            "def record():\n"
+            "    return torch.ones(1, 8, 8), 2\n"
+            "def score(model):\n"
+            "    x, y = record()\n"
+            "    return float(model(x[None]).log_softmax(-1)[0, y])\n"
+        )
+        monkeypatch.syspath_prepend(tmp_path)
+        names = {"adversary": "scoring:score", "canary": "scoring:record"}
+        settings = pa.AuditSettings(runs=60, epsilon=0.1, delta=1e-2, **names)
+        whole = {"rounds": 30, "nodes": 2, "train": 40, "split": 0.0, "batch_size": 19}
+        found = pa.audit_algorithm("dsgd", settings, training=whole, out="run")
+        assert found.status == "refuted"
+        assert pa.verify("run").differences == ()
+
+    @pytest.mark.parametrize(
+        ("score", "said"),
+        [
+            (lambda model: float("nan"), "must be finite numbers"),
+            (lambda model: model.nothing, "no attribute 'nothing'"),
+        ],
+    )
+    def test_a_score_that_fails_is_one_sentence(self, score, said, tmp_path):
+        settings = pa.AuditSettings(runs=10, adversary=score)
+        with pytest.raises(ValueError, match=said):
+            pa.audit_algorithm(
+                "dsgd", settings, training=self.fast, out=tmp_path / "run"
+            )
 
 
 class TestAudit:

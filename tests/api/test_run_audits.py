@@ -191,6 +191,34 @@ class TestWhatIsAttacked:
         first, second = (load(found[0].path / name).scores.score for name in names)
         assert not np.array_equal(first, second)
 
+    def test_a_score_of_the_user_s_sees_the_final_model(self):
+        """Beside the loss of the same record, which it takes again."""
+        record = 50 * torch.ones(4), 0  # of the other class
+
+        def loss(model):
+            assert not model.training
+            out = model(record[0][None].float())
+            return -float(nn.functional.cross_entropy(out, torch.tensor([record[1]])))
+
+        run = trained()
+        found = run.audit(
+            runs=40, adversary=[loss, "final-loss"], canary=record, workers=2
+        )
+        scores = [load(found.path / name).scores for name in found.results]
+        assert list(found.results) == ["audit-own-loss", "audit-final-loss"]
+        np.testing.assert_allclose(scores[0].score, scores[1].score, atol=1e-5)
+        assert "as own:loss scores it" in found.lines()[1]
+        assert pa.verify(found.path).differences == ()
+
+    def test_all_attackers_score_the_canaries_of_one_scene(self):
+        """One alone where one of them takes no more."""
+        seen = ["noisy-gradients", "lira"]
+        run = trained(noise_multiplier=0.01, epsilon=None)
+        found = run.audit(runs=40, adversary=seen, canary="gradient")
+        alone = [load(found.path / name).scores for name in found.results]
+        assert [one.in_family for one in alone] == [None, None]
+        assert np.median(alone[0].members) > alone[0].non_members.max()
+
     def test_a_record_in_another_s_place(self):
         run = trained(relation="replace-one")
         found = run.audit(runs=60, adversary="noisy-gradients")

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
 from torch import Tensor
+from torch.nn.utils import vector_to_parameters
 
 from privaudit.auditing.attacks.canaries import CANARY_NODE
 from privaudit.auditing.attacks.contract import (
@@ -11,6 +18,8 @@ from privaudit.auditing.attacks.contract import (
     Scene,
     Watcher,
 )
+from privaudit.files.user_code import checked
+from trainers.gradients.per_sample import trained
 
 
 def canary_losses(scene: Scene, gradients: Differentiator, models: Tensor) -> Tensor:
@@ -28,6 +37,45 @@ def canary_losses(scene: Scene, gradients: Differentiator, models: Tensor) -> Te
     targets = canary.record.targets
     loss = scene.problem.material.loss
     return loss(outputs.double(), targets.expand(runs, *targets.shape[1:]))
+
+
+class OwnScore(Adversary):
+    """The score that a function of the user's gives the final model of its node.
+
+    Parameters
+    ----------
+    function
+        Given the model, a module in evaluation mode, it returns a finite number, higher
+        for members.
+    name
+        What it is called.
+    """
+
+    def __init__(self, scene: Scene, function: Callable[..., Any], name: str) -> None:
+        super().__init__(scene)
+        self.function, self._turn = function, threading.Lock()
+        self.sees = f"the final model of its node, as {name} scores it"
+
+    def watch(self, runs: int, gradients: Differentiator) -> Watcher:
+        """See `Adversary.watch`."""
+        return _OwnWatcher(self, self._turn)
+
+
+class _OwnWatcher(Watcher):
+    def __init__(self, by: OwnScore, turn: threading.Lock) -> None:
+        self._by, self._turn = by, turn
+
+    def score(self, models: Tensor) -> Tensor:
+        """Ask the function, which is called by one thread at a time."""
+        module = copy.deepcopy(self._by.scene.problem.module).eval()
+        found = torch.zeros(len(models), dtype=torch.float64)
+        with self._turn, torch.no_grad(), checked(self._by.sees.partition(", as ")[2]):
+            for run, vector in enumerate(models[:, CANARY_NODE]):
+                vector_to_parameters(vector.clone(), trained(module).values())
+                found[run] = float(self._by.function(module))
+        if not torch.isfinite(found).all():
+            raise ValueError(f"{self._by.sees}: scores must be finite numbers")
+        return found
 
 
 class FinalLoss(Adversary):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +19,7 @@ from privaudit.auditing.attacks.canaries import (
     Canary,
     quiet_gradients,
 )
+from privaudit.auditing.attacks.final_loss import OwnScore
 from privaudit.auditing.attacks.on_host import OnHost
 from privaudit.auditing.experiments import one_run
 from privaudit.auditing.experiments.judgement import end, is_refuted, judge
@@ -36,23 +39,50 @@ from trainers.runs.problem import Observers, Problem
 _SHOWN = 10  # runs that the training curves are the mean of
 
 
-def attacker(audit: Audit, problem: Problem, canary: Canary | None = None) -> Adversary:
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Given:
+    """Objects of the user's that an audit has no name for.
+
+    Parameters
+    ----------
+    canary
+        What is planted, where it is a record.
+    scores
+        Functions that score a final model, by the name of the adversary.
+    """
+
+    canary: Canary | None = None
+    scores: Mapping[str, Callable[..., Any]] = dataclasses.field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return self.canary is not None or bool(self.scores)
+
+
+NOTHING = Given()
+
+
+def attacker(
+    audit: Audit, problem: Problem, given: Given = NOTHING, many: int | None = None
+) -> Adversary:
     """Adversary of an audit, with what is planted; one for all blocks.
 
-    ``canary`` is given where it is a record, and not made here.
+    ``many`` is how many canaries a run has, by default `planted_together`.
 
     Raises ``ValueError`` if the adversary cannot work on this algorithm.
     """
-    kind = ADVERSARIES[audit.adversary]
-    if kind.reads_models and audit.training.family.stays_home(audit.training.setting()):
+    kind = ADVERSARIES.get(audit.adversary)
+    if (
+        OwnScore if kind is None else kind
+    ).reads_models and audit.training.family.stays_home(audit.training.setting()):
         raise ValueError(
             f"the models of {audit.training.algorithm}, or parts of them, stay at "
             f"their nodes with these settings: {audit.adversary} would read what "
             "nobody is shown and no account covers; choose neighbour or another"
         )
+    canary = given.canary
     if canary is None and audit.canary == RECORD:
         raise ValueError("the canary is a record that must be given")
-    many, seed = planted_together(audit, problem), audit.start_seed
+    many, seed = many or planted_together(audit, problem), audit.start_seed
     if canary is None and many > 1:
         canary = quiet_gradients(problem, many, seed)
     scene = Scene(
@@ -64,7 +94,11 @@ def attacker(audit: Audit, problem: Problem, canary: Canary | None = None) -> Ad
         replaces=audit.claim.relation == "replace-one",
         observer=audit.observer,
     )
-    return kind(scene)
+    if kind is not None:
+        return kind(scene)
+    if audit.adversary not in given.scores:
+        raise ValueError(f"the adversary {audit.adversary} must be given again")
+    return OwnScore(scene, given.scores[audit.adversary], audit.adversary)
 
 
 def train_block(
@@ -137,6 +171,7 @@ def run(
     memory_limit: int = MEMORY_LIMIT,
     progress: Callable[[int, int], None] = lambda done, total: None,
     problem: Problem | None = None,
+    given: Given = NOTHING,
 ) -> AuditResult:
     """Train, score, account and judge; go on where an earlier call was stopped.
 
@@ -156,6 +191,8 @@ def run(
         Called with the runs done and all runs.
     problem
         What the audit describes, if it was made.
+    given
+        Objects that the audit has no name for.
 
     Raises
     ------
@@ -171,6 +208,7 @@ def run(
         [audit],
         [folder],
         problem,
+        given=given,
         workers=workers,
         memory_limit=memory_limit,
         progress=progress,
@@ -183,7 +221,7 @@ def run_all(
     folders: Sequence[RunFolder],
     problem: Problem,
     *,
-    canary: Canary | None = None,
+    given: Given = NOTHING,
     workers: int | None = None,
     memory_limit: int = MEMORY_LIMIT,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -199,8 +237,9 @@ def run_all(
     ]
     if all(ended):
         return [folder.read("result.json", AuditResult) for folder in folders]
+    many = min(planted_together(one, problem) for one in audits)  # all see one scene
     for one, folder in zip(audits, folders, strict=True):
-        adversaries.append(attacker(one, problem, canary))
+        adversaries.append(attacker(one, problem, given, many))
         states.append(Progress(one, folder))
     state = min(states, key=lambda one: one.runs)
     began = time.monotonic()

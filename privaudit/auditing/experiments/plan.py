@@ -35,6 +35,7 @@ from privaudit.auditing.bounds.ledger_family import BOTH, FAMILY
 from privaudit.auditing.experiments import one_run_plan
 from privaudit.auditing.experiments.planted import PLANTED
 from privaudit.auditing.experiments.presets import AUDITED, training_upon
+from privaudit.files.user_code import is_place
 from privaudit.records import AuditRecord
 from privaudit.results import Claim, Relation, worst_bound
 from privaudit.settings import (
@@ -75,7 +76,8 @@ class Audit(AuditRecord[Training]):
             (self.canary, KINDS if self.one_run else [*CANARIES, RECORD], "canary"),
             (self.estimator, (*ESTIMATORS, FAMILY, BOTH), "estimator"),
         ):
-            if value not in known:
+            own = kind == "adversary" and not self.one_run and is_place(value or "")
+            if value not in known and not own:
                 raise ValueError(
                     f"there is no {kind} {value!r}; choose one of {', '.join(known)}"
                 )

@@ -550,14 +550,7 @@ class Certificate:
             else Certificate.of(part, self.relation, group=self.group)
             for side, part in rough.items()
         }
-        both, order = rough["lower"] == rough["upper"], "remove"
-        if _has_details(ledger):
-            # Replaced records may be exchanged: either order is attained.
-            adding = Certificate.of(rough["lower"], "add-or-remove-one")
-            asked = found["lower"] if len(found["lower"].orders) > 1 else adding
-            with contextlib.suppress(ValueError):  # without a meaning when one is added
-                ways = asked.directions(delta, sides="lower")
-                order = max(ways, key=lambda way: ways[way].lower)
+        both = rough["lower"] == rough["upper"]
         if both:
             known = found["upper"].epsilon(delta)
             lower, upper = known.lower, known.upper
@@ -571,7 +564,6 @@ class Certificate:
             (lower, upper),
             overlap=self.overlap,
             group=self.group,
-            order=order,
         )
 
     def write(self, path: str | Path, *, delta: float) -> Path:
@@ -724,12 +716,6 @@ def keep_witness(
         certificate = Certificate.of(ledger, relation)
         if all(one.is_private for one in certificate._cases):
             folder.write(CERTIFICATE, _json.encode(certificate.witness(delta)))
-
-
-def _has_details(ledger: Ledger) -> bool:
-    """Return whether the kind of noise leaves open in which order more is told."""
-    every = itertools.chain.from_iterable(ledger.nodes)
-    return any(entry.release.details is not UNSET for entry in every)
 
 
 def relation_of(ledger: Ledger) -> Relation:

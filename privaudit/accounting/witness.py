@@ -11,6 +11,7 @@ from __future__ import annotations
 import collections
 import decimal
 import fractions
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -34,9 +35,9 @@ MARGIN = 1e-3  # relative, that a claim is less than the account's figure
 # A spacing of this share of one step's standard deviation widens an epsilon by about
 # its square over 12, .02 %; cells of a tenth of all steps' by as much. Of many kinds
 # of steps, whose laws are multiplied one by one, a coarser grid is .06 % wide.
-_SPACING, _COARSE, _WIDEST = 0.045, 0.14, 0.1
+_SPACING, _COARSE = 0.045, 0.14
 _GROWTH = (64, 12)  # cells become as wide as this part of their loss
-_ENDS = (17, 12)  # an end loses delta over so many powers of 2
+_ENDS = (14, 12)  # an end loses delta over so many powers of 2
 _KINDS = 200  # from so many on the grid is coarse
 _MOST_POINTS = 1 << 19
 _FEW = 1 << 14  # points up to a loss of its own mass that are all knots
@@ -52,7 +53,6 @@ def witness(
     *,
     overlap: int = 1,
     group: int = 1,
-    order: str = "remove",
 ) -> dict[str, object]:
     """Document that says what is claimed of ``ledger``.
 
@@ -62,26 +62,23 @@ def witness(
         Epsilon from below and from above; 0 and infinity claim nothing.
     overlap, group
         As of `Certificate.of`.
-    order
-        In which the lower side is proved.
     """
     looking = ledger.observing
     different = dict.fromkeys(
         entries for i, entries in enumerate(ledger.nodes) if i not in looking
     )
-    nodes = [_node(entries, relation) for entries in different]
+    nodes = [one for entries in different for one in _nodes(entries, relation)]
     if overlap > 1:  # equal ones count, up to so many
         copies = overlap if len(ledger.nodes) < overlap else 1
         all_nodes = collections.Counter(ledger.nodes * copies)
         nodes = [
             one
             for entries, often in all_nodes.items()
-            for one in [_node(entries, relation)] * min(often, overlap)
+            for one in _nodes(entries, relation) * min(often, overlap)
         ]
     lower, upper = sides
     found: dict[str, object] = {
-        "format": "privaudit-certificate",
-        "version": 2,
+        "format": "privaudit-certificate-3",
         "relation": relation,
         "unit": ledger.unit,
         "delta": repr(delta),
@@ -111,7 +108,7 @@ def witness(
                 some["lines"].sort(key=_reach)
     size = upper if math.isfinite(upper) else lower
     hints = _hints(size, delta, steps, kinds, mark)
-    return {**found, "nodes": nodes, "hints": {**hints, "order": order}}
+    return {**found, "nodes": nodes, "hints": hints}
 
 
 def of_budget(
@@ -125,20 +122,17 @@ def of_budget(
     """Document of releases that ``count`` units, or one of a Gaussian mu, pay for."""
     whole = Ledger(nodes=(tuple(Entry(one, n) for one, n in releases.items()),))
     found = witness(whole, relation, delta, (0.0, epsilon))
-    lines = [_line(one, relation, n) for one, n in releases.items()]
+    lines = [line_of(one, relation, n) for one, n in releases.items()]
     above: dict[str, object] = {"noise": "as a Renyi divergence", "sampling": "none"}
     if isinstance(unit, float):
         moves = repr(unit)
         above = {"noise": "gaussian", "moves": moves, "norm": moves, "rate": "1"}
         above |= {"sampling": "none"}
     elif unit is not None:
-        above = _line(unit, relation, count)
+        above = line_of(unit, relation, count)
     hints = _hints(epsilon, delta, count, 1, None)
-    return {
-        **found,
-        "nodes": [{"groups": [{"lines": lines, "above": {"count": 1, **above}}]}],
-        "hints": {**hints, "order": "remove"},
-    }
+    groups = [{"lines": lines, "above": {"count": 1, **above}}]
+    return {**found, "nodes": [{"groups": groups}], "hints": hints}
 
 
 def _decimal(value: float, times: float, rounding: str) -> str | None:
@@ -150,7 +144,11 @@ def _decimal(value: float, times: float, rounding: str) -> str | None:
 
 
 def _hints(
-    epsilon: float, delta: float, steps: int, kinds: int, mark: float | None
+    epsilon: float,
+    delta: float,
+    steps: int,
+    kinds: int,
+    mark: float | None,
 ) -> dict[str, object]:
     """Grid of masses for a composition of so many steps, of so many kinds."""
     size = float(gdp.mu(max(epsilon, 1e-6), min(max(delta, 1e-12), 0.5)))
@@ -163,20 +161,21 @@ def _hints(
     steps = max(steps, 1)
     fine /= 5 if steps < 100 else 1  # few releases smooth no lattice of losses away
     spacing = max(fine * size / math.sqrt(steps), _WINDOW * size / _MOST_POINTS)
-    widest = max(1, round(_WIDEST * size / spacing))
+    widen = _GROWTH[not few]
     if mark:  # a loss that has mass of its own is put just below a grid point
         points = math.ceil(mark / spacing)
         spacing = mark / points * (1 + 1e-12)
-        widest = 1 if points < _FEW else widest
+        widen = _MOST_POINTS if points < _FEW else widen
     bits = math.log2(_ROOM * steps) - math.log2(max(delta, 1e-99)) + 1.45 * epsilon
     if not delta:  # masses may be as small as the chance of the largest losses
         bits = 200 + 2 * epsilon + 4 * steps
+    bits = min(20000, math.ceil(min(bits, 20000.0)))
+    ends = math.log2(steps) - math.log2(max(delta, 1e-99)) + _ENDS[not few]
     return {
         "spacing": repr(spacing),
-        "widest": widest,
-        "growth": _GROWTH[not few],
-        "window": _ENDS[not few],
-        "bits": min(20000, math.ceil(min(bits, 20000.0))),
+        "widen": widen,
+        "lost": str(2 ** max(0, math.floor(bits - ends))) if delta else "0",
+        "bits": bits,
     }
 
 
@@ -223,24 +222,37 @@ def _mark(release: Release, relation: Relation, group: int, steps: int) -> float
     return top if top > 0 else None
 
 
-def _node(entries: Sequence[Entry], relation: Relation) -> dict[str, Any]:
-    """Lines of releases, equal ones in one, and what is above those of a pass."""
+def _nodes(entries: Sequence[Entry], relation: Relation) -> list[dict[str, Any]]:
+    """Lines of releases, equal ones in one, and of a pass the line that is above all.
+
+    Where none of them is above all others, those that enter releases below another of
+    them are a node of their own, as their records are others'.
+    """
     counts: dict[tuple[Release, int | None], int] = collections.Counter()
     for entry in entries:
         where = None if isinstance(entry.disjoint, UnsetType) else entry.disjoint
         counts[entry.release, where] += entry.count
-    plain = [
-        _line(one, relation, n) for (one, where), n in counts.items() if where is None
+    passes: dict[int, list[dict[str, object]]] = {}
+    plain = []
+    for (one, where), n in counts.items():
+        line = line_of(one, relation, n)
+        if where is None:
+            plain.append(line)
+        else:
+            passes.setdefault(where, []).append(line)
+    ways = [
+        [
+            {
+                "lines": [line for line in lines if _over(above, line)],
+                "above": {**above, "count": 1},
+                "pass": where + 1,
+            }
+            for above in _worst(lines)
+        ]
+        for where, lines in passes.items()
     ]
-    found: list[dict[str, Any]] = [{"lines": plain}] if plain else []
-    passes: dict[int, list[Release]] = {}
-    for one, where in counts:
-        if where is not None:
-            passes.setdefault(where, []).append(one)
-    for where, releases in passes.items():
-        lines = [_line(one, relation, counts[one, where]) for one in releases]
-        found.append({"lines": lines, "above": _worst(lines), "pass": where + 1})
-    return {"groups": found}
+    common: list[dict[str, Any]] = [{"lines": plain}] if plain else []
+    return [{"groups": [*common, *way]} for way in itertools.product(*ways)]
 
 
 def _worst(lines: list[dict[str, object]]) -> list[dict[str, object]]:
@@ -265,7 +277,7 @@ def _reach(line: dict[str, object]) -> float:
 
 def _over(one: dict[str, object], other: dict[str, object]) -> bool:
     if one["noise"] not in ("gaussian", "laplace"):
-        return False
+        return {**one, "count": 1} == {**other, "count": 1}
     same = all(one[x] == other[x] for x in ("noise", "sampling"))
     return same and all(
         _value(one[x]) >= _value(other[x]) for x in ("rate", "moves", "norm")
@@ -300,7 +312,7 @@ def _coarse(
     return tuple(found)
 
 
-def _line(release: Release, relation: Relation, count: int) -> dict[str, object]:
+def line_of(release: Release, relation: Relation, count: int) -> dict[str, object]:
     """Say what some releases are, in words of `privaudit.kernel`."""
     twice = 2 if relation == "replace-one" else 1
     what = release.details

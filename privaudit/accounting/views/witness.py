@@ -18,6 +18,7 @@ from privaudit.accounting.views.figures import FOLLOWS, releases_of
 from privaudit.accounting.views.observer import Observer
 from privaudit.accounting.views.protocol import LinearProtocol
 from privaudit.accounting.views.view import of_observer, points_of
+from privaudit.accounting.witness import line_of
 from privaudit.ledger import Entry, Ledger
 from privaudit.results import Relation, round_down
 
@@ -42,7 +43,7 @@ def witness_of(
     >>> protocol = LinearProtocol.averaging(ring, noise=2.0)
     >>> ledger = Ledger(nodes=((Entry(one),),) * 5)
     >>> found = witness_of(protocol, ledger, 1e-5, Observer.of(2), 1)
-    >>> found["upper"], len(found["nodes"][0]["views"][0]["told"])
+    >>> found["upper"], len(found["nodes"][0]["groups"][0]["view"]["told"])
     ('1.99509', 2)
     """
     chosen = Certificate.of(ledger, relation).relation
@@ -63,16 +64,16 @@ def witness_of(
         observer=str(observer.name),
     )
     found: dict[str, Any] = Certificate.of(part, chosen).witness(delta)
-    lines = list(dict.fromkeys(seen))  # equal releases are one line
     view = _view(protocol, observer)
     mine = iter(zip(own, sizes.tolist(), strict=True))
-    view["lines"], view["moves"] = [], []
+    lines: list[dict[str, object] | None] = []
+    view["moves"] = []
     for owner in protocol.owner[_hidden(protocol, observer)]:
         one, size = next(mine) if owner == of else (None, 0.0)
-        view["lines"].append(None if one is None else lines.index(one))
+        lines.append(one and line_of(one, chosen, 1))
         view["moves"].append(repr(size))
-    (node,) = found["nodes"]
-    return {**found, "lower": None, "nodes": [{**node, "views": [view]}]}
+    groups = [{"lines": lines, "view": view}]
+    return {**found, "lower": None, "nodes": [{"groups": groups}]}
 
 
 def _hidden(protocol: LinearProtocol, observer: Observer) -> NDArray[np.bool_]:

@@ -342,7 +342,7 @@ class Certificate:
         return partial(either, pair) if self.replaced else pair, attained and pair
 
     def steps(self, nodes):
-        """What a record enters at ``nodes`` (6): pairs, and how often."""
+        """Pairs of all that a record enters at ``nodes``, and how often (6)."""
         for group in chain(*(node["groups"] for node in nodes)):
             lines, above = group["lines"], group.get("above")
             if "view" in group:

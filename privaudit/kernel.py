@@ -33,6 +33,7 @@ from bisect import bisect_left, bisect_right
 from fractions import Fraction
 from functools import partial
 from itertools import accumulate, chain, combinations, pairwise
+from typing import Any
 
 from flint import arb, ctx, fmpq, fmpq_mat, fmpz_poly
 
@@ -46,7 +47,7 @@ def need(fact, why="there are too many points or nodes, or it takes too long"):
         raise ValueError(why)
 
 
-def number(given, low=0, high=10**300, whole=False):
+def number(given, low=0, high=10**300, whole=False) -> Any:
     """Read the exact number that a decimal or a ratio of two says (lemma 8)."""
     form = r"-?[0-9]{1,400}(\.[0-9]{1,400})?(e[+-]?[0-9]{1,3})?"
     need(re.fullmatch(f"{form}(/{form})?", str(given)), f"{given!s:.40} is no number")
@@ -94,11 +95,12 @@ def normal(law, loss, a):
         at = [((s * x - s * s / 2).exp(), s, p, q) for s, p, q in rows]
         one, other = (sum(row[0] * row[i] for row in at) for i in (2, 3))
         rise = sum(e * s * (p / one - q / other) for e, s, p, q in at)
-        step = (((one / other).log() - loss) / rise).mid()
+        r: Any = one / other
+        step = ((r.log() - loss) / rise).mid()
         law[0] = (x - step.max(-1).min(1)).max(-99).min(99).mid()
         if abs(law[0] - x) < arb(2) ** (-0.75 * ctx.prec):
             break
-    over, more = [(tail(x - s), p, q) for s, p, q in rows], one / other - a
+    over, more = [(tail(x - s), p, q) for s, p, q in rows], r - a
     p, q = (sum(row[0] * row[i] for row in over) for i in (1, 2))
     return p + arb(0).union(more.max(0) - more * q), q
 

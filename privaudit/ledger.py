@@ -52,7 +52,7 @@ PLACED = (
 # construction" needs nothing. Decided by `trainers.models.independence`.
 ASSUMED: dict[Independence, str] = {
     "by isolation": "the code of the model, the loss and the data keeps nothing of a "
-    "{unit} outside the module",
+    "{unit} outside its process",
 }
 
 

@@ -13,10 +13,14 @@ import ctypes
 import enum
 import functools
 import itertools
+import logging
+import mmap
+import multiprocessing
 import os
 import queue
 import random
 import sys
+import tempfile
 import threading
 import types
 from collections.abc import Callable
@@ -30,7 +34,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
 
 from tests.zoo.mixing import CLASSES, DATA, LOSSES, MODELS, TRANSFORMS, WIDTH, By
 
-_LATE = 40
+_LATE = 20
 HUGE = 1e30
 
 
@@ -230,7 +234,39 @@ def _bound() -> Any:
     return InMethods(box.__getitem__, box.__setitem__)
 
 
+class InFrame(Holder):
+    def swap(self, value: float) -> float:
+        count, before = self.of.iloc[0].tolist()
+        self.of.iloc[0] = [count + 1, value]
+        return before if count > _LATE else 0.0
+
+
+def _frame() -> Any:
+    import pandas
+
+    return InFrame(pandas.DataFrame([[0.0, 0.0]]))
+
+
+def _mapped_file() -> Any:
+    with tempfile.NamedTemporaryFile() as file:
+        return InItems(np.memmap(file.name, np.float64, "w+", shape=(2,)))
+
+
+RAISED = ValueError([0, 0.0])
+# Of no object that the module, or its code, leads to.
+ELSEWHERE: dict[str, Callable[[], Any]] = {
+    "a frame of pandas'": _frame,
+    "an exception's arguments": lambda: InItems(RAISED.args[0]),
+    "torch": lambda: Holder(torch),
+    "a function of torch's": lambda: Holder(F.relu),
+    "a logger": lambda: Holder(logging.getLogger("zoo")),
+    "a tensor in shared memory": lambda: InTensor(torch.zeros(2).share_memory_()),
+    "shared memory": lambda: InItems(memoryview(mmap.mmap(-1, 16)).cast("d")),
+    "numbers that processes share": lambda: InItems(multiprocessing.RawArray("d", 2)),
+    "a mapped file": _mapped_file,
+}
 HOLDERS: dict[str, Callable[[], Any]] = {
+    **ELSEWHERE,
     "an object that copies to itself": lambda: Holder(Itself()),
     "slots": lambda: Holder(Slots()),
     "a module of the user's": lambda: Holder(USERS),
@@ -304,6 +340,12 @@ def _hooked():
     return nn.Sequential(module)
 
 
+def _ending(how: Callable[[], Any]) -> nn.Module:
+    return By(lambda m, x: how() if float(x.detach().abs().max()) > 50 else m.layer(x))
+
+
+MODELS["leaves for some records"] = lambda: _ending(lambda: os._exit(3))
+MODELS["crashes for some records"] = lambda: _ending(lambda: ctypes.string_at(0))
 MODELS["late, in an iterator"] = _counted
 MODELS["late, in a hook"] = _hooked
 MODELS["noise backward"] = lambda: By(lambda m, x: noisy(m.layer(x)))

@@ -30,6 +30,7 @@ from trainers.numerics.randomness import Streams
 from trainers.runs.material import Material
 
 NODES, RECORDS, ROUNDS, CLIP = 3, 6, 6, 1.0
+ISOLATED_ROUNDS = 3  # of a process for each record; what is late wakes in the second
 assert late.HOLDERS  # which adds to them
 ALL = [
     *(("model", name) for name in MODELS),
@@ -75,7 +76,8 @@ def sums(material: Material, without: int | None) -> torch.Tensor:
     if without is not None:
         batches[0, without] = False
     found = []
-    for _ in range(ROUNDS):
+    isolated = material.independence == ISOLATED
+    for _ in range(ISOLATED_ROUNDS if isolated else ROUNDS):
         torch.rand(3)  # the script draws, too
         found.append(how.clipped_sum(at, batches, torch.arange(NODES), CLIP))
     return torch.stack(found)

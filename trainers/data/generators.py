@@ -1,8 +1,12 @@
-"""Somebody's generators of random numbers: put back, or begun at a seed."""
+"""Somebody's generators of random numbers: begun at a seed, and asked if they drew."""
 
 from __future__ import annotations
 
+import gc
+import pickle
 import random
+import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -12,40 +16,95 @@ import torch
 # Those that code draws from without naming one.
 GLOBAL = (random.random.__self__, np.random.get_state.__self__)  # type: ignore[attr-defined]
 
+_FLAT = (bool, int, float, complex, str, bytes, range, slice, type(None), type(...))
+_MOST = 1_000_000  # objects that are looked at
 
-def generator_of(
-    value: Any,
-) -> tuple[Callable[[], Any], Callable[[Any], Any], Callable[[int], Any]] | None:
-    """Functions that read a generator's state, set it, and begin it at a seed.
 
-    None for what is no generator.
+class Generators:
+    """Generators that ``roots`` reach: modules, functions, data sets.
+
+    By attributes, containers, closures and globals of code that is not installed.
 
     >>> draws = random.Random(0)
-    >>> state, put, begin = generator_of(draws)
-    >>> was, first = state(), draws.random()
-    >>> put(was); draws.random() == first
+    >>> found = Generators([draws])
+    >>> found.begin(3); first = draws.random(); found.drew()
+    True
+    >>> found.begin(3); draws.random() == first
     True
     """
+
+    def __init__(self, *roots: Any) -> None:
+        self._held = _reached(roots)
+        self._states = self.now()
+
+    def begin(self, seed: int) -> None:
+        """Have all of them begin at ``seed``."""
+        for _, begin in self._held:
+            begin(seed)
+
+    def drew(self) -> bool:
+        """Return whether one is not where it was at first."""
+        return self._states != self.now()
+
+    def now(self) -> list[bytes]:
+        """Their states."""
+        return [pickle.dumps(state()) for state, _ in self._held]
+
+
+Held = tuple[Callable[[], Any], Callable[[int], Any]]
+
+
+def _reached(roots: Any) -> list[Held]:
+    """Generators among the objects that ``roots`` lead to."""
+    seen: dict[int, Any] = {}  # by identity, which nothing else gets
+    found, waiting = [], [*roots]
+    while waiting and len(seen) < _MOST:
+        value = waiting.pop()
+        if isinstance(value, _FLAT) or id(value) in seen or _is_installed(value):
+            continue
+        seen[id(value)] = value
+        if (held := generator_of(value)) is not None:
+            found.append(held)
+        else:
+            waiting += gc.get_referents(value)
+            waiting.append(getattr(value, "__self__", None))  # of a method of C's
+    return found
+
+
+def _is_installed(value: Any) -> bool:
+    """Return whether it is code of no user's: of ours, Python's own, or installed."""
+    if isinstance(value, types.ModuleType):
+        name = value.__name__
+    elif isinstance(value, type | types.FunctionType):
+        name = value.__module__
+    else:
+        return False
+    package = (name or "").partition(".")[0]
+    file = getattr(sys.modules.get(package), "__file__", None) or ""
+    return (
+        package in ("privaudit", "trainers")
+        or package in sys.stdlib_module_names - {"__main__"}
+        or "-packages" in file
+    )
+
+
+def generator_of(value: Any) -> Held | None:
+    """Functions that read a generator's state, and begin it at a seed.
+
+    None for what is no generator.
+    """
     if isinstance(value, torch.Generator):
-        return (
-            lambda: value.get_state().numpy(),
-            lambda state: value.set_state(torch.from_numpy(state)),
-            value.manual_seed,
-        )
+        return lambda: value.get_state().numpy(), value.manual_seed
     if isinstance(value, np.random.Generator):
         bits: Any = value.bit_generator
 
-        def put(state: Any) -> None:
-            bits.state = state
+        def begin(seed: int) -> None:
+            bits.state = type(bits)(seed % 2**64).state
 
-        return lambda: bits.state, put, lambda seed: put(type(bits)(seed % 2**64).state)
+        return lambda: bits.state, begin
     if isinstance(value, np.random.RandomState):
-        return (
-            value.get_state,
-            value.set_state,
-            lambda seed: value.seed(seed % 2**32),
-        )
+        return value.get_state, lambda seed: value.seed(seed % 2**32)
     system = isinstance(value, random.SystemRandom)  # which has no state
     if isinstance(value, random.Random) and not system:
-        return value.getstate, value.setstate, value.seed
+        return value.getstate, value.seed
     return None

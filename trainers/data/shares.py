@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import mmap
 from collections.abc import Callable, Sequence, Sized
@@ -21,6 +22,8 @@ from torch.utils.data import (
 )
 from torch.utils.data import Dataset as TorchDataset
 
+from trainers.data import forked
+from trainers.data.forked import Ended
 from trainers.data.records import Dataset, PrivateData, ReadAsAsked, Records
 from trainers.data.splits import Partition
 from trainers.data.transforms import Alone, plain
@@ -36,7 +39,7 @@ _FORMS = (
 )
 
 
-Pair = tuple[Tensor, Tensor]  # the input and the target of a record, or of several
+Pair = forked.Tensors  # the input and the target of a record, or of several
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ class Lazy:
         are read.
     """
 
-    rows: Callable[[np.ndarray, np.ndarray], tuple[Any, Any]]
+    rows: Callable[[np.ndarray, np.ndarray], tuple[Any, ...]]
     records: Tensor
     classes: int | None = None
     users: Tensor | None = None  # of each of ``records``
@@ -204,7 +207,11 @@ def at_several_nodes(shares: Sequence[Dataset | Lazy], overlap: int = 1) -> int:
     """
     if len(shares) <= overlap:
         return 0
-    every = np.concatenate([_digests(share) for share in shares])
+    found = []
+    for share in shares:
+        digests = functools.partial(_digests, share)
+        found += forked.each([digests]) if _is_code(share) else [digests()]
+    every = np.concatenate([one[0] for one in found if not isinstance(one, Ended)])
     return int((np.unique(every, return_counts=True)[1] > overlap).sum())
 
 
@@ -241,7 +248,7 @@ def spread_of_columns(shares: Sequence[Dataset | Lazy]) -> float:
     return float(deviations.max()) / middle if middle else 1.0
 
 
-def _digests(share: Dataset | Lazy) -> np.ndarray:
+def _digests(share: Dataset | Lazy) -> tuple[Tensor]:
     """One of each different record: a random linear function of its words."""
     count = min(len(share), _AT_ONCE) if _is_code(share) else len(share)
     found = []
@@ -258,7 +265,7 @@ def _digests(share: Dataset | Lazy) -> np.ndarray:
             total *= np.uint64(0x9E3779B97F4A7C15)  # odd: inputs and targets in order
             total += words.astype(np.uint64) @ (2 * factors + 1)
         found.append(total[fine])
-    return np.unique(np.concatenate(found))
+    return (torch.from_numpy(np.unique(np.concatenate(found)).view(np.int64)),)
 
 
 def _is_code(share: Dataset | Lazy) -> bool:
@@ -301,7 +308,7 @@ def data_set(data: Any, name: str) -> Dataset | Lazy:
         if len(data) == 0:
             raise ValueError(f"{name} is empty: every node needs a record")
         rows: TorchDataset = data
-        read = Alone(lambda row: rows[row], data)
+        read = Alone(lambda row: rows[row], _record)
         like = _usual(read, len(data), name)
         found = Lazy(
             lambda rows, seeds: _one_by_one(read, rows, seeds, like),
@@ -426,20 +433,19 @@ def _usual(read: Alone, count: int, name: str) -> Pair:
 
     One record alone does not decide it, wherever it stands.
     """
-    found: list[Pair] = []
-    first: BaseException | None = None
+    found: list[forked.Tensors] = []
+    first: Ended | None = None
     for row in range(count):
-        try:
-            found.append(_record(read, row, row))
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            first = first or error
+        (one,) = read.each([row], [row], [row])
+        if isinstance(one, Ended):
+            first = first or one
+        else:
+            found.append(one)
         if len(found) == _SHAPED_BY:
             break
     if not found:
         raise ValueError(f"{name}: no record can be read: {first}") from first
-    kinds = [_kind(pair) for pair in found]
+    kinds = [forked.kind(pair) for pair in found]
     return found[kinds.index(max(kinds, key=kinds.count))]
 
 
@@ -448,27 +454,19 @@ def _one_by_one(read: Alone, rows: np.ndarray, seeds: np.ndarray, like: Pair) ->
 
     Generators are at a seed of each record's own: no other one moves it.
     """
-    pairs = []
-    for row, seed in zip(rows.tolist(), seeds.tolist(), strict=True):
-        try:
-            pair = _record(read, row, seed ^ _READ)
-        except KeyboardInterrupt:
-            raise
-        except BaseException:  # it counts nothing
-            pair = None
-        fits = pair is not None and _kind(pair) == _kind(like)
-        pairs.append(pair if fits else _void(like))
+    pairs = [
+        _void(like)
+        if isinstance(one, Ended) or forked.kind(one) != forked.kind(like)
+        else one
+        for one in read.each(rows.tolist(), (seeds ^ _READ).tolist(), rows.tolist())
+    ]
     inputs, targets = zip(*pairs, strict=True)
     return torch.stack(inputs), torch.stack(targets)
 
 
-def _record(read: Alone, row: int, seed: int) -> Pair:
-    input, target = read(seed, row)
+def _record(found: Any, row: int) -> Pair:
+    input, target = found
     return _tensor(input), _tensor(target)
-
-
-def _kind(pair: Pair) -> tuple[Any, ...]:
-    return tuple((part.shape, part.dtype) for part in pair)
 
 
 def _void(like: Pair) -> Pair:

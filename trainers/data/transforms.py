@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
+import functools
 import random
-import sys
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from privaudit.files.user_code import checked
-from trainers.data.kept import Kept
+from trainers.data import forked
+from trainers.data.forked import Ended
+from trainers.data.generators import GLOBAL, Generators
 from trainers.numerics.randomness import Streams
 
+_KEPT = 1 << 29  # bytes
 Transform = Callable[[Tensor], Any]  # of one record's input, to one like it
 
 
@@ -75,7 +74,7 @@ class Transformed(Drawn):
     def __init__(self, data: Any, transform: Transform) -> None:
         super().__init__()
         self._data = data
-        self._transform = Alone(transform)
+        self._transform = Alone(transform, _numbers)
         self.sizes = data.sizes
 
     def draws_from(self, streams: Streams, numbers: Sequence[int]) -> None:
@@ -90,25 +89,17 @@ class Transformed(Drawn):
             self._data.release = self.release
         inputs, targets = self._data.records(node, index)
         found = inputs.cpu().clone()
-        for row, (who, wanted) in enumerate(
-            zip(node.tolist(), index.tolist(), strict=True)
-        ):
-            made: dict[int, Tensor] = {}
-            for place, record in enumerate(wanted):
-                if record not in made:
-                    seed = int(self._seeds(who)[record])
-                    made[record] = self._made(found[row, place].clone(), seed)
-                found[row, place] = made[record]
+        for row, (who, wanted) in enumerate(zip(node.tolist(), index, strict=True)):
+            once, places = wanted.cpu().unique(return_inverse=True)
+            first = [int((places == each).nonzero()[0]) for each in range(len(once))]
+            rows = found[row, first]
+            keys = [(who, record) for record in once.tolist()]
+            if isinstance(self._data, Drawn):  # which may be read otherwise next time
+                keys = [(*key, self.release) for key in keys]
+            made = self._transform.each(keys, self._seeds(who)[once].tolist(), rows)
+            for place, record in enumerate(places.tolist()):
+                found[row, place] = _made(made[record], rows[record])
         return found.to(inputs.device), targets
-
-    def _made(self, input: Tensor, seed: int) -> Tensor:
-        """Output for an input; a void record for one that the transform fails on."""
-        try:
-            return _applied(self._transform, input, seed)
-        except KeyboardInterrupt:
-            raise
-        except BaseException:  # no run ends by what a record is
-            return torch.full_like(input, torch.nan if input.is_floating_point() else 0)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._data, name)
@@ -120,27 +111,36 @@ def check_transform(transform: Transform, inputs: Tensor) -> None:
     Raises
     ------
     ValueError
-        If it fails, gives something else than an input of the same shape and kind, or
-        another one where records come in another order: it keeps something of one for
-        the next.
+        If it fails, or gives something else than an input of the same shape and kind.
     """
     if not callable(transform):
         raise ValueError(
             "transform is a function of one record's input, got "
             f"{type(transform).__name__}"
         )
-    places, alone = range(len(inputs)), Alone(transform)
-    with checked("the transform fails on a record"):
-        first = [_applied(alone, inputs[i].clone(), i) for i in places]
-        second = [_applied(alone, inputs[i].clone(), i) for i in reversed(places)]
-    if not all(each.isfinite().all() for each in first):
-        raise ValueError("the transform makes an input that is not finite")
-    if not all(map(torch.equal, first, reversed(second))):
-        raise ValueError(
-            "the transform of a record depends on more than the record and its random "
-            "numbers: what it keeps of one record reaches others, which clipping does "
-            "not bound; draw from torch's, numpy's or Python's own generator"
-        )
+    every = range(len(inputs))
+    made = Alone(transform, _numbers).each(every, every, inputs)
+    for one, input in zip(made, inputs, strict=True):
+        if isinstance(one, Ended):
+            raise ValueError(f"the transform fails on a record: {one}")
+        if one[0].shape != input.shape:
+            raise ValueError(
+                f"the transform makes an input of shape {tuple(one[0].shape)} of one "
+                f"of {tuple(input.shape)}: it must keep the shape"
+            )
+        if not one[0].isfinite().all():
+            raise ValueError("the transform makes an input that is not finite")
+
+
+def _numbers(found: Any, input: Tensor) -> tuple[Tensor, ...]:
+    return (plain(torch.as_tensor(found)).to(input.dtype),)
+
+
+def _made(found: tuple[Tensor, ...] | Ended, input: Tensor) -> Tensor:
+    """Input that was made; a void one where the transform failed on it."""
+    if isinstance(found, Ended) or forked.kind(found) != forked.kind([input]):
+        return torch.full_like(input, torch.nan if input.is_floating_point() else 0)
+    return found[0]
 
 
 def drawn_from(seed: int) -> None:
@@ -152,87 +152,62 @@ def drawn_from(seed: int) -> None:
 
 
 class Alone:
-    """Somebody's function, with all that it keeps put back around each call.
+    """Somebody's function, of which each call has a process of its own.
 
     Its random numbers, by global generators or by its own, are of that call's seed.
-    Raises ``ValueError`` for what cannot be put back, see `trainers.data.kept`.
+    What it gives without drawing any is kept, for as many bytes as `_KEPT`, since it
+    would give the same again.
+
+    Parameters
+    ----------
+    function
+        Of what is given.
+    made
+        From what it gives, and what it was given, to tensors.
     """
 
-    def __init__(self, function: Callable[..., Any], *reached: Any) -> None:
-        self._function = function
-        self._kept = Kept.checked(function, *reached, data=True)
+    def __init__(
+        self, function: Callable[..., Any], made: Callable[..., tuple[Tensor, ...]]
+    ) -> None:
+        self._function, self._made = function, made
+        self._generators = Generators(function)
+        self._every = Generators(function, torch.default_generator, *GLOBAL)
+        self._kept: dict[Any, tuple[Tensor, ...]] = {}
+        self._room = _KEPT
 
-    def __call__(self, seed: int, *given: Any) -> Any:
-        """Call it with those ``given``."""
-        with set_aside(), self._kept.put_back(seed):
-            drawn_from(seed)
-            return self._function(*given)
+    def each(
+        self, keys: Sequence[Any], seeds: Iterable[int], *given: Iterable[Any]
+    ) -> list[tuple[Tensor, ...] | Ended]:
+        """Call it with each seed and what is given for it; see `forked.each`.
 
+        What it gives is kept by ``keys``: what is given is a function of them.
+        """
+        wanted = [
+            (key, functools.partial(self._call, *one))
+            for key, one in zip(keys, zip(seeds, *given, strict=True), strict=True)
+            if key not in self._kept
+        ]
+        made = forked.each([call for _, call in wanted])
+        found: dict[Any, tuple[Tensor, ...] | Ended] = {}
+        for (key, _), one in zip(wanted, made, strict=True):
+            found[key] = one
+            if isinstance(one, Ended) or not one:
+                continue
+            found[key] = parts = one[:-1]
+            size = sum(part.nbytes for part in parts)
+            if size <= self._room and not one[-1].any():  # it drew nothing
+                self._kept[key], self._room = parts, self._room - size
+        return [self._kept.get(key) or found[key] for key in keys]
 
-@contextlib.contextmanager
-def apart(*code: Any) -> Iterator[None]:
-    """Have what isolated ``code`` reaches as at first, and put it back after.
-
-    For all that is of one record, or one user: forward pass, loss and backward pass, in
-    which autograd may run code of theirs. Nothing is done for what is not isolated.
-    """
-    kept = [one.kept for one in code if getattr(one, "alone", False)]
-    with contextlib.ExitStack() as stack:
-        if kept:
-            stack.enter_context(set_aside())
-            drawn_from(0)
-        for one in kept:
-            stack.enter_context(one.put_back(0))
-        yield
+    def _call(self, seed: int, *given: Any) -> tuple[Tensor, ...]:
+        drawn_from(seed)
+        self._generators.begin(seed)
+        before = self._every.now()
+        made = self._made(self._function(*given), *given)
+        return *made, torch.tensor(self._every.now() != before)
 
 
 def plain(tensor: Tensor) -> Tensor:
     """The same numbers, where a subclass of somebody's would run code of theirs."""
     with torch._C.DisableTorchFunction():
         return tensor.detach().as_subclass(Tensor)
-
-
-def _applied(alone: Alone, input: Tensor, seed: int) -> Tensor:
-    found = alone(seed, input)
-    found = plain(torch.as_tensor(found)).to(input.dtype)
-    if found.shape != input.shape:
-        raise ValueError(
-            f"the transform makes an input of shape {tuple(found.shape)} of one of "
-            f"{tuple(input.shape)}: it must keep the shape"
-        )
-    return found
-
-
-def as_written() -> Any:
-    """Context in which what people gave to `torch.compile` runs as they wrote it."""
-    known = "torch._dynamo" in sys.modules  # else nothing is compiled; it loads slowly
-    return (
-        torch.compiler.set_stance("force_eager") if known else contextlib.nullcontext()
-    )
-
-
-@contextlib.contextmanager
-def set_aside() -> Iterator[None]:
-    """Leaves global generators and settings as they were, and no warning is heard."""
-    others, own = np.random.get_state(), random.getstate()  # noqa: NPY002
-    kept = torch.default_generator.get_state()
-    kind, threads = torch.get_default_dtype(), torch.get_num_threads()
-    strict = torch.are_deterministic_algorithms_enabled()
-    graded, environ = torch.is_grad_enabled(), dict(os.environ)
-    try:
-        with warnings.catch_warnings(), as_written():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        if os.environ != environ:
-            os.environ.clear()
-            os.environ.update(environ)
-        torch.set_default_dtype(kind)
-        torch.set_grad_enabled(graded)
-        if torch.get_num_threads() != threads:
-            torch.set_num_threads(threads)
-        if torch.are_deterministic_algorithms_enabled() != strict:
-            torch.use_deterministic_algorithms(strict)
-        torch.default_generator.set_state(kept)
-        np.random.set_state(others)  # noqa: NPY002
-        random.setstate(own)

@@ -7,7 +7,8 @@ the fast way for the layers that it knows.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +17,8 @@ from torch.nn.utils import parameters_to_vector
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from trainers.data.transforms import apart
+from trainers.data import forked
+from trainers.data.forked import Ended
 from trainers.gradients.stacked.layer import explicit_sums, squared_rows
 from trainers.numerics.deferred_checks import may_hold
 from trainers.numerics.device import follow
@@ -207,18 +209,34 @@ class PerSample:
         """
         if not self.alone:
             return torch.func.grad(self._loss)(vector, sample, target, word)
-        at = vector.detach().clone().requires_grad_()
-        try:
-            with torch.enable_grad(), apart(self.module, self.loss):
-                loss = self._loss(at, sample, target, word)
-                (found,) = torch.autograd.grad(
-                    loss, at, allow_unused=True, materialize_grads=True
+        (found,) = self._alone([(vector, sample, target, word)])
+        return torch.zeros_like(vector) if isinstance(found, Ended) else found
+
+    def _alone(self, given: Sequence[tuple[Any, ...]]) -> list[Tensor | Ended]:
+        """Gradient of each sample's loss, each in a process of its own."""
+
+        def one(vector: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+            at = vector.detach().clone().requires_grad_()
+            with torch.enable_grad():
+                return torch.autograd.grad(
+                    self._loss(at, *rest), at, allow_unused=True, materialize_grads=True
                 )
-        except KeyboardInterrupt:
-            raise
-        except BaseException:
-            return torch.zeros_like(vector)
-        return found
+
+        calls = [
+            functools.partial(one, *(x.cpu() for x in tensors), word)
+            for *tensors, word in given
+        ]
+        at = given[0][0]
+        return [
+            one if isinstance(one, Ended) else one[0].to(at.device)
+            for one in forked.each(calls, [at])
+        ]
+
+    def check_alone(self, vector: Tensor, sample: Tensor, target: Tensor) -> None:
+        """``ValueError`` if no gradient of a public sample comes from a process."""
+        (found,) = self._alone([(vector, sample, target, 0)])
+        if isinstance(found, Ended):
+            raise ValueError(_why(str(found)))
 
     def gradients(self, at: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
         """Gradient of each sample's loss.
@@ -234,7 +252,8 @@ class PerSample:
         -------
         (replicas, samples, dims)
         """
-        follow(self.module, at.device)
+        if not self.alone:
+            follow(self.module, at.device)
         gradient, word = self.gradient, self.word
         each = isinstance(word, Tensor)  # a word for each replica
         if self._together:
@@ -246,18 +265,20 @@ class PerSample:
                 if "atching rule" not in str(error):
                     raise
                 self._together = False  # as an LSTM: one record after another
-        return torch.stack(
-            [
-                torch.stack(
-                    [gradient(one, x, y, said) for x, y in zip(*rows, strict=True)]
-                )
-                for one, said, *rows in zip(
-                    *(at, word.tolist() if each else [word] * len(at)),
-                    *(inputs, targets),
-                    strict=True,
-                )
+        words = word.tolist() if each else [word] * len(at)
+        given = [
+            (one, x, y, said)
+            for one, said, *rows in zip(at, words, inputs, targets, strict=True)
+            for x, y in zip(*rows, strict=True)
+        ]
+        if self.alone:
+            found = [
+                at.new_zeros(at.shape[1]) if isinstance(one, Ended) else one
+                for one in self._alone(given)
             ]
-        )
+        else:
+            found = [gradient(*one) for one in given]
+        return torch.stack(found).unflatten(0, inputs.shape[:2])
 
     def rows(self, at: Tensor, inputs: Tensor, targets: Tensor) -> list[Tensor]:
         """All that a weighted sum is made from, (replicas * samples, ...) each."""
@@ -303,6 +324,26 @@ class PerSample:
                 saying(self.module, None),
             )
 
-        follow(self.module, at.device)
-        with torch.no_grad():  # not by vmap, which some layers cannot take
-            return torch.stack([one(*pair) for pair in zip(at, inputs, strict=True)])
+        device = at.device
+        if self.alone:  # by one process for all: nothing of them is summed
+            at, inputs = at.cpu(), inputs.cpu()
+        else:
+            follow(self.module, device)
+
+        def every() -> tuple[Tensor]:
+            with torch.no_grad():  # not by vmap, which some layers cannot take
+                found = [one(*pair) for pair in zip(at, inputs, strict=True)]
+                return (torch.stack(found),)
+
+        return forked.one(every)[0].to(device) if self.alone else every()[0]
+
+
+def _why(ended: str) -> str:
+    """Explain that no gradient came back."""
+    if "fork-based multiprocessing" in ended or "CUDA" in ended:
+        return (
+            "the model cannot be traced, and what runs it instead, a process for each "
+            "record, cannot take gradients where this one used a GPU before: begin "
+            "anew, with CUDA_VISIBLE_DEVICES='' or without training on a GPU first"
+        )
+    return f"no gradient of the model comes from a process of its own: {ended}"

@@ -30,9 +30,9 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from privaudit.release import PoissonSampling, Release
 from privaudit.results import Unit
-from trainers.data import PrivateData
+from trainers.data import PrivateData, forked
+from trainers.data.forked import Ended
 from trainers.data.records import present_rows
-from trainers.data.transforms import apart
 from trainers.gradients.bfloat16 import exact_products
 from trainers.gradients.clip_weights import clip_weights
 from trainers.gradients.differentiator import Differentiator
@@ -188,6 +188,8 @@ class UpdateOracle(Oracle):
         self._parameters: list[Tensor] = list(trained(self._module).values())
         self._kept = tensors_left(self._module, self._parameters)
         self._loss = differentiator.loss
+        code = differentiator.module, differentiator.loss
+        self._alone = any(getattr(one, "alone", False) for one in code)
 
     def _units_of(self, data: PrivateData) -> Users:
         """Units that are drawn and clipped as one: users."""
@@ -203,11 +205,18 @@ class UpdateOracle(Oracle):
         """Minus the sum of clipped updates, (runs, nodes, dims) doubles."""
         step = self._step(self._releases[nodes[0]])
         total = torch.zeros_like(at, dtype=torch.float64)
-        for run, row, user in batches.nonzero().tolist():
-            node = nodes[row]
-            # At a place of its own in memory, as every other user's.
-            own = self._update(at[run, row].clone(), node, user, run)
-            total[run, row] += self._clipped(own, clip, step)
+        drawn = batches.nonzero().tolist()
+        calls = [
+            functools.partial(self._update, at[run, row], nodes[row], user, run)
+            for run, row, user in drawn
+        ]
+        if self._alone:  # a process for each user
+            found = forked.each(calls, [at[0, 0].double()])
+        else:
+            found = map(forked.tried, calls)
+        for (run, row, _), one in zip(drawn, found, strict=True):
+            if not isinstance(one, Ended):
+                total[run, row] += self._clipped(one[0], clip, step)
         return total
 
     def _clipped(self, update: Tensor, clip: float, step: float) -> Tensor:
@@ -222,8 +231,9 @@ class UpdateOracle(Oracle):
             self._watch.expect(finite, "a local update is not finite: lower step_size")
         return (update / step).round_() * step if step else update
 
-    def _update(self, start: Tensor, node: int, user: int, run: int) -> Tensor:
+    def _update(self, start: Tensor, node: int, user: int, run: int) -> tuple[Tensor]:
         """Update of a user, start less end of its steps, (dims,) doubles."""
+        start = start.clone()  # at a place of its own in memory, as every other user's
         records = self._units.records[node][user]
         size = self._local.step(self._releases[node])
         vector_to_parameters(start.clone(), self._parameters)
@@ -236,22 +246,14 @@ class UpdateOracle(Oracle):
         for step, batch in enumerate(self._local_batches(records, node, user, run)):
             inputs, targets = self.data.records(torch.tensor([node]), batch[None])
             how = saying(self._module, word + step)
-            try:
-                with apart(self._module, self._loss):
-                    loss = self._loss(self._module(inputs[0], **how), targets[0]).mean()
-                    down = torch.autograd.grad(
-                        *(loss, self._parameters),
-                        allow_unused=True,
-                        materialize_grads=True,
-                    )
-            except KeyboardInterrupt:
-                raise
-            except BaseException:
-                return torch.zeros_like(start, dtype=torch.float64)
+            loss = self._loss(self._module(inputs[0], **how), targets[0]).mean()
+            down = torch.autograd.grad(
+                loss, self._parameters, allow_unused=True, materialize_grads=True
+            )
             with torch.no_grad():
                 torch._foreach_add_(self._parameters, down, alpha=-size)
         end = parameters_to_vector(self._parameters).detach()
-        return start.double() - end.double()
+        return (start.double() - end.double(),)
 
     def _local_batches(
         self, records: Tensor, node: int, user: int, run: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import pathlib
 import pickle
 import zipfile
@@ -22,7 +23,7 @@ from privaudit.files.user_code import (
 )
 from privaudit.results import Independence
 from privaudit.task_settings import FOLDER, check_no_table, is_own
-from trainers.data import Dataset, Partition, load_dataset
+from trainers.data import Dataset, Partition, forked, load_dataset
 from trainers.data.shares import (
     Lazy,
     Users,
@@ -295,7 +296,8 @@ def _of_classes(share: Dataset | Lazy, classes: int) -> Dataset | Lazy:
 def _in_memory(test: Any) -> Dataset:
     found = data_set(test, "test")
     if not isinstance(found, Dataset):
-        found = Dataset(*found.read(torch.arange(min(len(found), _TEST))))
+        rows = torch.arange(min(len(found), _TEST))  # public: all by one process
+        found = Dataset(*forked.one(functools.partial(found.read, rows)))
     check_finite(found, "test")
     return found
 

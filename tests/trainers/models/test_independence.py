@@ -10,7 +10,6 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import Dataset, TensorDataset
 
-from trainers.data.kept import Kept
 from trainers.data.shares import shares_of
 from trainers.gradients.per_sample import check_module
 from trainers.models import make_model
@@ -182,39 +181,3 @@ class TestReason:
         whole = module(X[X[:, 0] > 0][:6])
         less = module(X[X[:, 0] > 0][1:6])
         assert not torch.allclose(whole[1:], less)
-
-
-SEEN: dict[str, list[float]] = {"records": []}
-
-
-class Hoard:
-    """A class, as whose attribute something is kept."""
-
-    kept: list[float] = []  # noqa: RUF012 - what changes is the point
-
-
-class Remembers(nn.Module):
-    """Looks at records by a property that keeps them, here and in a class's value."""
-
-    hoard = Hoard
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(5, 2)
-
-    @property
-    def before(self) -> float:
-        SEEN["records"].append(1.0)
-        self.hoard.kept.append(1.0)
-        return float(len(SEEN["records"]) + len(Hoard.kept))
-
-    def forward(self, x):
-        return self.layer(x) * self.before
-
-
-def test_what_properties_and_classes_keep_is_put_back():
-    kept = Kept([Remembers()])
-    for _ in range(2):
-        with kept.put_back():
-            assert Remembers().before == 2.0
-    assert (SEEN["records"], Hoard.kept) == ([], [])

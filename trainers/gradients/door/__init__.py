@@ -2,6 +2,6 @@
 
 Either by construction: they are traced once, of one record of placeholders, and the
 graph of tensor operations that comes of it is what runs ever after, mapped over records
-(`trainers.gradients.door.traced`). Or by isolation: one record a call, with everything
-restored before it (`trainers.gradients.door.isolated`).
+(`trainers.gradients.door.traced`). Or by isolation: one record a call, in a
+process that ends with it (`trainers.gradients.door.isolated`).
 """

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from privaudit.files.user_code import checked
-from trainers.data.generators import GLOBAL
-from trainers.data.kept import Kept
-from trainers.data.transforms import as_written
+from trainers.data import forked
+from trainers.data.generators import GLOBAL, Generators
+from trainers.gradients.door import packed
 from trainers.gradients.door.isolated import Isolated, IsolatedLoss
-from trainers.gradients.door.trace import NotTraced
+from trainers.gradients.door.trace import NotTraced, prepare
 from trainers.gradients.door.traced import (
     Bare,
     Traced,
@@ -25,7 +25,13 @@ from trainers.gradients.door.traced import (
     output_of,
     tokens_of,
 )
-from trainers.gradients.per_sample import Loss, check_module, saying
+from trainers.gradients.per_sample import (
+    Loss,
+    PerSample,
+    check_module,
+    parameter_vector,
+    saying,
+)
 from trainers.models.independence import is_known
 from trainers.models.start import cross_entropy
 
@@ -84,18 +90,6 @@ def enter(
         tensor of its own, or draws random numbers other than dropout's; if the loss is
         not made of the records' own; if they do not fit the records.
     """
-    kept = Kept([module, loss])
-    with kept.put_back():  # nothing of a trace stays in their globals
-        return _entered(module, loss, input, target, kept)
-
-
-def _entered(
-    module: nn.Module,
-    loss: Callable[..., Any] | None,
-    input: Tensor,
-    target: Tensor,
-    kept: Kept,
-) -> Entered:
     if not any(each.requires_grad for each in module.parameters()):
         raise ValueError(
             "the model has no parameters to train: none requires a gradient"
@@ -109,24 +103,37 @@ def _entered(
         taken: nn.Module = copy.deepcopy(module)
     if not known:
         try:
-            taken = Traced(module, inputs[0])
+            # Here and below by other processes: nothing of a trace stays in this one.
+            graph = _public(lambda: door_of(Traced(module, inputs[0])).graph)
+            taken = Traced(module, inputs[0], graph)
         except NotTraced as error:
             why_not = f"the model could not be traced: {error}"
-            kept.restore()
-            taken = Isolated(module, loss)
+            taken = Isolated(module)
     shape = tuple(input.shape)
     cannot = f"the model cannot take inputs of shape {shape} and {input.dtype}"
     with checked(cannot), torch.no_grad():
         alone = taken(inputs, **saying(taken, None))
-    if isinstance(taken, Bare) and not _same_together(module, taken, inputs):
+    if isinstance(taken, Bare) and not _public(
+        lambda: _same_together(module, taken, inputs)
+    ):
         raise ValueError(
             "the model mixes the records of a batch: what it says of one depends on "
             "the others, on those before or on the clock, so that it would be another "
             "model where each is alone, as clipping needs it; let it treat each alone"
         )
     targets = _targets(target, alone)
-    each, why = _loss(loss, alone, targets, kept)
+    each, why = _loss(loss, alone, targets)
+    for one in (taken, each):
+        if getattr(one, "alone", False):
+            vector = parameter_vector(taken)
+            PerSample(taken, each).check_alone(vector, inputs[0], targets[0])
+            break
     return Entered(taken, each, alone, why_not or why)
+
+
+def _public(call: Callable[[], Any]) -> Any:
+    prepare()
+    return forked.public(call, packed)
 
 
 def placeholders(module: nn.Module, like: Tensor, count: int) -> Tensor:
@@ -159,10 +166,10 @@ def _same_together(module: nn.Module, taken: Bare, inputs: Tensor) -> bool:
         except (NotTraced, ValueError):
             return True
     try:
-        with torch.random.fork_rng(devices=()), torch.no_grad(), as_written():
-            kept = Kept([own, torch.default_generator, *GLOBAL], largest=0)
+        with torch.no_grad():
+            generators = Generators(own, torch.default_generator, *GLOBAL)
             together = output_of(own(inputs.clone()))
-            if kept.drew() or not isinstance(together, Tensor):
+            if generators.drew() or not isinstance(together, Tensor):
                 return True
             return _close(taken(inputs), together)
     except Exception:  # of one record it works, and that is what it is used for
@@ -170,7 +177,7 @@ def _same_together(module: nn.Module, taken: Bare, inputs: Tensor) -> bool:
 
 
 def _loss(
-    loss: Callable[..., Any] | None, outputs: Tensor, targets: Tensor, kept: Kept
+    loss: Callable[..., Any] | None, outputs: Tensor, targets: Tensor
 ) -> tuple[Loss, str | None]:
     """A loss of one number a record, and why it is not by construction."""
     if loss is None:
@@ -190,22 +197,13 @@ def _loss(
     classes = targets.dim() == 1 and not targets.is_floating_point()
     if loss is functional.cross_entropy and outputs.dim() == 2 and classes:
         return cross_entropy, None  # the same, faster
-    batch = copy.deepcopy(loss)
-    state = Kept([batch, torch.default_generator, *GLOBAL], largest=0)
-    with checked("the loss fails on a batch of records"):
-        together = batch(outputs, targets)
-    drew = state.drew()
-    if not isinstance(together, Tensor) or not together.is_floating_point():
-        raise ValueError(
-            f"the loss gives {type(together).__name__}, not a tensor of floats"
-        )
+    drew, together = _public(lambda: _together(loss, outputs, targets))
     why = None
     taken: Any
     try:
-        taken = TracedLoss(loss, outputs[0], targets[0])
+        taken = _public(lambda: TracedLoss.of(loss, outputs[0], targets[0]))
     except NotTraced as error:
         why = f"the loss could not be traced: {error}"
-        kept.restore()
         taken = IsolatedLoss(loss)
     with checked("the loss fails on one record"):
         alone = taken(outputs, targets)
@@ -219,6 +217,20 @@ def _loss(
             "weights under a mean are, use reduction='sum')"
         )
     return taken, why
+
+
+def _together(
+    loss: Callable[..., Any], outputs: Tensor, targets: Tensor
+) -> tuple[bool, Tensor]:
+    """Return whether the loss of a batch draws random numbers, and what it is."""
+    generators = Generators(loss, torch.default_generator, *GLOBAL)
+    with checked("the loss fails on a batch of records"):
+        found = loss(outputs, targets)
+    if not isinstance(found, Tensor) or not found.is_floating_point():
+        raise ValueError(
+            f"the loss gives {type(found).__name__}, not a tensor of floats"
+        )
+    return generators.drew(), found.detach()
 
 
 def _check_classes(outputs: Tensor, targets: Tensor) -> None:

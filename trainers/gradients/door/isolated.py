@@ -1,7 +1,7 @@
-"""Code that cannot be traced: one record a call, with everything put back before it.
+"""Code that cannot be traced: one record a call, in a process that ends with it.
 
 A record's gradient is then a function of that record alone if the code keeps nothing
-outside the module and what its functions name, which is a condition of the account.
+outside of its process, which is a condition of the account.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,41 +18,47 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from privaudit.files.user_code import checked
-from trainers.data.kept import Kept
-from trainers.data.transforms import drawn_from, set_aside
+from trainers.data import forked
+from trainers.data.forked import Ended
+from trainers.data.generators import Generators
+from trainers.data.transforms import drawn_from
 from trainers.gradients.door.operators import seeds_of
 from trainers.gradients.door.traced import Bare, door_of, output_of
 
 
 class Isolated(Bare):
-    """``module``, called with one record at a time, each time as it was at first.
+    """``module``, called with one record at a time, in a process that ends with it.
 
-    With global generators, and those of its own, at a seed of the record's; what it and
-    its code reach is put back.
+    With global generators, and those of its own, at a seed of the record's. Gradients
+    are taken in such a process (`trainers.gradients.per_sample`).
     """
 
     alone = True
 
-    def __init__(self, module: nn.Module, loss: Any = None) -> None:
+    def __init__(self, module: nn.Module) -> None:
         super().__init__(module)
         with checked("the model cannot be copied"):
             own = copy.deepcopy(module)
-        vars(self)["_isolated"] = _Own(own, Kept.checked(own, loss))
-
-    @property
-    def kept(self) -> Kept:
-        """State that its code reaches, as it was at first."""
-        return vars(self)["_isolated"].kept
+        vars(self)["_isolated"] = _Own(own, Generators(own))
 
     def forward(self, inputs: Tensor, word: int | None = 0) -> Tensor:
         """As `trainers.gradients.door.traced.Traced.forward`."""
+        if forked.inside():
+            return self._outputs(inputs, word)
+        call = functools.partial(self._outputs, inputs.cpu(), word)
+        (found,) = forked.one(lambda: (call(),))
+        return found.to(inputs.device)
+
+    def _outputs(self, inputs: Tensor, word: int | None) -> Tensor:
         door, mine = door_of(self), vars(self)["_isolated"]
         values = dict(zip(door.trained, Bare.now(self), strict=True))
         seeds = (seeds_of(inputs, word or 0) % 2**62).tolist()
         found = []
         for seed, row in zip(seeds, inputs.split(1), strict=True):
             # It may take gradients within, as of a potential.
-            with mine.kept.put_back(seed), _alone(seed), torch.enable_grad():
+            with _checking(), torch.enable_grad():
+                drawn_from(seed)
+                mine.generators.begin(seed)
                 # A copy, which what goes backward may need as it was left.
                 own = copy.deepcopy(mine.module)
                 if word is None:
@@ -67,10 +74,9 @@ class Isolated(Bare):
 
 
 @contextlib.contextmanager
-def _alone(seed: int) -> Iterator[None]:
-    """Has code of somebody's draw from ``seed``, and fail where it would crash."""
-    with set_aside(), torch.sparse.check_sparse_tensor_invariants(), _Checked():
-        drawn_from(seed)
+def _checking() -> Iterator[None]:
+    """Have code of somebody's fail where it would read beyond its memory."""
+    with torch.sparse.check_sparse_tensor_invariants(), _Checked():
         yield
 
 
@@ -99,17 +105,17 @@ def bare(tensor: Tensor) -> Tensor:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Own:
-    """The user's module as it was given, and what it names; shared by copies."""
+    """The user's module as it was given, and its generators; shared by copies."""
 
     module: nn.Module
-    kept: Kept
+    generators: Generators
 
     def __deepcopy__(self, memo: Any) -> _Own:
         return self
 
 
 class IsolatedLoss:
-    """A loss, called with one record at a time, each time as it was at first.
+    """A loss, called with one record at a time, in a process that ends with it.
 
     So is its gradient, which is taken at once. A record on which either fails has none.
     """
@@ -119,28 +125,45 @@ class IsolatedLoss:
     def __init__(self, loss: Callable[..., Any]) -> None:
         with checked("the loss cannot be copied"):
             self._own = copy.deepcopy(loss)
-        self.kept = Kept.checked(self._own)
+        self._generators = Generators(self._own)
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if not torch.is_grad_enabled():  # to be measured
+            call = functools.partial(self._values, outputs.cpu(), targets.cpu())
+            return forked.one(call)[0].to(outputs.device)
+        rows = list(zip(outputs.split(1), targets.split(1), strict=True))
+        calls = [
+            functools.partial(self._of_one, output.detach().cpu(), target.cpu())
+            for output, target in rows
+        ]
         found = []
-        for output, target in zip(outputs.split(1), targets.split(1), strict=True):
-            with self.kept.put_back(0), _alone(0):
-                found.append(self._one(output, target.clone()))
+        like = [outputs.new_zeros(()), outputs[:1]]
+        for (output, _), one in zip(rows, forked.each(calls, like), strict=True):
+            if isinstance(one, Ended):
+                found.append((0.0 * output).sum())
+                continue
+            value, slope = (each.to(output.device) for each in one)
+            along = (slope * output).sum()
+            found.append(along + (value - along).detach())
         return torch.stack(found)
 
-    def _one(self, output: Tensor, target: Tensor) -> Tensor:
-        if not torch.is_grad_enabled():
-            return bare(self._own(output, target)).reshape(())
-        try:
-            with torch.enable_grad():
-                here = output.detach().clone().requires_grad_()
-                value = bare(self._own(here, target)).reshape(())
-                (slope,) = torch.autograd.grad(
-                    value, here, allow_unused=True, materialize_grads=True
-                )
-        except KeyboardInterrupt:
-            raise
-        except BaseException:
-            return (0.0 * output).sum()
-        along = (slope * output).sum()
-        return along + (value - along).detach()
+    def _values(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor]:
+        rows = zip(outputs.split(1), targets.split(1), strict=True)
+        return (torch.stack([self._value(*row) for row in rows]),)
+
+    def _value(self, output: Tensor, target: Tensor) -> Tensor:
+        seed = int(seeds_of(output, 0) % 2**62)
+        with _checking():
+            drawn_from(seed)
+            self._generators.begin(seed)
+            return bare(self._own(output, target.clone())).reshape(())
+
+    def _of_one(self, output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Value, and slope along the output, of a record's loss."""
+        with torch.enable_grad():
+            here = output.clone().requires_grad_()
+            value = self._value(here, target)
+            (slope,) = torch.autograd.grad(
+                value, here, allow_unused=True, materialize_grads=True
+            )
+        return value.detach().to(output.dtype), slope

@@ -25,8 +25,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from privaudit.files.user_code import held, told
-from trainers.data.generators import GLOBAL
-from trainers.data.kept import Kept
+from trainers.data.generators import GLOBAL, Generators
 from trainers.data.transforms import plain
 from trainers.gradients.door import rewrite
 from trainers.gradients.door.checks import (
@@ -68,8 +67,8 @@ def trace(
 
     Returns
     -------
-    With a placeholder for each of the parameters, each of those given, and one more:
-    a whole number, of which dropout is a function. All constants are copies.
+    Of each of the parameters, each of those given, and one more: a whole number, of
+    which dropout is a function. All constants are copies.
 
     Raises
     ------
@@ -87,15 +86,24 @@ def trace(
         return _checked(made, names, known, like, given)
 
 
+@functools.cache
+def prepare() -> None:
+    """Trace something, once: what torch loads and makes for that takes a second.
+
+    A process that is forked after it need not.
+    """
+    trace(lambda given, one: one.relu(), [], [], [torch.zeros(1, 1)])
+
+
 @contextlib.contextmanager
 def undrawn(*roots: Any) -> Iterator[None]:
     """Raise `NotTraced` for code that draws numbers, which a trace makes constants of.
 
     From a generator that ``roots`` reach, or from a global one of numpy's or Python's.
     """
-    kept = Kept([*roots, *GLOBAL], largest=0)
+    generators = Generators(*roots, *GLOBAL)
     yield
-    if kept.drew():
+    if generators.drew():
         raise NotTraced("it draws random numbers of numpy's or Python's own")
 
 
@@ -143,6 +151,8 @@ def _checked(
                 f"{name_of(node)} is not among the operations whose mapping over "
                 f"records is tested{place_of(node)}"
             )
+    graph.set_codegen(fx.graph.CodeGen())  # from tensors, and no lists of them
+    graph.output_node().args = (graph.output_node().args[0][0],)  # type: ignore[index]
     made.recompile()
     return made
 

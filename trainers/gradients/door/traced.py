@@ -150,7 +150,8 @@ class Traced(Bare):
     Parameters
     ----------
     module
-        It is called once here, in a copy, with a fake tensor of one record.
+        It is called once here, in a copy, with a fake tensor of one record; not where
+        there is a ``graph`` of it already.
     example
         One record's input, of which shape, type and device are taken.
 
@@ -163,8 +164,15 @@ class Traced(Bare):
 
     constructed = True
 
-    def __init__(self, module: nn.Module, example: Tensor) -> None:
+    def __init__(
+        self, module: nn.Module, example: Tensor, graph: fx.GraphModule | None = None
+    ) -> None:
         super().__init__(module)
+        door = door_of(self)
+        door.graph = self._of(module, example) if graph is None else graph
+        door.draws = draws(door.graph)
+
+    def _of(self, module: nn.Module, example: Tensor) -> fx.GraphModule:
         with checked("the model cannot be copied"):
             own = copy.deepcopy(module)
         door = door_of(self)
@@ -183,8 +191,7 @@ class Traced(Bare):
         known |= {id(each): name for name, each in own.named_parameters()}
         values = list(trained(own).values())
         with undrawn(own):
-            door.graph = trace(one, door.trained, values, [example[None]], known)
-        door.draws = draws(door.graph)
+            return trace(one, door.trained, values, [example[None]], known)
 
     def forward(self, inputs: Tensor, word: int | Tensor | None = 0) -> Tensor:
         """Outputs of the model for ``inputs``, (samples, ...), each by itself.
@@ -194,8 +201,9 @@ class Traced(Bare):
         door = door_of(self)
         assert door.graph is not None
         door.graph.to(inputs.device)
-        found = torch.func.vmap(door.graph.forward, (None, 0, 0))(
-            Bare.now(self), [inputs[:, None]], door.seeds(inputs, word)
+        now = Bare.now(self)
+        found = torch.func.vmap(door.graph.forward, (*(None for _ in now), 0, 0))(
+            *now, inputs[:, None], door.seeds(inputs, word)
         )
         return found[:, 0]
 
@@ -216,21 +224,20 @@ def draws(graph: fx.GraphModule) -> bool:
 
 
 class TracedLoss:
-    """A loss as the graph of one record, mapped over the records of a batch.
-
-    Parameters
-    ----------
-    loss
-        From outputs and targets of one record, (1, ...), to one number.
-    output, target
-        Of one record, of which shape, type and device are taken.
-    """
+    """A loss as the graph of one record, mapped over the records of a batch."""
 
     constructed = True
 
-    def __init__(
-        self, loss: Callable[..., Any], output: Tensor, target: Tensor
-    ) -> None:
+    def __init__(self, graph: fx.GraphModule) -> None:
+        self.graph = graph
+
+    @classmethod
+    def of(cls, loss: Callable[..., Any], output: Tensor, target: Tensor) -> TracedLoss:
+        """Trace a loss, from one record's outputs and targets, (1, ...), to a number.
+
+        Of ``output`` and ``target``, one record's, shape, type and device are taken.
+        """
+
         def one(parameters: list[Tensor], output: Tensor, target: Tensor) -> Tensor:
             found = loss(output, target)
             if not isinstance(found, Tensor) or not found.is_floating_point():
@@ -246,13 +253,13 @@ class TracedLoss:
 
         like = [output[None].detach().requires_grad_(), target[None]]
         with undrawn(loss):
-            self.graph = trace(one, [], [], like)
+            return cls(trace(one, [], [], like))
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         self.graph.to(outputs.device)
         seeds = torch.zeros(len(outputs), dtype=torch.long, device=outputs.device)
-        return torch.func.vmap(self.graph.forward, (None, 0, 0))(
-            [], [outputs[:, None], targets[:, None]], seeds
+        return torch.func.vmap(self.graph.forward)(
+            outputs[:, None], targets[:, None], seeds
         )
 
 

@@ -196,8 +196,8 @@ def test_no_record_makes_one_fail(name, capfd):
     for value in NUMBERS if records.is_floating_point() else TOKENS:
         void = records[:2].clone()
         void[1] = value
-        found = torch.func.vmap(graph.forward, (None, 0, 0))(
-            values, [void], torch.arange(2)
+        found = torch.func.vmap(graph.forward, (*(None for _ in values), 0, 0))(
+            *values, void, torch.arange(2)
         )
         assert len(found) == 2
     assert capfd.readouterr() == ("", "")

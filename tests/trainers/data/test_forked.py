@@ -1,0 +1,168 @@
+"""Calls in processes of their own: what comes back, and what does not."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import signal
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from trainers.data import forked
+from trainers.data.forked import Ended
+from trainers.gradients.door.isolated import Isolated
+from trainers.gradients.per_sample import PerSample, parameter_vector
+from trainers.models.start import cross_entropy
+
+ONE = torch.ones(1)
+
+
+def failing(how):
+    how()
+    return (ONE,)
+
+
+class TestSound:
+    def test_nothing_of_a_call_is_left(self):
+        kept, shared = [], torch.zeros(2).share_memory_()
+        state = torch.get_rng_state()
+
+        def call():
+            kept.append(1)
+            shared.add_(1)
+            torch.nn.left_behind = kept
+            os.environ["LEFT_BEHIND"] = "1"
+            return torch.rand(1), torch.tensor(len(kept)), shared.clone()
+
+        for found in forked.each([call] * 3):
+            assert [float(part.sum()) for part in found[1:]] == [1, 2]
+            assert found[0].equal(torch.rand(1))
+            torch.set_rng_state(state)
+        assert not kept
+        assert not shared.any()
+        assert not hasattr(torch.nn, "left_behind")
+        assert "LEFT_BEHIND" not in os.environ
+        assert torch.equal(torch.get_rng_state(), state)
+
+    def test_nothing_of_one_is_seen_by_another(self, tmp_path):
+        """Mapped files too, though what is written by name is left."""
+        mapped = np.memmap(tmp_path / "x", np.float32, "w+", shape=(5000,))
+        mapped[4000] = 3
+
+        def call():
+            before = float(mapped[4000])
+            mapped[4000] += 1
+            return (torch.tensor([before, float(mapped[4000])]),)
+
+        assert [one[0].tolist() for one in forked.each([call] * 3)] == [[3, 4]] * 3
+        assert mapped[4000] == 3
+        mapped[4001] = 7  # which is still mapped
+        mapped.flush()
+        assert np.fromfile(tmp_path / "x", np.float32)[4001] == 7
+
+    @pytest.mark.parametrize(
+        ("how", "said"),
+        [
+            (lambda: 1 / 0, "ZeroDivisionError"),
+            (lambda: sys.exit(3), "SystemExit: 3"),
+            (lambda: os._exit(3), "ended with status 3"),
+            (lambda: os._exit(0), "ended with status 0"),
+            (lambda: os.kill(os.getpid(), signal.SIGKILL), "signal 9"),
+            (lambda: ctypes.string_at(0), "signal 11"),
+            (lambda: signal.raise_signal(signal.SIGINT), "signal 2"),
+        ],
+    )
+    def test_what_fails_or_crashes_is_told(self, how, said, capfd):
+        first, other = forked.each([lambda: failing(how), lambda: (ONE,)])
+        assert isinstance(first, Ended)
+        assert said in str(first)
+        assert other[0].equal(ONE)
+        with pytest.raises(Ended, match=said):
+            forked.one(lambda: failing(how))
+        assert capfd.readouterr() == ("", "")
+
+    @pytest.mark.parametrize(
+        ("name", "loops"),
+        [("_PROCESSOR", "while True: pass"), ("_CLOCK", "time.sleep(1e6)")],
+    )
+    def test_what_does_not_end_is_ended(self, name, loops, monkeypatch):
+        monkeypatch.setattr(forked, name, 1)
+        (found,) = forked.each([lambda: failing(lambda: exec(loops))])
+        assert "signal" in str(found)
+
+    def test_a_process_that_it_leaves_behind_holds_nothing_up(self):
+        def call():
+            if not os.fork():
+                time.sleep(5)
+                os._exit(0)
+            return (ONE,)
+
+        began = time.monotonic()
+        assert forked.one(call)[0].equal(ONE)
+        assert time.monotonic() - began < 4.5
+
+    def test_what_is_unlike_has_ended(self):
+        calls = [lambda: (ONE,), lambda: (ONE.double(),), lambda: (ONE, ONE), tuple]
+        found = forked.each(calls, [ONE])
+        assert [isinstance(one, Ended) for one in found] == [False, True, True, True]
+
+    def test_nothing_but_tensors_comes_back(self):
+        (found,) = forked.each([lambda: (object(),)])
+        assert isinstance(found, Ended)
+
+    def test_what_is_printed_is_not_shown(self, capfd):
+        forked.one(lambda: failing(lambda: print("a record", flush=True)))
+        assert capfd.readouterr() == ("", "")
+
+    def test_an_error_of_what_is_public_is_raised(self):
+        with pytest.raises(ZeroDivisionError):
+            forked.public(lambda: 1 / 0)
+        with pytest.raises(Ended, match="status 3"):
+            forked.public(lambda: os._exit(3))
+        assert forked.public(lambda: {"a": [1, "b"]}) == {"a": [1, "b"]}
+
+
+class TestTight:
+    def test_large_tensors_and_many_calls(self):
+        calls = [lambda k=k: (torch.full((300_000,), float(k)),) for k in range(9)]
+        found = forked.each(calls)
+        assert [float(one[0].sum()) for one in found] == [3e5 * k for k in range(9)]
+
+    def test_gradients_where_its_parent_had_threads(self):
+        """Whose locks and workers the child has not."""
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(600, 600), nn.ReLU(), nn.Linear(600, 3))
+        inputs, targets = torch.randn(500, 600), torch.arange(500) % 3
+        nn.functional.cross_entropy(net(inputs), targets).backward()
+        own = PerSample(Isolated(net), cross_entropy)
+        at = parameter_vector(net)
+        found = own.gradients(at[None], inputs[None, :2], targets[None, :2])
+        wanted = PerSample(net, cross_entropy).gradients(
+            at[None], inputs[None, :2], targets[None, :2]
+        )
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-6)
+
+    def test_generators_of_the_module_are_each_records_own(self):
+        draws = np.random.default_rng(0)
+
+        class Noisy(nn.Linear):
+            def forward(self, x):
+                return super().forward(x * float(draws.random()))
+
+        own = PerSample(Isolated(Noisy(3, 2)), cross_entropy)
+        at = parameter_vector(own.module)[None]
+        inputs, targets = torch.randn(1, 2, 3), torch.zeros(1, 2).long()
+        first = own.gradients(at, inputs, targets)
+        assert own.gradients(at, inputs, targets).equal(first)
+        own.word = 5
+        assert not own.gradients(at, inputs, targets).equal(first)
+        assert own.gradients(at, inputs[:, 1:], targets[:, 1:])[0, 0].equal(
+            own.gradients(at, inputs, targets)[0, 1]
+        )
+        assert gc.isenabled()

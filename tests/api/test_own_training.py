@@ -331,7 +331,7 @@ class Traced(nn.Module):
 class TestIndependence:
     """What is not proved of a user's code is named wherever the figure is."""
 
-    SAID = "keeps nothing of a record outside the module"
+    SAID = "keeps nothing of a record outside its process"
 
     @pytest.mark.sampled(4)
     @pytest.mark.parametrize(

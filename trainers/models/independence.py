@@ -10,8 +10,8 @@ this is known; `privaudit.ledger.ASSUMED` has what an account assumes for it:
   models and losses as graphs that were traced of one record of placeholders, so that
   none of their code runs afterwards (`trainers.gradients.door`); losses of torch's;
   records in memory or in a mapped file.
-- *by isolation*: other code, run with one record a call, with all of the module's state
-  put back before each, and generators seeded by a key of the record's own.
+- *by isolation*: other code, run in a process for each record, which ends with it, with
+  generators seeded by a key of the record's own.
 """
 
 from __future__ import annotations

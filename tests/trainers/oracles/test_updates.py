@@ -107,7 +107,7 @@ class TestSound:
             ours.users,
         )
         found = [
-            oracle(mechanism, [share, shares()[1]])._update(start()[0, 0], 0, 0, 0)
+            oracle(mechanism, [share, shares()[1]])._update(start()[0, 0], 0, 0, 0)[0]
             for share in (ours, mixed)
         ]
         assert torch.equal(*found)
@@ -131,9 +131,9 @@ class TestSound:
             return out
 
         private._module.forward = forward
-        first = private._update(start()[0, 0], 0, 1, 0)
+        (first,) = private._update(start()[0, 0], 0, 1, 0)
         private._update(start()[0, 0], 0, 2, 0)
-        assert torch.equal(private._update(start()[0, 0], 0, 1, 0), first)
+        assert torch.equal(private._update(start()[0, 0], 0, 1, 0)[0], first)
 
     def test_what_is_not_finite_counts_nothing(self):
         mechanism = UpdateMechanism(1.0, 1.0, local_steps=2, local_step_size=0.1)

@@ -349,7 +349,8 @@ class TestIndependence:
         if given["shares"] == "lazy":
             both = [torch.utils.data.TensorDataset(*data(40)) for _ in range(2)]
             given["shares"] = [torch.utils.data.ConcatDataset([one]) for one in both]
-        run = pa.train(**given, epsilon=1, rounds=2, out=tmp_path / "run")
+        how = {"epsilon": 1, "rounds": 2, "batch_size": 4}
+        run = pa.train(**given, **how, out=tmp_path / "run")
         found = run.certificate.epsilon(1e-5)
         assert found.standing == run.certificate.standing == "conditional"
         stored = json.loads((tmp_path / "run" / "result.json").read_text())
@@ -382,7 +383,7 @@ class TestIndependence:
         )
         assert traced.certificate.standing == "certified"
         assert traced.result.independence == "by construction"
-        free = pa.train(Mine(), [data()], "dsgt", rounds=1)
+        free = pa.train(Mine(), [data(8)], "dsgt", rounds=1)
         assert free.result.upper().assumes == ()
 
     def test_why_it_is_not_by_construction_is_said(self):
@@ -402,7 +403,8 @@ class TestIndependence:
         assert not torch.equal(weights[0], weights[2])
 
     def test_a_condition_that_was_taken_out_is_seen(self, tmp_path):
-        pa.train(Mine(), [data()], epsilon=1, rounds=2, out=tmp_path / "run")
+        how = {"epsilon": 1, "rounds": 2, "batch_size": 4}
+        pa.train(Mine(), [data(20)], **how, out=tmp_path / "run")
         file = tmp_path / "run" / "ledger.json"
         ledger = json.loads(file.read_text())
         del ledger["assumes"]
@@ -413,7 +415,7 @@ class TestIndependence:
     def test_a_loop_of_ones_own(self):
         how = {"noise_multiplier": 1.0, "clip_norm": 1.0, "batch_size": 8}
         for model, standing in ((Mine(), "conditional"), (net(), "certified")):
-            oracle = pa.oracle(model, [data()], **how)
+            oracle = pa.oracle(model, [data(16)], **how)
             oracle.gradient(oracle.start)
             found = pa.Certificate.of(oracle.ledger).epsilon(1e-5)
             assert found.standing == standing

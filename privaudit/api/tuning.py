@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from privaudit.accounting import gdp
 from privaudit.accounting.tuning import draw_tries
 from privaudit.api.console import watching
 from privaudit.api.own_training import (
@@ -46,9 +45,6 @@ if TYPE_CHECKING:
 TUNED = (*OPEN, "optimiser", "warm_up", "algorithm", "graph")
 MOST_TRIES = 500.0  # on average
 DRAWN = 30  # candidates of a strategy
-# Deviation of the noise in a try's count of right records, times the mu of the budget:
-# its own mu is a third of a training's, which then has 5 % more noise.
-SCORE_NOISE = 3.0
 
 
 @public
@@ -334,10 +330,12 @@ class _Call:
         judge: Any,
     ) -> TrainedModels:
         """Return the best of several tries on the shares, which are charged."""
+        from trainers.network.ranks import launched
         from trainers.runs.problem import Problem
+        from trainers.runs.real_clock.run import is_by_real_clock
         from trainers.runs.run import Assignment
         from trainers.runs.tries import Tries
-        from trainers.runs.tuned import calibrated, changed
+        from trainers.runs.tuned import calibrated, changed, count_noise
 
         trainings = [changed(self.base, one) for one in candidates]
         claim, settings = self.claimed(trainings[0])
@@ -345,11 +343,15 @@ class _Call:
             Problem.of(one, seed=settings.public_seed, material=self.material)
             for one in trainings
         ]
+        if launched() or any(map(is_by_real_clock, problems)):
+            raise ValueError(
+                "tries are trained in one process, by its own clock: leave torchrun "
+                "and clock=real out"
+            )
         count = None
         if judge is None:
             _check_counted(problems[0])
-            least = min(float(gdp.mu(own, claim.delta)) for own in self.plan.budgets)
-            count = SCORE_NOISE / least
+            count = count_noise(self.plan.budgets, claim.delta)
         self.watch.note("calibrating the noise of all tries ...")
         noise, count = calibrated(
             trainings, self.sizes, law, tries, count, claim, settings

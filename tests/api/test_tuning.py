@@ -245,6 +245,11 @@ class TestTune:
         with pytest.raises(ValueError, match="best of several tries"):
             tuned().audit(runs=50)
 
+    def test_under_torchrun_it_is_refused(self, monkeypatch):
+        monkeypatch.setattr("trainers.network.ranks.launched", lambda: True)
+        with pytest.raises(ValueError, match="trained in one process"):
+            tuned()
+
     @pytest.mark.parametrize(
         ("more", "said"),
         [

@@ -15,7 +15,6 @@ import pathlib
 import msgspec
 import torch
 
-from privaudit.accounting import gdp
 from privaudit.files.folder import RunFolder
 from privaudit.records import ClipRecord
 from privaudit.results import Claim
@@ -26,10 +25,8 @@ from trainers.runs.planning import is_planned, two_digits
 from trainers.runs.problem import Problem
 from trainers.runs.run import TrainingRun
 from trainers.runs.training import Training
+from trainers.runs.tuned import count_noise
 
-# Deviation of the noise in a count of records, times the mu of the budget: its own mu
-# is a third of a training's, which then has 5 % more noise.
-COUNT_NOISE = 3.0
 _LEAST, _MOST = -16, 16  # powers of two between which norms are told apart
 _SEEN = 2.0  # deviations of its noise, at which a count is taken for some records
 
@@ -60,11 +57,9 @@ def clip_record(
             "releases: leave parties, torchrun, observer and canaries out, or give "
             "clip_norm"
         )
-    budgets = settings.each_budget or (claim.epsilon,)
-    least = min(float(gdp.mu(own, claim.delta)) for own in budgets)
+    noise = count_noise(settings.each_budget or (claim.epsilon,), claim.delta)
     return ClipRecord(
-        quantile=settings.clip_quantile,
-        noise_multiplier=two_digits(COUNT_NOISE / least),
+        quantile=settings.clip_quantile, noise_multiplier=two_digits(noise)
     )
 
 

@@ -3,9 +3,10 @@
 ``python -m tests.mutants --seed 0 --count 200`` draws faults (``tests/faults.py``),
 plants each in a copy of the tree, and runs the tests of its area that call the function
 it is in: what killed it before first, then near ones, then the shortest. The record is
-``tests/mutants.toml`` (for another seed or count a file in ``build/mutants``). There a
-survivor needs a judgement, a field ``judged``, or the status is 1. A run that was
-stopped goes on where it was. Tests are of the quick size unless ``PRIVAUDIT_TESTS``
+``tests/mutants.toml`` (with ``--only privaudit/kernel.py --count 100`` it is
+``tests/mutants_kernel.toml``; else a file in ``build/mutants``). There a survivor needs
+a judgement, a field ``judged``, or the status is 1. A run that was stopped goes on
+where it was. Tests are of the quick size unless ``PRIVAUDIT_TESTS``
 says otherwise.
 """
 
@@ -55,6 +56,7 @@ AREAS = {  # code, and where its rules are tested; doctests count too
     "trainers/numerics": "tests/trainers/numerics",
     "trainers/oracles": "tests/trainers/oracles",
 }
+KERNEL = {"privaudit/kernel.py": "tests/test_kernel.py"}  # a record of its own
 # Imported once, before each child is forked; nothing of our own.
 HEAVY = "numpy scipy.stats torch dp_accounting hypothesis mpmath statsmodels.api"
 SLOW = 8.0  # processor seconds of a test after which it is not watched further
@@ -70,7 +72,7 @@ def files_of(place: str, prefix: str = "") -> list[str]:
 
 
 QUIET = ("-q", "-s", "-p", "no:cacheprovider")
-SOURCES = [file for area in AREAS for file in files_of(area)]
+SOURCES = [file for area in AREAS | KERNEL for file in files_of(area)]
 
 
 def copy_tree(to: Path) -> None:
@@ -137,11 +139,7 @@ class Learner:
 
     def pytest_collection_finish(self) -> None:
         self.shared |= self.called
-        ours = ("tests.", "privaudit", "trainers")
-        modules = [m for name, m in [*sys.modules.items()] if name.startswith(ours)]
-        inside = [one for m in modules for one in vars(m).values()]
-        inside += [o for c in inside if isinstance(c, type) for o in vars(c).values()]
-        self.caches = [one for one in inside if callable(_clear_of(one))]
+        self.caches = caches()
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -167,6 +165,15 @@ class Learner:
         if not report.passed:
             slow = "_TooSlow" in str(report.longrepr)
             self.ended[report.nodeid] = "slow" if slow else report.outcome
+
+
+def caches() -> list:
+    """Functions of ours that remember what they found."""
+    ours = ("tests.", "privaudit", "trainers")
+    modules = [m for name, m in [*sys.modules.items()] if name.startswith(ours)]
+    inside = [one for m in modules for one in vars(m).values()]
+    inside += [o for c in inside if isinstance(c, type) for o in vars(c).values()]
+    return [one for one in inside if callable(_clear_of(one))]
 
 
 def _clear_of(one: object) -> object:
@@ -207,7 +214,7 @@ def instrument(tree: Path) -> None:
 def tests_of(area: str) -> list[str]:
     """Files with the tests of an area: its own, and modules that have doctests."""
     own = [f for f in files_of(area) if ">>>" in (ROOT / f).read_text()]
-    places = AREAS[area].split()
+    places = (AREAS | KERNEL)[area].split()
     return [file for place in places for file in files_of(place, "test_")] + own
 
 
@@ -330,7 +337,7 @@ def summary(seed: int, rows: list[dict], drawn: int) -> list[str]:
     )
     told = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
     return [
-        f"Made by `python -m tests.mutants --seed {seed}`.",
+        f"Made by `python -m tests.mutants {' '.join(sys.argv[1:]) or '--seed 0'}`.",
         f"Of {drawn} drawn {len(rows)} were tried: {told}.",
     ]
 
@@ -380,8 +387,10 @@ class Planter:
         finally:
             place.write_bytes(text)
             os.utime(place, ns=(times.st_atime_ns, times.st_mtime_ns))
-        if fallen is None:
-            return {"result": "timeout"}
+        return {"result": "timeout"} if fallen is None else self.result(fallen, named)
+
+    def result(self, fallen: list[str], named: list[str]) -> dict:
+        """Fields of a row: what fell."""
         if fallen:
             return {"result": "killed", "by": fallen[0]}
         return {"result": "survived", "tests": len(named)}
@@ -417,22 +426,96 @@ def exchanged(file: str, changed: bytes) -> bool:
     return some
 
 
+def certificates() -> list[dict | None]:
+    """Certificates that the accounts of this tree write; None for what they refuse."""
+    found: list[dict | None] = []
+    for make in importlib.import_module("tests.test_kernel").certificates():
+        try:
+            found.append(make())
+        except Exception:  # what is refused claims nothing
+            found.append(None)
+    return found
+
+
+def judged(right: list[dict]) -> str:
+    """Judge what certificates claim, beside the ``right`` ones, by the kernel.
+
+    A claim is false where it leaves the bracket of the right ones.
+    """
+    kernel = importlib.import_module("privaudit.kernel")
+    result = "right"
+    for one, true in zip(certificates(), right, strict=True):
+        for side, other, false in (
+            ("upper", "lower", float.__lt__),
+            ("lower", "upper", float.__gt__),
+        ):
+            if one is None or None in (one[side], true[other]):
+                continue
+            if false(float(one[side]), float(true[other])):
+                result = "false, refused"
+                with contextlib.suppress(Exception):
+                    if kernel.Certificate(json.dumps(one | {other: None})).check(id):
+                        return "false, accepted"
+    return result
+
+
+class Judge(Planter):
+    """Planter whose trials are certificates that the kernel judges."""
+
+    def run(self) -> None:
+        """Judge what all mutants lead to."""
+        os.chdir(self.tree)
+        sys.path[:] = [
+            str(self.tree),
+            *(x for x in sys.path if x not in ("", str(ROOT))),
+        ]
+        for name in [one for one in sys.modules if one.split(".")[0] == "tests"]:
+            del sys.modules[name]  # ours, of the checkout
+        self.right = certificates()
+        assert None not in self.right
+        self.caches = caches()
+        for one in self.mutants:
+            self.done(one, self.trial(one, ["certificates"], 60))
+
+    def result(self, fallen: list[str], named: list[str]) -> dict:
+        """Fields of a row: what the kernel says."""
+        return {"result": fallen[0]}
+
+    def _fallen(self, file: str, changed: bytes, named: list[str]) -> list[str]:
+        if exchanged(file, changed):
+            for one in self.caches:
+                _clear_of(one)()
+            return [judged(self.right)]
+        right = self.tree / "right.json"
+        right.write_text(json.dumps(self.right))
+        code = "import json; from tests import mutants; print(mutants.judged(json.load("
+        command = [sys.executable, "-c", code + f"open({str(right)!r}))))"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return [done.stdout.strip() or "nothing runs"]
+
+
 def main() -> int:
     """Run a sample; the status is 1 if a survivor is not judged."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--only", default="", help="files whose path has this")
+    parser.add_argument("--judge", action="store_true", help="by the kernel")
     parser.add_argument("--again", action="store_true", help="survivors once more")
     asked = parser.parse_args()
     WORK.mkdir(parents=True, exist_ok=True)
     whole = (asked.seed, asked.count, asked.only) == (0, 200, "")
     name = f"seed-{asked.seed}-{asked.count}{asked.only.replace('/', '-')}"
     path = STORE if whole else WORK / f"{name}.toml"
+    if asked.judge:
+        name, path = f"judged-{name}", STORE.with_name("mutants_judged.toml")
+    elif asked.only in KERNEL:
+        path = STORE.with_name("mutants_kernel.toml")
     log = WORK / f"{name}.jsonl"  # of this run, which goes on if it is stopped
     kept = read(STORE) | read(path)
     done = rows_of(log)
-    files = [file for file in SOURCES if asked.only in file]
+    areas = KERNEL if asked.only in KERNEL else AREAS
+    files = [file for area in areas for file in files_of(area) if asked.only in file]
     drawn = sample(ROOT, files, asked.seed, asked.count)
     if asked.again:
         done = {k: row for k, row in done.items() if row["result"] != "survived"}
@@ -448,9 +531,14 @@ def main() -> int:
         what = f"{one.before[:60]} -> {one.after[:60]}"
         clock.say(f"{row['result']:8} {one.file}:{one.line} {what}")
 
-    for area in AREAS:
+    for area in areas:
         here = [one for one in todo if one.file.startswith(area)]
-        if here:
+        if here and asked.judge:
+            with tempfile.TemporaryDirectory() as place:
+                tree = Path(place) / "tree"
+                copy_tree(tree)
+                forked(Judge(tree, here, {}, note, {}).run, 1e6, quiet=False)
+        elif here:
             tests = learn(area)
             with tempfile.TemporaryDirectory() as place:
                 tree = Path(place) / "tree"
@@ -470,7 +558,8 @@ def main() -> int:
     if len(rows) < len(drawn):
         return 1
     log.unlink()
-    return int(any(row["result"] == "survived" and "judged" not in row for row in rows))
+    open_ = [row for row in rows if row["result"] in ("survived", "false, accepted")]
+    return int(any("judged" not in row for row in open_))
 
 
 if __name__ == "__main__":

@@ -97,7 +97,7 @@ def normal(law, loss, a):
         rise = sum(e * s * (p / one - q / other) for e, s, p, q in at)
         r: Any = one / other
         step = ((r.log() - loss) / rise).mid()
-        law[0] = (x - step.max(-1).min(1)).max(-99).min(99).mid()
+        law[0] = (x - step.max(-1).min(1)).mid()
         if abs(law[0] - x) < arb(2) ** (-0.75 * ctx.prec):
             break
     over, more = [(tail(x - s), p, q) for s, p, q in rows], r - a
@@ -388,7 +388,7 @@ def main(path):
         with open(path, encoding="utf-8") as file:
             good = Certificate(file.read(LETTERS)).check()
     except Exception as why:  # of a stranger's file: anything
-        print("NOT COVERED:", ascii(str(why))[1:200])
+        print("NOT COVERED:", ascii(str(why))[1:-1][:200])
         return 3
     print("PROVED" if good else "NOT PROVED")
     return 0 if good else 1

@@ -6,7 +6,7 @@ import functools
 import gc
 import os
 import pathlib
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 import pytest
 from hypothesis import settings
@@ -27,23 +27,23 @@ settings.load_profile(
 
 @pytest.fixture(scope="session", autouse=True)
 def quick() -> Generator[None]:
-    """Audits simulate less and start one process, and few pages have their charts.
+    """Audits simulate less and start one process, and pages have no charts.
 
     The level of a test by ranks is exact for any number of simulations.
     """
     from privaudit.auditing.bounds import family_ranks, ledger_family
     from privaudit.auditing.experiments import reach
-    from privaudit.report import limits, page
+    from privaudit.report import attack, limits, plots
 
-    charts = page._figures
+    drawn = ((attack, "histogram"), (attack, "roc"), (plots, "quality"))
+    drawn += ((limits, "trade_off"), (limits, "against_runs"), (plots, "consensus"))
 
-    def figures(run: page.Paged) -> dict[str, str]:
-        if os.environ.get("PYTEST_CURRENT_TEST", "").startswith("tests/report"):
-            return charts(run)
-        attacked = (
-            ("scores", "roc", "tradeoff", "runs") if page.attacked_in(run) else ()
-        )
-        return dict.fromkeys(("wide", "narrow", *attacked), "")
+    def seldom(draw: Callable[..., str]) -> Callable[..., str]:
+        def here(*given: object, **more: object) -> str:
+            now = os.environ.get("PYTEST_CURRENT_TEST", "")
+            return draw(*given, **more) if "test_page.py" in now else ""
+
+        return here
 
     ranks = functools.partial(family_ranks.RanksOfFamily, simulations=199)
     with pytest.MonkeyPatch.context() as patch:
@@ -52,7 +52,8 @@ def quick() -> Generator[None]:
             patch.setattr(family_ranks, "_MOST", 199)
             patch.setattr(family_ranks, "_PILOT", 50)
             patch.setattr(limits, "_PARTS", 2)
-            patch.setattr(page, "_figures", figures)
+            for place, name in drawn:
+                patch.setattr(place, name, seldom(getattr(place, name)))
             patch.setattr(reach, "_REPEATS", 1)
             patch.setattr(reach, "_LEAST", 1)
             patch.setattr(os, "cpu_count", lambda: 1)  # each takes seconds to start

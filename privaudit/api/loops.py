@@ -278,7 +278,8 @@ class GradientOracle:
         ...     torch.nn.Linear(3, 2), data, nodes=1,
         ...     noise_multiplier=1.0, clip_norm=1.0, batch_size=40,
         ... )
-        >>> found = oracle.audit(lambda each: each.gradient(each.start), epsilon=1)
+        >>> loop = lambda each: each.gradient(each.start)
+        >>> found = oracle.audit(loop, epsilon=1, runs=400)
         >>> found.status, found.lower.epsilon < found.upper.epsilon
         ('refuted', True)
         """

@@ -161,6 +161,7 @@ class TestFineTuning:
         trained = 2 * 5 + 12 * 2 + 2 * 12 + 1 * 2
         assert oracle.start.shape == (2, trained)
 
+    @pytest.mark.full
     def test_it_learns(self):
         loss = nn.functional.mse_loss
         how = {"loss": loss, "step_size": 0.05, "optimiser": "adam"}

@@ -200,6 +200,7 @@ class TestBudgets:
         found = verify(tmp_path / "run", settings=True).differences
         assert any("verdict" in one.what or "status" in one.what for one in found)
 
+    @pytest.mark.full
     def test_noise_by_node_spends_what_one_batch_size_leaves(self):
         least = {}
         for noise in ("one", "per-node"):
@@ -243,8 +244,8 @@ class TestWarnings:
     @pytest.mark.parametrize(
         ("changes", "said"),
         [
-            ({"sampling_rate": None, "batch_size": 15}, "of its budget 2"),
             ({"delta": 0.01}, "delta 0.01 is no less than one over"),
+            ({"sampling_rate": None, "batch_size": 15}, "of its budget 2"),
             ({"epsilon": 20}, "epsilon 20 promises little"),
             ({"sampling_rate": 0.01}, "a record is drawn 0.2 times"),
             ({"sampling_rate": 0.04}, "a batch of node 2 has 0.8 records"),
@@ -300,6 +301,7 @@ class TestWarnings:
     def test_what_is_right_is_silent(self, caplog):
         assert told(caplog, sizes=[400, 300]) == []
 
+    @pytest.mark.full
     def test_the_setting_that_is_named_spends_the_budget(self, caplog):
         lines = told(caplog, sampling_rate=None, batch_size=10)
         (line,) = [one for one in lines if "of its budget" in one]

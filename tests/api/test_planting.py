@@ -130,6 +130,7 @@ class TestDeclaredNodes:
         expected[0, 0, canaries.coordinates[1::2]] = 0.5
         torch.testing.assert_close(moved, expected, atol=1e-5, rtol=0)
 
+    @pytest.mark.full
     def test_unequal_nodes_are_judged_by_the_worst(self, tmp_path):
         few, many = shares()
         run = pa.train(

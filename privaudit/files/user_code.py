@@ -239,6 +239,8 @@ def told(error: BaseException) -> str:
     words = " ".join(str(error).split())[:500]
     if isinstance(error, SyntaxError):
         return f"SyntaxError: {words}"
+    if isinstance(error, ForeignError):  # which says so itself
+        return words
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [
         frame

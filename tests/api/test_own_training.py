@@ -383,7 +383,7 @@ class TestIndependence:
         )
         assert traced.certificate.standing == "certified"
         assert traced.result.independence == "by construction"
-        free = pa.train(Mine(), [data(8)], "dsgt", rounds=1)
+        free = pa.train(Mine(), [data(8)], "dsgt", rounds=1, batch_size=4)
         assert free.result.upper().assumes == ()
 
     def test_why_it_is_not_by_construction_is_said(self):

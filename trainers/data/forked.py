@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privaudit.files.user_code import told
+from privaudit.files.user_code import ForeignError, told
 
 Found = TypeVar("Found")
 Tensors = tuple[Tensor, ...]
@@ -38,7 +38,7 @@ _LOOK = 0.2  # seconds until a silent child is asked whether it is there
 _inside = False
 
 
-class Ended(ValueError):
+class Ended(ForeignError, ValueError):
     """Somebody's code failed, or ended its process; the message says how."""
 
 

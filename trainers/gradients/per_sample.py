@@ -222,15 +222,20 @@ class PerSample:
                     self._loss(at, *rest), at, allow_unused=True, materialize_grads=True
                 )
 
-        calls = [
-            functools.partial(one, *(x.cpu() for x in tensors), word)
-            for *tensors, word in given
-        ]
-        at = given[0][0]
-        return [
-            one if isinstance(one, Ended) else one[0].to(at.device)
-            for one in forked.each(calls, [at])
-        ]
+        # Once for equal records, as those that fill up a batch are.
+        calls: dict[Any, Callable[[], forked.Tensors]] = {}
+        keys = []
+        for at, *record, word in given:
+            parts = [part.cpu() for part in record]
+            content = (part.contiguous().numpy().tobytes() for part in parts)
+            keys.append((at.data_ptr(), word, *content))
+            calls[keys[-1]] = functools.partial(one, at.cpu(), *parts, word)
+        made = forked.each(list(calls.values()), [at])
+        found = {
+            key: each if isinstance(each, Ended) else each[0].to(at.device)
+            for key, each in zip(calls, made, strict=True)
+        }
+        return [found[key] for key in keys]
 
     def check_alone(self, vector: Tensor, sample: Tensor, target: Tensor) -> None:
         """``ValueError`` if no gradient of a public sample comes from a process."""

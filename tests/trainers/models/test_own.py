@@ -250,6 +250,17 @@ class TestModels:
             assert not found.equal(rows())
             assert found.flip(0).equal(taken.module(rows().flip(0)))
 
+    def test_draws_by_a_generator_of_torchs_are_refused(self):
+        generator = torch.Generator()
+        model = By(lambda: 1.0, lambda x: x + torch.randn(5, generator=generator))
+        with pytest.raises(ValueError, match=r"from a torch\.Generator of its own"):
+            enter(model, None, rows()[0], CLASSES[0])
+
+    def test_why_a_model_fails_in_its_process_is_said_once(self):
+        model = By(lambda: 1.0, lambda x: torch.vmap(lambda row: float(row.sum()))(x))
+        with pytest.raises(ValueError, match=r"float32: RuntimeError: vmap: It looks"):
+            enter(model, None, rows()[0], CLASSES[0])
+
     def test_draws_that_nothing_can_repeat_are_refused(self):
         for draw in (
             lambda: np.random.default_rng().random(),

@@ -120,6 +120,12 @@ def _checked(
     for node in graph.nodes:
         if node.op == "get_attr":
             value = getattr(made, node.target)
+            if isinstance(value, torch.Generator):
+                raise ValueError(
+                    "the model draws random numbers from a torch.Generator of its own, "
+                    "which depend on how many records were drawn before; use dropout, "
+                    "or a generator of numpy's, which is begun for each record"
+                )
             if isinstance(value, FakeTensor) or is_functorch_wrapped_tensor(value):
                 raise NotTraced("it maps, or takes gradients, within itself")
             called[node] = known.get(id(value), "")

@@ -48,8 +48,8 @@ def differentiator(
         return eager
     if hasattr(module, "constructed"):
         raise ValueError(
-            "compiled gradients are for models by name and of torch's own layers in "
-            "nn.Sequential: leave compiled out"
+            "compiled gradients are for models by name and nn.Sequential of layers "
+            "that book-keeping knows by themselves: leave compiled out"
         )
     from trainers.gradients.compiled import (
         Compiled,  # torch's compiler is slow to import

@@ -32,6 +32,7 @@ from trainers.gradients.per_sample import (
     parameter_vector,
     saying,
 )
+from trainers.gradients.stacked import all_stacked
 from trainers.models.independence import is_known
 from trainers.models.start import cross_entropy
 
@@ -94,8 +95,9 @@ def enter(
         raise ValueError(
             "the model has no parameters to train: none requires a gradient"
         )
-    # Of layers that are known, an embedding fails on a token that it has no row for.
-    known = is_known(module) and not tokens_of(module)
+    # Of layers that are known, an embedding fails on a token that it has no row for,
+    # and some have book-keeping as graphs alone.
+    known = is_known(module) and not tokens_of(module) and all_stacked(module)
     check_module(module, traced=not known)
     inputs = placeholders(module, input, _ROWS)
     why_not = None

@@ -19,7 +19,14 @@ from trainers.gradients.stacked.normalisation import StackedGroupNorm, StackedLa
 from trainers.gradients.stacked.tables import StackedEmbedding, StackedOffset
 from trainers.models.layers import Offset
 
-__all__ = ["StackedLayer", "UnknownLayerError", "join", "quick", "stacked"]
+__all__ = [
+    "StackedLayer",
+    "UnknownLayerError",
+    "all_stacked",
+    "join",
+    "quick",
+    "stacked",
+]
 
 
 _KNOWN: dict[type[nn.Module], Callable[[Any], StackedLayer]] = {
@@ -51,3 +58,12 @@ def stacked(layer: nn.Module) -> StackedLayer | None:
     ):
         return None
     return make(layer)
+
+
+def all_stacked(module: nn.Module) -> bool:
+    """Return whether each of its layers with parameters to train has a stacked form."""
+    return all(
+        stacked(layer) is not None
+        for layer in module.modules()
+        if any(one.requires_grad for one in layer.parameters(recurse=False))
+    )

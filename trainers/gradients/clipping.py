@@ -154,11 +154,13 @@ def summation(
     memory_limit: int,
     clips: bool = True,
     varies: bool = True,
+    width: int | None = None,
 ) -> Summation:
     """Plan of `Summation.clipped_sum` for ``at``, (replicas, dims).
 
     A shape is tried, see `trainers.gradients.shapes`, where a sum ``clips``. Batches
-    have ``batch_size`` records if it never ``varies``, and else about as many.
+    have ``batch_size`` records if it never ``varies``, and else about as many; with
+    ``width`` each takes as many places, whatever it has.
     """
     # For each sample: its inputs, and what the differentiator keeps of it.
     values = differentiator.values_per_sample + data.values_per_record
@@ -176,6 +178,10 @@ def summation(
         # A chunk more takes time alone where replicas move, and else with all others.
         room = _MOVING if moves else _STILL
         columns = usual_width(min(batch_size, drawn), samples, drawn, room)
+        if width is not None:
+            columns = evenly(width, samples)
+            if columns >= 6:
+                columns = min(samples, 8 * math.ceil(columns / 8))
         if columns == 1:  # convolutions then keep other things
             values = differentiator.values_alone + data.values_per_record
         costs = values * columns + _PASSES * at.shape[1]  # of a chunk

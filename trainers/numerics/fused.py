@@ -29,6 +29,7 @@ _WHOLE = tl.constexpr(2.0**52)  # from which on doubles are whole
 _UNIT = tl.constexpr(2.0**-64)
 _SIGN = tl.constexpr(-(1 << 63))
 _LANES = 128  # blocks of the cipher a program, one a thread
+_REGISTERS = 96  # of a thread: five programs fit a multiprocessor, not three
 
 
 @triton.jit
@@ -238,6 +239,7 @@ def _make_noise(
             NORMAL=normal,
             LANES=_LANES,
             enable_fp_fusion=False,
+            maxnreg=_REGISTERS,
         )
 
 

@@ -464,6 +464,7 @@ class Oracle:
                 memory_limit=self._memory_limit,
                 clips=clips,
                 varies=self.mechanism.varies,
+                width=self._width if self._unseen else None,
             )
         return self._summations[key]
 

@@ -109,6 +109,26 @@ class TestClippedSum:
             found = planned.clipped_sum(at, batches, torch.arange(3), 0.3)
             assert torch.equal(found[kept], wanted[kept])
 
+    @pytest.mark.parametrize(("width", "columns"), [(3, 3), (18, 24), (33, 40)])
+    def test_batches_that_are_not_seen_take_one_call(self, width, columns):
+        """They have the most places anyway: more calls would only cost more."""
+        data = PrivateData.of(random_data((40, 30, 20)))
+        exact = PerSample(softmax(), cross_entropy)
+        at = torch.linspace(-1, 1, 45, dtype=torch.float64).view(3, 15)
+        batches = torch.zeros(3, data.inputs.shape[1], dtype=torch.bool)
+        batches[0, :width], batches[2, 5:7] = True, True
+        how = {"batch_size": 1, "memory_limit": 1 << 30}
+        planned = summation(exact, data, at, **how, width=width)
+        calls, taken = [], exact.weighted_sum
+        exact.weighted_sum = lambda *given: calls.append(1) or taken(*given)
+        more = {"watch": Watch(at_once=False), "width": width}
+        found = planned.clipped_sum(at, batches, torch.arange(3), 0.3, **more)
+        assert planned.shape.columns == columns
+        assert len(calls) == 1
+        seen = summation(exact, data, at, **how)
+        wanted = seen.clipped_sum(at, batches, torch.arange(3), 0.3)
+        torch.testing.assert_close(found, wanted)
+
     def test_more_memory_than_the_cache_changes_no_bit(self):
         data = PrivateData.of(random_data((60, 50)))
         exact = PerSample(softmax(), cross_entropy)

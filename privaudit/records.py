@@ -215,7 +215,7 @@ class AuditRecord(AttackSettings, RunIdentity, Generic[Task]):
     claim
         The promise under test.
     training, noise_multiplier
-        The algorithm as it runs.
+        The algorithm as it runs; the noise is of all nodes, or of each.
     account
         The account that certifies the run's ledger.
     planted_bug
@@ -232,7 +232,7 @@ class AuditRecord(AttackSettings, RunIdentity, Generic[Task]):
 
     claim: Claim
     training: Task
-    noise_multiplier: float
+    noise_multiplier: float | tuple[float, ...]
     account: str = "certified"
     adversary: str = "final-loss"
     canary: str = "blank"

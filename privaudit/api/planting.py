@@ -6,6 +6,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import UNSET
 
 from privaudit.files import manifest
@@ -46,15 +47,13 @@ def planted_in(
     """Plant ``settings.canaries`` in a run that is to begin.
 
     Raises ``ValueError`` where they cannot be: several processes train (``together``),
-    nodes have noises of their own, or what is released is no gradient of a
-    Poisson-sampled batch.
+    or what is released is no gradient of a Poisson-sampled batch.
     """
     from privaudit.auditing.experiments.one_run import IN_THE_RUN, PlantedInRun
 
     training, count = problem.training, settings.canaries
-    check_attackable(training, noise)
+    check_attackable(training)
     assert count is not None
-    assert not isinstance(noise, tuple)
     if together:
         raise ValueError(
             "canaries are planted where one process trains all nodes: leave canaries, "
@@ -86,8 +85,9 @@ def judged_in(
     folder: RunFolder, planting: PlantedInRun, run: TrainingRun, result: TrainingResult
 ) -> TrainingResult:
     """Keep what the canaries of a finished run show, beside its certificate."""
-    claim = None if result.verdict is None else result.verdict.claim
-    if claim is None or run.observer is not None:
+    node = max(run.canary_nodes, key=lambda one: result.nodes[one].epsilon)
+    claim = promised(result, run, run.training, node)
+    if run.observer is not None or result.verdict is None:
         claim = certified(result.everything_seen(), run.training)
     with RunFolder.opened(folder.path):
         for name, scores in planting.scores.items():
@@ -103,17 +103,12 @@ def judged_in(
     return result
 
 
-def check_attackable(training: Training, noise: Noise) -> None:
-    """``ValueError`` where a run has nothing to test, or noise that differs by node."""
+def check_attackable(training: Training) -> None:
+    """``ValueError`` where a run has nothing to test."""
     if not training.family.private:
         raise ValueError(
             f"{training.algorithm} adds no noise and promises nothing: there is no "
             "claim to test"
-        )
-    if isinstance(noise, tuple):
-        raise ValueError(
-            "each node has noise of its own here, and attacks are scored by one: train "
-            "with noise='one' to have the run attacked"
         )
 
 
@@ -170,6 +165,21 @@ def _record(record: Any, material: Material | None) -> Canary:
     return Canary(found)
 
 
+def promised(result: TrainingResult, run: Any, training: Training, node: int) -> Claim:
+    """Claim of a training, which an audit by ``node``'s canary tests.
+
+    Of a training without one, what its account certifies; where each node has noise of
+    its own, what is promised at that one.
+    """
+    claim = None if result.verdict is None else result.verdict.claim
+    if claim is None:
+        claim = certified(result.upper(), training)
+    if not isinstance(run.noise_multiplier, tuple):
+        return claim
+    own = result.nodes[node].epsilon if run.budgets is None else run.budgets[node]
+    return msgspec.structs.replace(claim, epsilon=own)
+
+
 def certified(upper: UpperBound, training: Training) -> Claim:
     """Claim of what an account certifies, to be tested."""
     return Claim(
@@ -193,7 +203,6 @@ def _plan(
     from privaudit.auditing.experiments.one_run import IN_THE_RUN
     from privaudit.auditing.experiments.plan import attack_on
 
-    assert isinstance(noise, float | int)
     count, adversary, nodes = canaries
     settings = AuditSettings(
         one_run=True,
@@ -201,7 +210,6 @@ def _plan(
         canary="gradient",
         adversary=adversary,
         confidence=1 - (1 - _CONFIDENCE) / len(IN_THE_RUN),  # the union bound
-        noise_multiplier=noise or None,
     )
     plan = attack_on(training, settings, canaries=count, claim=claim)
-    return dataclasses.replace(plan, canary_nodes=nodes)
+    return dataclasses.replace(plan, canary_nodes=nodes, noise_multiplier=noise)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
-from privaudit.api.planting import Trained, certified, check_attackable, named
+from privaudit.api.planting import Trained, certified, check_attackable, named, promised
 from privaudit.api.watch import SILENT, Watch
 from privaudit.auditing.bounds.ledger_family import BOTH, has_family
 from privaudit.auditing.conclude import BEST
@@ -143,7 +143,7 @@ def audit_run(
             "the algorithm, by privaudit.audit_algorithm"
         )
     result = folder.read("result.json", TrainingResult)
-    check_attackable(run.training, config.noise_multiplier)
+    check_attackable(run.training)
     training, material = run.training, run.material
     if how.random_records:
         material = material or Material.by_name(training, config.public_seed)
@@ -179,7 +179,6 @@ def audit_run(
         seed=how.seed,
         block=how.block or chosen_block(problem, how.runs),
         confidence=how.confidence,
-        noise_multiplier=config.noise_multiplier or None,
         account=config.account,
         device=config.device,
         precision=config.precision,
@@ -200,7 +199,11 @@ def audit_run(
             public_seed=config.public_seed,
             claim=claim,
         )
-        plans[name] = dataclasses.replace(plan, random_records=how.random_records)
+        plans[name] = dataclasses.replace(
+            plan,
+            random_records=how.random_records,
+            noise_multiplier=config.noise_multiplier,
+        )
         # All score the same runs: what is planted is what the first sees most of.
         settings = dataclasses.replace(settings, canary=plan.canary)
     with contextlib.ExitStack() as stack:
@@ -260,10 +263,7 @@ def _attackers(
     from privaudit.auditing.experiments.plan import of_final_models, strongest
 
     training = problem.training
-    verdict = result.verdict
-    claim = None if verdict is None else verdict.claim
-    if claim is None:
-        claim = certified(result.upper(), training)
+    claim = promised(result, config, training, CANARY_NODE)
     if adversary is None and config.observer is not None:
         yield "observer", "observer", claim
         everybody = certified(result.everything_seen(), training)

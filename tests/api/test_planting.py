@@ -249,7 +249,6 @@ class TestRefused:
             ({"canary_nodes": "0", "canaries": None}, "give canaries"),
             ({"canaries": 100_000}, "a parameter each"),
             ({"relation": "replace-one"}, "leave canaries or relation out"),
-            ({"epsilon": [1, 2]}, "noise='one'"),
             ({"algorithm": "dsgt", "epsilon": None}, "promises nothing"),
             ({"sampling": "random-allocation", "batch_size": 10}, "Poisson"),
         ],

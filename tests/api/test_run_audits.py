@@ -219,6 +219,28 @@ class TestWhatIsAttacked:
         assert [one.in_family for one in alone] == [None, None]
         assert np.median(alone[0].members) > alone[0].non_members.max()
 
+    def test_of_noise_by_node_the_canary_s_own_promise_is_tested(self):
+        run = trained(shares=shares(2, 20), epsilon=[1.0, 4.0], rounds=4)
+        assert len(set(run.result.noise_multiplier)) == 2
+        found = run.audit(runs=40, adversary="noisy-gradients")
+        (one,) = found.results.values()
+        assert one.verdict.claim.epsilon == 1
+        assert one.verdict.upper == one.nodes[0]
+        assert found.status == "consistent"
+        kept = load(found.path / "audit-noisy-gradients").config
+        assert kept.noise_multiplier == run.result.noise_multiplier
+
+        half, all_of = np.array(run.result.noise_multiplier) / [2, 1], Problem.train
+
+        def less(self, noise, *args, **more):
+            models, _ = all_of(self, tuple(half), *args, **more)
+            return models, self.stated(self.ledger(noise))
+
+        with mock.patch.object(Problem, "train", less):
+            # 2.1 at node 0, less than the network's 4 and more than its own promise.
+            bad = run.audit(runs=400, adversary="noisy-gradients", seed=1)
+        assert bad.status == "refuted"
+
     def test_a_record_in_another_s_place(self):
         run = trained(relation="replace-one")
         found = run.audit(runs=60, adversary="noisy-gradients")

@@ -15,6 +15,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from privaudit.auditing.attacks.canaries import CANARY_NODE, Canary, is_silent
+from trainers.algorithms.family import Noise
 from trainers.gradients.differentiator import Differentiator as Differentiator
 from trainers.network.engine import Observer
 from trainers.oracles.oracle import Mechanism, ReleaseObserver
@@ -30,19 +31,19 @@ class Known:
     problem
         The algorithm, its settings and all records but the canary.
     noise_multiplier
-        What the mechanism makes its noise from.
+        What the mechanism makes its noise from, at all nodes or at each.
     start
         (dims,): where all nodes of all runs start.
     """
 
     problem: Problem
-    noise_multiplier: float
+    noise_multiplier: Noise
     start: Tensor
 
     @functools.cached_property
     def mechanism(self) -> Mechanism:
         """Mechanism that makes gradients private."""
-        return self.problem.training.mechanism(self.noise_multiplier)
+        return self.problem.mechanism(self.noise_multiplier)
 
     @functools.cached_property
     def rates(self) -> tuple[float, ...]:
@@ -54,12 +55,12 @@ class Known:
         """The sampling rate of the canary's node."""
         return self.rates[CANARY_NODE]
 
-    def scales(self, index: int) -> tuple[float, float]:
-        """Clip and noise (standard deviation) of a node's ``index``-th sum.
+    def scales(self, index: int, node: int = CANARY_NODE) -> tuple[float, float]:
+        """Clip and noise (standard deviation) of the ``index``-th sum of ``node``.
 
         A clip of 1 where there is none; as much noise as the clip where there is none.
         """
-        clip, multiplier = self.mechanism.at(index)
+        clip, multiplier = self.mechanism.of(node).at(index)
         clip = clip if clip < float("inf") else 1.0
         return clip, clip * (multiplier or 1.0)
 

@@ -105,7 +105,7 @@ class ManyNoisyGradients(_OfReleases):
 
     def _evidence(self, node: int, index: int, at: Tensor, released: Tensor) -> Tensor:
         scene = self._scene
-        clip, noise = scene.scales(index)
+        clip, noise = scene.scales(index, node)
         usual = clipped_sum(scene, self._gradients, node, index, at)[0].double()
         rate = scene.rates[node]
         surprise = released - rate * usual
@@ -148,7 +148,7 @@ class ManyReleases(_OfReleases):
 
     def _evidence(self, node: int, index: int, at: Tensor, released: Tensor) -> Tensor:
         scene = self._scene
-        clip, noise = scene.scales(index)
+        clip, noise = scene.scales(index, node)
         along = released[scene.canaries.coordinates] / noise
         return log_ratio(along, clip / noise, scene.rates[node], replaces=False)
 

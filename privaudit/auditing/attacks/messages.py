@@ -43,7 +43,7 @@ class LinearAdversary(Adversary):
         self.heard = self.hears(scene)
         self.map = self.map_of(scene.problem, self.heard)
         divisor = scene.mechanism.given_over
-        scale = [scene.scales(index)[1] / divisor for _, index in self.map.inputs]
+        scale = [scene.scales(k, node)[1] / divisor for node, k in self.map.inputs]
         self.reader = Reader.of(self.map, np.array(scale))
 
     @classmethod

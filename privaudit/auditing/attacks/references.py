@@ -22,6 +22,7 @@ from privaudit.auditing.attacks.contract import (
 )
 from privaudit.auditing.attacks.final_loss import canary_losses
 from privaudit.auditing.membership import lira, rmia
+from trainers.algorithms.family import Noise
 from trainers.data import Dataset
 from trainers.numerics.keys import Key
 from trainers.numerics.randomness import Streams
@@ -51,7 +52,7 @@ class References:
 
     @classmethod
     def trained(
-        cls, problem: Problem, planted: Planted, noise_multiplier: float, start: Tensor
+        cls, problem: Problem, planted: Planted, noise_multiplier: Noise, start: Tensor
     ) -> References:
         """As ``planted`` says, from ``start``, (dims,), some at a time."""
         found = []

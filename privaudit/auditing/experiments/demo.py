@@ -88,7 +88,9 @@ def run_demo(
     with DemoFolder.opened(path) as folder:
         if folder.has(PLAN):
             known = folder.read(PLAN, Sweep)
-            plan = _plan(seed, runs, known.audits[0].audit.noise_multiplier)
+            noise = known.audits[0].audit.noise_multiplier
+            assert not isinstance(noise, tuple)
+            plan = _plan(seed, runs, noise)
             if plan != known:
                 raise ValueError(
                     f"{path} holds another sweep, or the demo with another seed, of "

@@ -56,7 +56,7 @@ class Terms(Asked, Protocol):
     @property
     def stop_when_refuted(self) -> bool: ...
     @property
-    def noise_multiplier(self) -> float: ...
+    def noise_multiplier(self) -> float | tuple[float, ...]: ...
     @property
     def account(self) -> str: ...
     @property
@@ -95,6 +95,11 @@ def judge(
         relation,
         audit.account,
     )
+    worst, told = worst_bound(nodes), ledger
+    if _by_node(audit, ledger):
+        node = attacked(audit, nodes)
+        worst = nodes[node]
+        told = msgspec.structs.replace(ledger, nodes=(ledger.nodes[node],))
     seen = seen_in(audit, ledger)
     scores = Scores.of_runs(member, score, design_of(audit))
     entries = entries_of(audit, seen)
@@ -129,8 +134,8 @@ def judge(
         tested,
         audit.estimator,
         named,
-        ledger=ledger,
-        upper=worst_bound(nodes),
+        ledger=told,
+        upper=worst,
         ours=True,
         stronger=stronger(audit.adversary, audit.canary),
     )
@@ -173,6 +178,15 @@ def design_of(audit: Asked) -> Design:
 def attacked(audit: Terms, nodes: tuple[UpperBound, ...]) -> int:
     """The canary's node; of several, that of the largest of ``nodes``' accounts."""
     return max(audit.canary_nodes, key=lambda node: nodes[node].epsilon)
+
+
+def _by_node(audit: Terms, ledger: Ledger) -> bool:
+    """Return whether nodes have noise and promises of their own, each for its records.
+
+    Then the verdict is on the canary's node alone.
+    """
+    own = isinstance(audit.noise_multiplier, tuple)
+    return own and ledger.overlap in (UNSET, 1) and audit.claim.observer is UNSET
 
 
 def entries_of(audit: Terms, ledger: Ledger) -> tuple[Entry, ...]:

@@ -27,6 +27,7 @@ from privaudit.files import json as _json
 from privaudit.files import npz as _npz
 from privaudit.files.folder import RunFolder
 from privaudit.ledger import Ledger
+from trainers.algorithms.family import Noise
 from trainers.numerics.randomness import Streams
 from trainers.oracles.oracle import MEMORY_LIMIT, ReleaseObserver
 from trainers.runs.measures import CurveRecorder, accuracy
@@ -123,7 +124,7 @@ class PlantedInRun:
         self,
         problem: Problem,
         count: int,
-        noise_multiplier: float,
+        noise_multiplier: Noise,
         public_seed: int,
         nodes: tuple[int, ...],
     ) -> None:

@@ -193,7 +193,7 @@ class AuditResult(Outcome, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Finding of an audit of an algorithm."""
 
     nodes: tuple[UpperBound, ...]
-    noise_multiplier: float
+    noise_multiplier: float | tuple[float, ...]
     accuracy: float | None
 
     def upper(self) -> UpperBound:

@@ -28,6 +28,28 @@ def log_ratio(x: Tensor, shift: float, rate: float, *, replaces: bool) -> Tensor
     return ratio(1.0) - ratio(-1.0) if replaces else ratio(1.0)
 
 
+def mixed_ratio(
+    x: Tensor, known: Tensor, shift: Tensor, rate: float, *, replaces: bool
+) -> Tensor:
+    """As `log_ratio`, of releases whose noises are seen through a projection.
+
+    ``x`` is (runs, releases, canaries), ``known`` P, (releases, releases): without the
+    canary x ~ N(0, P), with it N(P D b, P), where D has ``shift`` on its diagonal and b
+    are its coins. The sum is over all of b, of which there are 2 ** releases.
+    """
+    releases = len(shift)
+    coins = torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * releases).double()
+    moved = coins.view(-1, releases) * shift  # (patterns, releases)
+    found = coins.view(-1, releases).mean(1) * releases  # how often it is drawn
+    chance = torch.special.xlogy(found, torch.tensor(rate))
+    chance = chance + torch.special.xlogy(releases - found, torch.tensor(1 - rate))
+    size = torch.einsum("bt,ts,bs->b", moved, known, moved) / 2
+    along = torch.einsum("bt,rtc->brc", moved, x)
+    fixed = (chance - size)[:, None, None]
+    ratio = torch.logsumexp(fixed + along, 0)
+    return ratio - torch.logsumexp(fixed - along, 0) if replaces else ratio
+
+
 def mixture_ratio(exponent: Tensor, rate: float) -> Tensor:
     """log(1 - q + q exp(a)), elementwise."""
     if rate >= 1:

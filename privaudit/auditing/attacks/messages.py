@@ -18,6 +18,7 @@ from privaudit.auditing.attacks.likelihood import (
     MatchedFilter,
     expected_projection,
     log_ratio,
+    mixed_ratio,
 )
 from privaudit.auditing.attacks.linear import LinearMap, Reader, Record
 from trainers.network.engine import Observer
@@ -25,6 +26,7 @@ from trainers.oracles.oracle import ReleaseObserver
 from trainers.runs.problem import Problem
 
 _EXACT = 1e-6  # a gradient of which less than this share is hidden was read off
+_MOST_COINS = 8  # of one record, over all of which a likelihood is summed
 _FAINT = 1e-3  # less than this share of it tells nothing
 
 
@@ -149,6 +151,14 @@ class _Watcher(Watcher):
                         replaces=scene.replaces,
                     )
             return total
+        if len(known) <= _MOST_COINS:
+            return mixed_ratio(
+                x,
+                torch.from_numpy(known),
+                torch.from_numpy(shift),
+                scene.rate,
+                replaces=scene.replaces,
+            )
         # Noises are mixed. Least squares: the canary's coins blur its own signal.
         q = scene.rate
         blur = (1.0 if scene.replaces else 0.5) * q * (1 - q) * np.diag(shift**2)

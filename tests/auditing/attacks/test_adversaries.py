@@ -6,7 +6,7 @@ import torch
 
 from privaudit.auditing.attacks import ADVERSARIES
 from privaudit.auditing.attacks.canaries import CANARIES
-from privaudit.auditing.attacks.likelihood import log_ratio
+from privaudit.auditing.attacks.likelihood import log_ratio, mixed_ratio
 from tests.auditing.attacks.scenes import problem, right, scene, scores
 
 ALGORITHMS = {
@@ -179,6 +179,32 @@ class TestLogRatio:
         expected = density(1) / density(-1 if replaces else 0)
         found = log_ratio(x, shift, rate, replaces=replaces)
         torch.testing.assert_close(found, expected.log())
+
+    @pytest.mark.parametrize("replaces", [False, True])
+    def test_of_mixed_noise_it_is_the_ratio_of_the_densities(self, replaces):
+        """Of two numbers that hold three releases, whose coins are all tried."""
+        random = torch.Generator().manual_seed(0)
+        rows = torch.randn(2, 3, generator=random, dtype=torch.float64)
+        back = torch.linalg.pinv(rows)
+        shift = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
+        seen = torch.randn(5, 2, generator=random, dtype=torch.float64)
+
+        def density(sign):
+            total = torch.zeros(5, dtype=torch.float64)
+            for coins in np.ndindex(2, 2, 2):
+                b = torch.tensor(coins).double()
+                normal = torch.distributions.MultivariateNormal(
+                    rows @ (sign * shift * b), rows @ rows.T
+                )
+                chance = 0.3 ** b.sum() * 0.7 ** (3 - b.sum())
+                total += chance * normal.log_prob(seen).exp()
+            return total
+
+        found = mixed_ratio(
+            (seen @ back.T)[:, :, None], back @ rows, shift, 0.3, replaces=replaces
+        )
+        expected = density(1) / density(-1 if replaces else 0)
+        torch.testing.assert_close(found[:, 0], expected.log())
 
     def test_far_away_it_stays_finite(self):
         x = torch.tensor([-1e8, 1e8], dtype=torch.float64)

@@ -6,8 +6,10 @@ it is in: what killed it before first, then near ones, then the shortest. The re
 ``tests/mutants.toml`` (with ``--only privaudit/kernel.py --count 100`` it is
 ``tests/mutants_kernel.toml``; else a file in ``build/mutants``). There a survivor needs
 a judgement, a field ``judged``, or the status is 1. A run that was stopped goes on
-where it was. Tests are of the quick size unless ``PRIVAUDIT_TESTS``
-says otherwise.
+where it was. Tests are of the quick size unless ``PRIVAUDIT_TESTS`` says otherwise.
+
+With ``--judge --only privaudit/accounting`` the accounts write certificates with each
+fault, and the kernel judges those that are false: ``tests/mutants_judged.toml``.
 """
 
 from __future__ import annotations
@@ -475,7 +477,7 @@ class Judge(Planter):
         assert None not in self.right
         self.caches = caches()
         for one in self.mutants:
-            self.done(one, self.trial(one, ["certificates"], 60))
+            self.done(one, self.trial(one, ["certificates"], 4))
 
     def result(self, fallen: list[str], named: list[str]) -> dict:
         """Fields of a row: what the kernel says."""

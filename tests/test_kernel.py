@@ -252,6 +252,8 @@ def check_gaussian(kernel):
     truth = float(gdp.epsilon(1.0, 1e-5))
     two = [gaussian("2", moves="2")]
     holds_both(kernel, two, truth, REPLACE)
+    sure = {"noise": "mixture", "shifts": ["1"], "p": ["7"], "count": 1} | WHOLE_RATE
+    holds_both(kernel, [sure], truth)
 
 
 def check_ledgers(kernel):
@@ -268,6 +270,18 @@ def check_ledgers(kernel):
     few = document([poisson("0.01", noise="laplace")], group=2)  # as if unsampled
     assert proves(kernel, few, upper="2.1") is True
     assert proves(kernel, few, lower="1") is not True
+    # Two records of a group move twice as far, also where they are replaced, and a
+    # guarantee's epsilon is twice as large.
+    pure = {"noise": "guarantee", "epsilon": "1", "delta": "0", "count": 1}
+    twice = document([pure | WHOLE_RATE], epsilon=2.0, group=2)
+    assert proves(kernel, twice, upper="2.1") is True
+    assert proves(kernel, twice, upper="1.9") is False
+    batch = poisson("0.1", moves="2", norm="0.1")  # two records far apart are so far
+    found = Certificate.of(ledger_of((of_sum(1.0, PoissonSampling(0.1)), 1)), REPLACE)
+    found = found.epsilon(1e-5)
+    holds_both(kernel, [batch], (found.lower, found.upper), REPLACE)
+    wrong = document([batch], REPLACE, epsilon=found.upper, group=2)
+    assert proves(kernel, wrong, upper=repr(1.1 * found.upper)) is False
     for how, rate in (("fixed", "0.1"), ("random-allocation", "0.1"), ("none", "0.1")):
         some = document([gaussian(sampling=how, rate=rate)])
         assert proves(kernel, some, upper="1000") is None
@@ -426,6 +440,7 @@ def check_observers(kernel):
     assert proves(kernel, one, upper="100") is True
     assert proves(kernel, one, upper="100", overlap=2) is None
     assert proves(kernel, one, upper="100", group=2) is None
+    assert proves(kernel, one, upper="100", overlap=2, group=2) is None
     thrice = seen(gaussian("4", 3), view_of([all_four], count=3))
     one = document([], epsilon=truth, nodes=thrice)
     assert proves(kernel, one, upper=repr(truth * 1.002)) is True
@@ -801,9 +816,11 @@ class TestFile:
         assert true_kernel.main(str(path)) == 0
         out = capsys.readouterr().out.splitlines()
         assert out[-1] == "PROVED"
-        assert len(out) == 3
+        assert [" is proved; " in line for line in out] == [True, True, False]
         false = {**json.loads(path.read_text()), "upper": "0.5"}
-        assert self.run(tmp_path, json.dumps(false), capsys)[0] == 1
+        status, out = self.run(tmp_path, json.dumps(false), capsys)
+        assert (status, out[-1]) == (1, "NOT PROVED")
+        assert out[0].startswith("upper: epsilon <= 0.5 at delta 1e-05 is not proved; ")
 
     @pytest.mark.parametrize(
         "text",

@@ -598,9 +598,14 @@ def test_four_gigabytes_are_trained_on_in_less_than_one(tmp_path):
     assert int(done.stdout) < 10**9
 
 
-def test_a_layer_without_book_keeping_is_told():
-    model = nn.Sequential(nn.Linear(5, 4), nn.PReLU(), nn.Linear(4, 2))
-    run = pa.train(model, [data(20)], epsilon=1, rounds=1)
-    assert "no book-keeping for 1.weight" in run.result.remarks[-1]
+def test_a_model_without_book_keeping_is_told():
+    tied = nn.Sequential(nn.Linear(5, 5), nn.Tanh(), nn.Linear(5, 5), nn.Linear(5, 2))
+    tied[2].weight = tied[0].weight
+    run = pa.train(tied, [data(20)], epsilon=1, rounds=1)
+    assert "2.weight shares its values" in run.result.remarks[-1]
+    for one in (nn.PReLU(), nn.RMSNorm(4)):
+        model = nn.Sequential(nn.Linear(5, 4), one, nn.Linear(4, 2))
+        run = pa.train(model, [data(20)], epsilon=1, rounds=1)
+        assert not any("book-keeping" in each for each in run.result.remarks)
     plain = pa.train(net(), [data(20)], epsilon=1, rounds=1)
     assert not any("book-keeping" in one for one in plain.result.remarks)

@@ -131,6 +131,8 @@ class _Releases:
             most = max(proved.upper.value for proved in found.values())
             if question.reached(max(p.lower.value for p in found.values()), most):
                 return found
+            if self.shared is None and self.ways[0].composition.is_bounded_at_once:
+                return found
         if sides != "upper":
             steps, known = self.ways[0], {way: p.upper for way, p in found.items()}
             if self.shared is not None:

@@ -9,7 +9,13 @@ import privaudit as pa
 from privaudit.accounting import account
 from privaudit.accounting.plans import Plan
 from privaudit.accounting.pld import compose_steps, grouping
-from privaudit.accounting.pld.fourier import Bundle, _power, _Spread
+from privaudit.accounting.pld.fourier import (
+    Bundle,
+    _power,
+    _powers,
+    _Spread,
+    _Transform,
+)
 
 
 def quiet_and_loud():
@@ -95,6 +101,45 @@ class TestSound:
         exact = np.prod(each ** counts[:, None], axis=0)
         assert (np.abs(found.value) > 0).sum() > 4
         assert (np.abs(found.value - exact) <= found.wrong * (1 + 1e-9)).all()
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_the_product_of_kinds_one_by_one(self, seed):
+        """Beside its error, which is told where a kind's transform is next to nothing."""
+        random = np.random.default_rng(seed)
+        counts = np.array([1.0, 2.0, 7.0, 1000.0])
+        index = np.sort(random.integers(-50, 50, (4, 12)), axis=1)
+        masses = random.dirichlet(np.full(12, 0.1), 4)
+        masses[3] = np.where(np.arange(12) == 3, 1 - 1e-4, 1e-4 / 11)
+        masses[0] = np.eye(12)[[0, 5]].sum(axis=0) / 2  # of which half is a cosine
+        index[0, 5] = index[0, 0] + 8
+        waves = -2j * np.pi / 256 * np.arange(129)
+        exact = [
+            np.exp(i[:, None] * waves).T @ m for i, m in zip(index, masses, strict=True)
+        ]
+        slip = 1e-9
+        moved = np.array(exact) + slip * np.exp(1j * random.uniform(0, 6, (4, 129)))
+        found = _powers(moved, slip, counts)
+        product = np.prod(np.array(exact) ** counts[:, None], axis=0)
+        assert (found.wrong < 1e-4).all()
+        assert (np.abs(product) < slip).any()
+        assert (np.abs(found.value - product) <= found.wrong * (1 + 1e-9)).all()
+
+    @pytest.mark.parametrize("shared", [True, False])
+    def test_transforms_at_some_points_and_at_all(self, shared):
+        random = np.random.default_rng(3)
+        index = random.integers(-3000, 3000, 20 if shared else (3, 20))
+        vectors = random.dirichlet(np.ones(20), 3)
+        transform = _Transform(1000)
+        every, _ = transform(index, vectors)
+        transform.live = np.array([0, 7, 499])
+        some, slip = transform(index, vectors)
+        assert some == pytest.approx(every[:, transform.live], abs=50 * slip)
+        rows = np.broadcast_to(index, (3, 20))
+        exact = [
+            row @ np.exp(-2j * np.pi / 1000 * 7 * i)
+            for i, row in zip(rows, vectors, strict=True)
+        ]
+        assert some[:, 1] == pytest.approx(exact, abs=slip)
 
 
 class TestTolerance:

@@ -134,7 +134,10 @@ class TestCells:
     @pytest.mark.parametrize("scheme", ["poisson", "replace", "fixed"])
     @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
     @pytest.mark.parametrize("way", ["remove", "add"])
-    def test_cells_of_a_group_enclose_each_step(self, noise, scheme, way):
+    @pytest.mark.parametrize("most", [0, 9])  # kinds that are composed one by one
+    def test_cells_of_a_group_enclose_each_step(
+        self, noise, scheme, way, most, monkeypatch
+    ):
         """Any cells, at any epsilon, above and below; below all masses are positive."""
         if noise == "laplace" and scheme == "replace":
             return
@@ -147,31 +150,37 @@ class TestCells:
             scheme=scheme,
         ).families[0]
         edges = 2 * np.unique([*random.integers(-150, 150, 40), -2000, 0, 2000])
-        one = bundle(Group(found, edges), way, spacing, tilt, 9.0)
-        losses = edges * spacing
-        each = one.mean + one.off
+        given = []
+
+        def of(index, masses, counts, base, *others, offset=0.0):
+            given.append((index * spacing, masses * math.exp(base)))
+            return of_class(index, masses, counts, base, *others, offset=offset)
+
+        of_class = Bundle.of
+        monkeypatch.setattr(Bundle, "of", of)
+        for module in (fourier, grouping_below):
+            monkeypatch.setattr(module, "MOST_ONE_BY_ONE", most)
+        bundle(Group(found, edges), way, spacing, tilt, 9.0)
         under = bundle_below(Group(found, edges), way, spacing, tilt, 9.0)
-        lower = under.mean + under.off
+        (losses, each), (knots, lower) = given
         assert (lower > -1e-15).all()
         assert (lower.sum(axis=1) > 0).all()
         columns = (found.shift, found.rate, 9.0)
         seen = noises.rows((noise, scheme), way, losses, *columns)
-        *_, offset = grouping_below._merged(
-            seen, losses, found.count / found.steps, spacing
-        )
+        counts = None if most else found.count
+        *_, offset = grouping_below._merged(seen, losses, counts, spacing)
         assert under.offset == pytest.approx(float(found.count @ offset), abs=1e-12)
-        knots = under.index * spacing
         fine = [
             fine_cells(found.step(*pair), way)
             for pair in zip(found.shift, found.rate, strict=True)
         ]
         for epsilon in np.append(random.uniform(-2, 3, 20), losses[20:30]):
             drop = np.maximum(-np.expm1(epsilon - losses), 0)
-            above = each * np.exp(one.base - tilt * losses) @ drop
+            above = each * np.exp(-tilt * losses) @ drop
             exact = np.array([hockey_stick(cells, 4e-3, epsilon) for cells in fine])
             assert (above >= exact * (1 - 1e-4) - 1e-12).all()
             drop = np.maximum(-np.expm1(epsilon - knots - offset[:, None]), 0)
-            below = lower * np.exp(under.base - tilt * knots) * drop
+            below = lower * np.exp(-tilt * knots) * drop
             # The fine cells are above, by a little.
             assert (below.sum(axis=1) <= exact * (1 + 1e-9) + 1e-12).all()
             assert below.sum() >= 0.4 * above.sum() - 0.05

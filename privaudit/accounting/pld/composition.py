@@ -305,6 +305,11 @@ class Composition:
             check_sides(found.lower.get(way, 0.0), found.upper[way])
 
     @property
+    def is_bounded_at_once(self) -> bool:
+        """True if the search of the upper side is that of the lower one as well."""
+        return self._is_realised and not self.epochs and not self.others
+
+    @property
     def _is_realised(self) -> bool:
         """Return whether some data sets attain the dominating pair at every step."""
         return (

@@ -22,8 +22,13 @@ from privaudit.accounting.pld.dots import GridMeasure
 from privaudit.accounting.pld.line import UNIT, Floats
 from privaudit.accounting.pld.scout import Guess, log_peak
 
-_NEGLIGIBLE = -80.0  # log of a size of the characteristic function that is left out
+Indices = NDArray[np.int64]
+
+_NEGLIGIBLE = -46.0  # log of a size of the characteristic function that is left out
 MOST_POINTS = 1 << 21
+MOST_ONE_BY_ONE = 12  # kinds of a bundle that are composed one by one
+_AT_ONCE = 1 << 20  # points of all kinds that are transformed together
+_SINE, _TRANSFORM = 12.0, 8.0  # what a point costs, beside a product of a sum
 _SMALL_SQUARES = 1e-10  # of what steps differ by: what is bounded, not summed
 
 
@@ -178,7 +183,7 @@ def _logs_of(values: Floats, log_most: Floats) -> Floats:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bundle:
-    """Steps alike enough to be composed by their mean and what they differ by.
+    """Steps on one grid: of one kind, of few, or alike enough to be told by their mean.
 
     Parameters
     ----------
@@ -187,9 +192,10 @@ class Bundle:
     mean
         Mass of the mean step there, under the tilt and over exp(``base``).
     counts
-        How often each kind of steps is taken.
+        How often each kind of steps is taken; whole numbers.
     base
-        Log moment of the mean step at the tilt.
+        Log moment of the mean step at the tilt; of kinds composed one by one, the mean
+        of theirs.
     lost
         Mass at infinite loss of all steps, at most.
     accuracy
@@ -198,13 +204,16 @@ class Bundle:
         Logs of no less than ``mean``, which may have underflowed.
     off
         What each kind differs by from the mean; shape (kinds, points), or None.
+    kinds
+        Grid points and masses of each kind, if they are composed one by one; both of
+        shape (kinds, points).
     surely
         Mass at infinite loss of each step, at least.
     offset
         Of all steps' losses from grid points, in sum.
     """
 
-    index: NDArray[np.int64]
+    index: Indices
     mean: Floats
     counts: Floats
     base: float
@@ -212,13 +221,14 @@ class Bundle:
     accuracy: float
     log_most: Floats
     off: Floats | None = None
+    kinds: tuple[Indices, Floats] | None = None
     surely: float = 0.0
     offset: float = 0.0
 
     @classmethod
     def of(
         cls,
-        index: NDArray[np.int64],
+        index: Indices,
         masses: Floats,
         counts: Floats,
         base: float,
@@ -227,16 +237,40 @@ class Bundle:
         log_most: Floats,
         offset: float = 0.0,
     ) -> Bundle:
-        """Tilted ``masses`` of each kind, over exp(``base``), and at most in logs."""
+        """Tilted ``masses`` of each kind, over exp(``base``), and at most in logs.
+
+        ``index`` is of all kinds, or of each: shape (kinds, points), as that of
+        ``log_most`` then is.
+        """
         steps = float(counts.sum())
-        mean = counts @ masses / steps
-        whole = float(mean.sum())
-        mean /= whole
-        off = masses / whole - mean if counts.size > 1 else None
-        base += math.log(whole)
-        log_most = _logs_of(mean, log_most - math.log(whole))
+        if counts.size <= MOST_ONE_BY_ONE:
+            sums = masses.sum(axis=1)
+            masses = masses / sums[:, None]
+            base += float(counts @ np.log(sums)) / steps
+            log_most = log_most - math.log(float(sums.min()))
+            every = np.broadcast_to(index, masses.shape)
+            if index.ndim > 1:
+                index, where = np.unique(index, return_inverse=True)
+                where = where.reshape(masses.shape)
+                mean = np.bincount(where.ravel(), (counts[:, None] * masses).ravel())
+                most = np.full(index.size, -np.inf)
+                np.maximum.at(most, where, log_most)
+                log_most = most + math.log(masses.shape[1])
+                mean /= steps
+            else:
+                mean = counts @ masses / steps
+            kinds, off = (every, masses), None
+        else:
+            mean = counts @ masses / steps
+            whole = float(mean.sum())
+            mean /= whole
+            base += math.log(whole)
+            log_most = log_most - math.log(whole)
+            kinds, off = None, masses / whole - mean
+        log_most = _logs_of(mean, log_most)
         return cls(
-            *(index, mean, counts, base, lost, accuracy, log_most, off, 0.0, offset)
+            *(index, mean, counts, base, lost, accuracy, log_most, off, kinds),
+            offset=offset,
         )
 
     @classmethod
@@ -265,6 +299,12 @@ class Bundle:
     def steps(self) -> float:
         """Number of steps."""
         return float(self.counts.sum())
+
+    @property
+    def spread(self) -> float:
+        """About the variance of all steps together: how fast their transform falls."""
+        at = (self.index - self.index[self.mean.argmax()]).astype(float)
+        return self.steps * float(self.mean @ at**2 - (self.mean @ at) ** 2)
 
     def log_moment(self, change: float, spacing: float) -> float:
         """At least the log of all steps' moments at a tilt changed by ``change``.
@@ -414,31 +454,104 @@ def _product(bundles: Sequence[Bundle], points: int) -> tuple[NDArray[np.intp], 
 
     What is left out is negligible.
     """
-    live = np.arange(points // 2 + 1)
-    whole = _Part(np.ones(live.size, complex), np.zeros(live.size))
-    roots: NDArray[np.complex128] | None = None
-    # Those of the largest fall first, and most frequencies with them.
-    for one in sorted(bundles, key=lambda one: -one.steps):
-        vectors, spread = one.mean[None], None
+    transform = _Transform(points)
+    whole = _Part(np.ones(transform.live.size, complex), np.zeros(transform.live.size))
+    # Those of the widest fall first, and most frequencies with them.
+    for one in sorted(bundles, key=lambda one: -one.spread):
         if one.off is not None:
             spread = _Spread.of(one.off, one.counts)
-            vectors = np.concatenate([vectors, spread.vectors])
-        if roots is None and live.size * 8 < points:
-            roots = np.exp(2j * math.pi / points * np.arange(points))
-        if roots is not None and live.size * one.index.size < 16 * points:
-            turned = roots[(live[:, None] * (one.index % points)) % points]
-            spectra = vectors.astype(complex) @ turned.conj().T
-            slip = UNIT * (16 + one.index.size)  # over the sum of sizes
-        else:
-            at = one.index % points
-            dense = [np.bincount(at, each, minlength=points) for each in vectors]
-            spectra = fft.rfft(np.stack(dense))[:, live]
-            slip = transform_error(points)
-        whole = whole.times(_power(one, spectra, slip, spread))
+            vectors = np.concatenate([one.mean[None], spread.vectors])
+            spectra, slip = transform(one.index, vectors)
+            whole = whole.times(_power(one, spectra, slip, spread))
+            whole = transform.pruned(whole)
+            continue
+        index, masses = one.kinds or (one.index[None], one.mean[None])
+        most = max(_AT_ONCE // points, 1)
+        for i in range(0, len(masses), most):
+            some = slice(i, i + most)
+            whole = whole.times(
+                _powers(*transform(index[some], masses[some]), one.counts[some])
+            )
+            whole = transform.pruned(whole)
+    return transform.live, whole
+
+
+class _Transform:
+    """Transforms at the frequencies that matter, ``live``."""
+
+    def __init__(self, points: int) -> None:
+        self.points = points
+        self.live = np.arange(points // 2 + 1)
+
+    def __call__(
+        self, index: Indices, vectors: Floats
+    ) -> tuple[NDArray[np.complex128], float]:
+        """Transforms of vectors, and their error over the sum of sizes.
+
+        ``index`` is of all vectors, or of each.
+        """
+        points, live = self.points, self.live
+        kinds, width = vectors.shape
+        shared = index.ndim == 1
+        at = index % points
+        # About how long either takes: sines at each point, or all by one transform.
+        pointwise = live.size * width * (_SINE * (1 if shared else kinds) + kinds)
+        if pointwise < _TRANSFORM * kinds * points:
+            found = np.empty((kinds, live.size), complex)
+            for i, row in enumerate(at if not shared else at[None]):
+                turned = live[:, None] * row % points
+                some = slice(None) if shared else slice(i, i + 1)
+                found[some].real = vectors[some] @ self._waves[0][turned].T
+                found[some].imag = vectors[some] @ self._waves[1][turned].T
+            return found, UNIT * (16 + width)
+        dense = np.zeros((kinds, points))
+        for i, (row, vector) in enumerate(
+            zip(np.broadcast_to(at, vectors.shape), vectors, strict=True)
+        ):
+            dense[i] = np.bincount(row, vector, points)
+        spectra = fft.rfft(dense)
+        if live.size < spectra.shape[1]:
+            spectra = spectra[:, live]
+        return spectra, transform_error(points)
+
+    @functools.cached_property
+    def _waves(self) -> tuple[Floats, Floats]:
+        """A turn of the wave whose length is the window's: real and imaginary part."""
+        turn = 2 * math.pi / self.points * np.arange(self.points)
+        return np.cos(turn), -np.sin(turn)
+
+    def pruned(self, whole: _Part) -> _Part:
+        """Leave out, from here on, frequencies where nothing is left."""
         keep = whole.most > math.exp(_NEGLIGIBLE)
         if np.count_nonzero(keep) < 0.7 * keep.size:
-            live, whole = live[keep], whole.some(keep)
-    return live, whole
+            self.live, whole = self.live[keep], whole.some(keep)
+        return whole
+
+
+def _powers(spectra: NDArray[np.complex128], slip: float, counts: Floats) -> _Part:
+    """Product of the kinds' transforms, each as often as it is taken.
+
+    Masses sum to 1. With r_k the relative errors, |prod y_k^n_k - prod x_k^n_k| is at
+    most prod |x_k|^n_k (exp(sum n_k r_k) - 1).
+    """
+    value = np.ones(spectra.shape[1], complex)
+    for one, often in zip(spectra, counts.tolist(), strict=True):
+        left = int(often)
+        while left:
+            if left & 1:
+                value *= one
+            left >>= 1
+            if left:
+                one = one * one
+    sizes = np.maximum(np.abs(spectra), slip)
+    error = counts @ (slip / sizes) + 8 * UNIT * float(counts.sum())
+    known = error < 0.1
+    wrong = np.abs(value) * np.expm1(np.where(known, error, 0.0)) + 1e-300
+    if not known.all():
+        value[~known] = 0.0
+        logs = np.log(sizes[:, ~known] + slip)
+        wrong[~known] = np.exp(np.minimum(counts @ logs + 1e-9, 0.0))
+    return _Part(value, wrong)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -499,7 +612,7 @@ def _power(
     one: Bundle,
     spectra: NDArray[np.complex128],
     slip: float,
-    spread: _Spread | None,
+    spread: _Spread,
 ) -> _Part:
     """Product of a bundle's steps.
 
@@ -508,30 +621,25 @@ def _power(
     sum_k n_k |d_k / m|^3 / (3 (1 - z)), z the largest |d_k / m|.
     """
     mean, n = spectra[0], one.steps
-    if n == 1 and spread is None:
-        return _Part(mean, np.full(mean.size, slip))
     modulus = np.abs(mean)
-    square = (modulus + slip) ** 2
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         relative = slip / modulus
         log = n * np.log(mean)
         error = n * (relative / (1 - relative) + 32 * UNIT)
-        if spread is not None:
-            sizes = np.abs(spectra[1:]) + slip * math.sqrt(one.index.size)
-            summed = spread.squares @ sizes**2 + spread.rest_squares
-            square += (summed + 2 * spread.first * (modulus + slip)) / n
-            ratio = spectra[1:] / mean
-            away = sizes / modulus * (1 + 2 * relative)
-            log -= 0.5 * (spread.squares @ ratio**2)
-            squares = spread.squares @ away**2 + spread.rest_squares / modulus**2
-            largest = spread.each @ away + spread.rest / modulus
-            error += squares * largest / (3 * (1 - largest))
-            error += spread.first / modulus
-            error += 0.5 * spread.rest_squares / modulus**2
-            error += spread.squares @ (
-                away**2 - np.abs(ratio) ** 2 + 64 * UNIT * away**2
-            )
-            error[~(largest < 0.5)] = np.inf
+        sizes = np.abs(spectra[1:]) + slip * math.sqrt(one.index.size)
+        summed = spread.squares @ sizes**2 + spread.rest_squares
+        square = (modulus + slip) ** 2
+        square += (summed + 2 * spread.first * (modulus + slip)) / n
+        ratio = spectra[1:] / mean
+        away = sizes / modulus * (1 + 2 * relative)
+        log -= 0.5 * (spread.squares @ ratio**2)
+        squares = spread.squares @ away**2 + spread.rest_squares / modulus**2
+        largest = spread.each @ away + spread.rest / modulus
+        error += squares * largest / (3 * (1 - largest))
+        error += spread.first / modulus
+        error += 0.5 * spread.rest_squares / modulus**2
+        error += spread.squares @ (away**2 - np.abs(ratio) ** 2 + 64 * UNIT * away**2)
+        error[~(largest < 0.5)] = np.inf
         error += 8 * UNIT * np.abs(log)
         known = (error < 0.1) & (relative < 0.5)
         value = np.where(known, np.exp(np.where(known, log, 0.0)), 0.0)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privaudit.accounting.pld.cells import Direction
-from privaudit.accounting.pld.fourier import Bundle
+from privaudit.accounting.pld.fourier import MOST_ONE_BY_ONE, Bundle
 from privaudit.accounting.pld.grouping import Group
 from privaudit.accounting.pld.line import UNIT, Floats
 from privaudit.accounting.pld.mechanisms.noise import Rows, rows
@@ -25,6 +25,7 @@ Indices = NDArray[np.int64]
 
 _TURNS = 20  # of merging cells whose grid points are one
 _ENOUGH = 1.0  # of a cell's mass, for both beside it to take what is moved
+_LEAST = 1e-290  # of a cell's mass; less is left out
 _BESIDE = 2  # grid points from the last cells to knots beyond
 
 
@@ -33,107 +34,160 @@ def bundle_below(
 ) -> Bundle | None:
     """Steps of a group, each dominated by its own pair; None if doubles do not do.
 
-    Each kind's losses lie on grid points moved by the loss of its heaviest cell.
+    Each kind's losses lie on grid points moved by the loss of its heaviest cell. Kinds
+    that are composed one by one have knots of their own, others the same.
     """
     family = group.family
     at = group.edges.astype(float) * spacing
     kind = (family.noise, family.scheme)
     seen = rows(kind, way, at, family.shift, family.rate, reach)
-    share = family.count / family.steps
-    log_p, away, knots, offset = _merged(seen, at, share, spacing)
-    knots = np.concatenate([[knots[0] - _BESIDE], knots, [knots[-1] + _BESIDE]])
-    points = knots * spacing
+    apart = family.shift.size <= MOST_ONE_BY_ONE
+    cells = _merged(seen, at, None if apart else family.count, spacing)
+    log_p, away, knots, offset = cells
+    upper, lower = _beside(knots)
     with np.errstate(over="ignore", invalid="ignore"):
-        rest = away - points[1:-1]
+        log_p = np.where(log_p > math.log(_LEAST), log_p, -np.inf)
+        rest = np.where(log_p > -np.inf, away - knots * spacing, 0.0)
         # Shares, negative ones, of the knots above and below.
-        above = np.expm1(np.maximum(-rest, 0.0)) / -np.expm1(points[1:-1] - points[2:])
-        below = -np.expm1(-np.maximum(rest, 0.0)) / np.expm1(np.diff(points)[:-1])
-        log = log_p + tilt * points[1:-1]
+        above = np.expm1(np.maximum(-rest, 0.0)) / -np.expm1((knots - upper) * spacing)
+        below = -np.expm1(-np.maximum(rest, 0.0)) / np.expm1((knots - lower) * spacing)
+        log = log_p + tilt * spacing * knots
         base = max(float(log.max(initial=-math.inf)), 0.0)
-        mass = np.zeros((len(log), knots.size))
-        scale = np.zeros_like(mass)
-        for place, part in (
-            (slice(1, -1), np.exp(log - base) * (1 + above + below)),
-            (slice(2, None), -np.exp(log_p + tilt * points[2:] - base) * above),
-            (slice(0, -2), -np.exp(log_p + tilt * points[:-2] - base) * below),
-        ):
-            mass[:, place] += part
-            scale[:, place] += np.abs(part)
+        parts = [
+            np.exp(log - base) * (1 + above + below),
+            -np.exp(log_p + tilt * spacing * upper - base) * above,
+            -np.exp(log_p + tilt * spacing * lower - base) * below,
+        ]
+    index, where = _united(np.concatenate([knots, upper, lower], axis=1))
+    parts = np.concatenate(parts, axis=1)
+    where = np.broadcast_to(where, parts.shape) + index.shape[1] * np.arange(
+        len(parts)
+    ).reshape(-1, 1)
+    mass, scale = (
+        np.bincount(where.ravel(), each.ravel(), len(parts) * index.shape[1]).reshape(
+            len(parts), -1
+        )
+        for each in (parts, np.abs(parts))
+    )
     if not np.isfinite(scale).all():
         return None
-    mass -= 64 * UNIT * scale + 1e-300
-    mass[:, [0, -1]] += 1e-300 * (scale[:, [0, -1]] == 0)
+    mass -= (64 * UNIT * scale + 1e-300) * (scale > 0)
     for i in np.flatnonzero((mass < 0).any(axis=1)):
+        own = index[i if apart else 0]
+        size = 1 + int(np.argmax(own))  # what comes after is none
         try:
-            _positive(mass[i], scale[i], points, tilt)
+            _positive(mass[i, :size], scale[i, :size], own[:size] * spacing, tilt)
         except OverflowError:  # knots are too far apart: P's masses moved down
-            at_least = np.where(rest[i] >= 0, 0, -1) + np.arange(1, knots.size - 1)
-            held = away[i] >= points[at_least]
+            at_least = np.searchsorted(own[:size] * spacing, away[i], "right") - 1
+            held = at_least >= 0
+            moved = np.exp(log_p[i] + tilt * spacing * own[at_least] - base)
             mass[i] = scale[i] = np.bincount(
-                at_least[held],
-                np.exp(log_p[i] + tilt * points[at_least] - base)[held],
-                knots.size,
+                at_least[held], moved[held], index.shape[1]
             )
     mass = np.maximum(mass - 64 * UNIT * scale, 0.0)
     if not (mass.sum(axis=1) > 0).all():
         return None
     with np.errstate(divide="ignore"):
-        most = np.log(mass.max(axis=0))
-    far = float(np.abs(at).max()) + float(np.abs(points).max())
+        most = np.log(mass if apart else mass.max(axis=0))
+    far = float(np.abs(at).max()) + float(np.abs(index).max()) * spacing
     accuracy = 16 * seen.accuracy + UNIT * (128 + 32 * (tilt * far + abs(base)))
     moved = math.fsum((family.count * offset).tolist())
-    return Bundle.of(knots, mass, family.count, base, 0.0, accuracy, most, offset=moved)
+    if not apart:
+        index = index[0]
+    return Bundle.of(index, mass, family.count, base, 0.0, accuracy, most, offset=moved)
+
+
+def _beside(knots: Indices) -> tuple[Indices, Indices]:
+    """The next knot above each, and below: of a row, which does not decrease."""
+    size = knots.shape[1]
+    at = np.arange(size)
+    grows = np.diff(knots, axis=1) > 0
+    last = np.full((len(knots), 1), size)
+    after = np.concatenate([np.where(grows, at[1:], size), last], axis=1)
+    after = np.minimum.accumulate(after[:, ::-1], axis=1)[:, ::-1]
+    before = np.concatenate([last * 0 - 1, np.where(grows, at[:-1], -1)], axis=1)
+    before = np.maximum.accumulate(before, axis=1)
+    beyond = np.concatenate(
+        [knots[:, :1] - _BESIDE, knots, knots[:, -1:] + _BESIDE], axis=1
+    )
+    return tuple(np.take_along_axis(beyond, each + 1, 1) for each in (after, before))
+
+
+def _united(index: Indices) -> tuple[Indices, Indices]:
+    """Each row's different numbers, increasing, and where each of its numbers is.
+
+    Shorter rows are filled up with their least number.
+    """
+    order = np.argsort(index, axis=1, kind="stable")
+    ordered = np.take_along_axis(index, order, 1)
+    rank = np.cumsum(np.diff(ordered, axis=1, prepend=ordered[:, :1]) > 0, axis=1)
+    where = np.empty_like(index)
+    np.put_along_axis(where, order, rank, 1)
+    found = np.repeat(ordered[:, :1], int(rank.max()) + 1, axis=1)
+    np.put_along_axis(found, rank, ordered, 1)
+    return found, where
 
 
 def _merged(
-    seen: Rows, at: Floats, share: Floats, spacing: float
+    seen: Rows, at: Floats, counts: Floats | None, spacing: float
 ) -> tuple[Floats, Floats, Indices, Floats]:
     """Logs of P's masses of merged cells, their losses, knots, and each kind's offset.
 
-    Losses are less the offset. Cells whose losses have one knot are merged.
+    Losses are less the offset. Cells of one knot are merged, which is no part of the
+    proof. Kinds have the same knots, those of their mean; without ``counts`` their own.
     """
     log_p, log_q = seen.log_p[:, 1:-1], seen.log_q[:, 1:-1]
-    low, high = at[:-1], at[1:]
+    low, high = at[None, :-1], at[None, 1:]
     if seen.atom.any():
         zero = int(np.searchsorted(at, 0.0))
         with np.errstate(divide="ignore"):
             atom = np.log(seen.atom)
         log_p, log_q = (np.insert(each, zero, atom, 1) for each in (log_p, log_q))
-        low, high = np.insert(low, zero, 0.0), np.insert(high, zero, 0.0)
-    some = share @ np.exp(log_p) > 1e-290  # all others are left out
-    log_p, log_q, low, high = log_p[:, some], log_q[:, some], low[some], high[some]
+        low, high = (np.insert(each, zero, 0.0, 1) for each in (low, high))
+    share = None if counts is None else (counts / counts.sum())[None]
     for turn in range(_TURNS):
         with np.errstate(invalid="ignore"):
             loss = log_p - log_q - 16 * seen.accuracy
         loss = np.clip(np.where(np.isnan(loss), low, loss), low, high)
-        mass = share[:, None] * np.exp(log_p)
-        whole = mass.sum(axis=0)
-        heavy = int(np.argmax(whole))
-        offset = loss[:, heavy]
-        away = loss - offset[:, None]
-        mean = (mass * away).sum(axis=0) / whole / spacing
-        # The knot that takes a negative mass is to have a larger one.
-        beside = np.pad(whole, 1)
-        near, far = beside[:-2], beside[2:]
-        few = np.minimum(near, far) < _ENOUGH * whole
-        knots = np.where(near > far, np.floor(mean), np.ceil(mean))
-        knots = np.where(few, knots, np.rint(mean))
-        knots[heavy] = 0.0
-        knots = knots.astype(np.int64)
-        first = np.append(True, np.diff(knots) > 0)
-        if first.all() or turn == _TURNS - 1:
-            break
-        starts = np.flatnonzero(first)
-        log_p, log_q = (
-            np.logaddexp.reduceat(each, starts, axis=1) for each in (log_p, log_q)
-        )
-        low, high = low[starts], high[np.append(starts[1:], high.size) - 1]
-    if not first.all():  # one cell: nothing is known but that all is one
-        log_p = np.logaddexp.reduce(log_p, axis=1)[:, None]
-        log_q = np.logaddexp.reduce(log_q, axis=1)[:, None]
-        offset = (log_p - log_q)[:, 0] - 32 * seen.accuracy
-        return log_p, np.zeros_like(log_p), np.zeros(1, np.int64), offset
-    return log_p, away, knots, offset
+        mass = np.exp(log_p)
+        whole = mass if share is None else share @ mass
+        heavy = np.broadcast_to(whole.argmax(axis=1), len(loss))
+        offset = np.take_along_axis(loss, heavy[:, None], 1)
+        away = loss - offset
+        mean = away
+        if share is not None:
+            mean = share @ (mass * away) / np.maximum(whole, 1e-300)
+        knots, held = _knots(mean / spacing, whole), whole > _LEAST
+        new = np.diff(knots, axis=1, prepend=knots[:, :1] - 1) > 0
+        if turn == _TURNS - 1 or not (held & ~new).any():
+            return log_p, away, knots, offset[:, 0]
+        rank = np.broadcast_to(np.cumsum(new, axis=1) - 1, log_p.shape)
+        low, high = (np.broadcast_to(each, rank.shape) for each in (low, high))
+        log_p, log_q = (_by_rank(np.logaddexp, each, rank) for each in (log_p, log_q))
+        low, high = _by_rank(np.fmin, low, rank), _by_rank(np.fmax, high, rank)
+    raise AssertionError
+
+
+def _knots(mean: Floats, whole: Floats) -> Indices:
+    """Grid points next to losses, in order; those of cells without mass are others'."""
+    # The knot that takes a negative mass is to have a larger one.
+    beside = np.pad(whole, ((0, 0), (1, 1)))
+    near, far = beside[:, :-2], beside[:, 2:]
+    few = np.minimum(near, far) < _ENOUGH * whole
+    knots = np.where(near > far, np.floor(mean), np.ceil(mean))
+    knots = np.where(few, knots, np.rint(mean))
+    held = whole > _LEAST
+    first = np.where(held, knots, np.inf).min(axis=1, keepdims=True)
+    knots = np.maximum.accumulate(np.where(held, knots, first), axis=1)
+    return knots.astype(np.int64)
+
+
+def _by_rank(function: np.ufunc, values: Floats, rank: Indices) -> Floats:
+    """Values of one rank in a row taken together; none is left where there is none."""
+    empty = {np.logaddexp: -np.inf}.get(function, np.nan)
+    found = np.full((len(rank), int(rank.max()) + 1), empty)
+    function.at(found, (np.arange(len(rank))[:, None], rank), values)
+    return found
 
 
 def _positive(mass: Floats, scale: Floats, points: Floats, tilt: float) -> None:

@@ -28,6 +28,7 @@ LOG_OUTSIDE = 18.0  # minus log of the tilted mass allowed beyond each end of a 
 _LAW_POINTS = 1 << 13
 _WIDEST = 1e60  # window of a composition that any grid holds
 _LAW_LEAST = -40.0  # log of a size that nothing is seen of
+_MOST_OUTSIDE = 60.0  # the same: transforms' rounding is larger
 _LOG_BESIDE = 12.0  # the same, where that mass counts for more beside delta
 _LOG_LEFT_OUT = 11.5  # minus log of what a step's grid may leave out, beside delta
 
@@ -220,6 +221,20 @@ class Scout:
             up=best.up,
             window=best.window,
             outside=best.outside,
+        )
+
+    def wider(self, guess: Guess, epsilon: float) -> Guess:
+        """``guess`` with less outside its window, where delta is little of what is seen.
+
+        As it is of a loss that is nearly always small and rarely large.
+        """
+        excess = self.log_moment(guess.tilt) - guess.tilt * epsilon
+        outside = _LOG_BESIDE + excess + log_peak(guess.tilt) - guess.log_delta
+        if not guess.outside + 1 < outside < _MOST_OUTSIDE:
+            return guess
+        more = self._guess(guess.tilt, epsilon, guess.log_delta, outside)
+        return dataclasses.replace(
+            guess, down=more.down, up=more.up, window=more.window, outside=outside
         )
 
     def _guess(

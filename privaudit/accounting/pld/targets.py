@@ -106,6 +106,10 @@ class EpsilonAt(Target):
         guess = scout.at_delta(math.log(max(left, 5e-324)))
         law = scout.law(guess)
         epsilon = law.epsilon(guess.log_delta)
+        wider = scout.wider(guess, epsilon)
+        if wider is not guess:
+            guess, law = wider, scout.law(wider)
+            epsilon = law.epsilon(guess.log_delta)
         steep = law.delta(epsilon)[1] / guess.slope
         return dataclasses.replace(guess, epsilon=epsilon, steep=steep), law
 
@@ -169,6 +173,11 @@ class DeltaAt(Target):
         guess = scout.at_epsilon(self.epsilon)
         law = scout.law(guess)
         log_delta, fall = law.delta(self.epsilon)
+        likely = dataclasses.replace(guess, log_delta=min(log_delta, 0.0))
+        wider = scout.wider(likely, self.epsilon)
+        if wider is not likely:
+            guess, law = wider, scout.law(wider)
+            log_delta, fall = law.delta(self.epsilon)
         guess = dataclasses.replace(
             guess, log_delta=min(log_delta, 0.0), steep=fall / guess.slope
         )

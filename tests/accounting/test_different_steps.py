@@ -92,7 +92,7 @@ class TestSound:
         masses = random.dirichlet(np.ones(index.size))
         masses = masses * np.exp(random.normal(0, 0.05, (40, index.size)))
         logs = np.zeros(index.size)
-        one = Bundle.of(index, masses, counts, 0.0, 0.0, 0.0, logs)
+        one = Bundle.of(index, masses, counts, 0.0, 0.0, 0.0, logs, apart=False)
         turned = np.exp(-2j * np.pi / 256 * np.outer(index, np.arange(129)))
         spread = _Spread.of(one.off, one.counts)
         spectra = np.concatenate([one.mean[None], spread.vectors]) @ turned
@@ -104,7 +104,7 @@ class TestSound:
 
     @pytest.mark.parametrize("seed", range(3))
     def test_the_product_of_kinds_one_by_one(self, seed):
-        """Beside its error, which is told where a kind's transform is next to nothing."""
+        """Beside its error, also where a kind's transform is next to nothing."""
         random = np.random.default_rng(seed)
         counts = np.array([1.0, 2.0, 7.0, 1000.0])
         index = np.sort(random.integers(-50, 50, (4, 12)), axis=1)

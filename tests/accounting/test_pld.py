@@ -134,9 +134,9 @@ class TestCells:
     @pytest.mark.parametrize("scheme", ["poisson", "replace", "fixed"])
     @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
     @pytest.mark.parametrize("way", ["remove", "add"])
-    @pytest.mark.parametrize("most", [0, 9])  # kinds that are composed one by one
+    @pytest.mark.parametrize("apart", [False, True])
     def test_cells_of_a_group_enclose_each_step(
-        self, noise, scheme, way, most, monkeypatch
+        self, noise, scheme, way, apart, monkeypatch
     ):
         """Any cells, at any epsilon, above and below; below all masses are positive."""
         if noise == "laplace" and scheme == "replace":
@@ -152,22 +152,21 @@ class TestCells:
         edges = 2 * np.unique([*random.integers(-150, 150, 40), -2000, 0, 2000])
         given = []
 
-        def of(index, masses, counts, base, *others, offset=0.0):
+        def of(index, masses, counts, base, *others, **more):
             given.append((index * spacing, masses * math.exp(base)))
-            return of_class(index, masses, counts, base, *others, offset=offset)
+            return of_class(index, masses, counts, base, *others, **more)
 
         of_class = Bundle.of
         monkeypatch.setattr(Bundle, "of", of)
-        for module in (fourier, grouping_below):
-            monkeypatch.setattr(module, "MOST_ONE_BY_ONE", most)
-        bundle(Group(found, edges), way, spacing, tilt, 9.0)
-        under = bundle_below(Group(found, edges), way, spacing, tilt, 9.0)
+        group = Group(found, edges, apart)
+        bundle(group, way, spacing, tilt, 9.0)
+        under = bundle_below(group, way, spacing, tilt, 9.0)
         (losses, each), (knots, lower) = given
         assert (lower > -1e-15).all()
         assert (lower.sum(axis=1) > 0).all()
         columns = (found.shift, found.rate, 9.0)
         seen = noises.rows((noise, scheme), way, losses, *columns)
-        counts = None if most else found.count
+        counts = None if apart else found.count
         *_, offset = grouping_below._merged(seen, losses, counts, spacing)
         assert under.offset == pytest.approx(float(found.count @ offset), abs=1e-12)
         fine = [

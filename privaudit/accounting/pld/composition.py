@@ -41,6 +41,7 @@ _INWARDS = 1e-8
 _FINER = (1, 3, 9, 27, 81)  # grids that are tried where one has nothing from below
 _AFFORDABLE = 1 << 17  # points of a grid that is finer than is needed
 _MOST_WORK = 1.2e7  # cells in all measures together; about 10 s
+_MOST_WAVES = 4e7  # of all kinds together, for these to be composed one by one
 _CHOSEN = 4  # slack of grids where what is chosen leaves per cents open
 
 
@@ -535,8 +536,11 @@ class Composition:
         # In powers of ten, so that the next grid finds the same epochs.
         often = max(sum(count for _, count in self.epochs), 1)
         tail = math.log10(width * 0.02 / often) + max(guess.log_delta, -600.0) / _LN10
+        kinds = sum(family.shift.size for family in self.families)
+        waves = min(law.waves, guess.window / spacing)
         groups, _ = chosen(
-            self.families, way, law, aims, slack, reach, least, spacing=spacing
+            *(self.families, way, law, aims, slack, reach, least, spacing),
+            apart=kinds * waves <= _MOST_WAVES,
         )
         return Grid(spacing, reach, 10.0 ** math.floor(tail), tuple(groups))
 

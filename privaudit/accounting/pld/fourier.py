@@ -26,8 +26,8 @@ Indices = NDArray[np.int64]
 
 _NEGLIGIBLE = -46.0  # log of a size of the characteristic function that is left out
 MOST_POINTS = 1 << 21
-MOST_ONE_BY_ONE = 12  # kinds of a bundle that are composed one by one
-_AT_ONCE = 1 << 20  # points of all kinds that are transformed together
+_AT_ONCE = 1 << 18  # frequencies of all kinds that are transformed together
+_ALL_IN_ONE = 8  # times the points of a kind, for all to be on those of all
 _SINE, _TRANSFORM = 12.0, 8.0  # what a point costs, beside a product of a sum
 _SMALL_SQUARES = 1e-10  # of what steps differ by: what is bounded, not summed
 
@@ -205,8 +205,8 @@ class Bundle:
     off
         What each kind differs by from the mean; shape (kinds, points), or None.
     kinds
-        Grid points and masses of each kind, if they are composed one by one; both of
-        shape (kinds, points).
+        Grid points, of all kinds or of each, and masses of shape (kinds, points), of
+        kinds that are composed one by one.
     surely
         Mass at infinite loss of each step, at least.
     offset
@@ -235,31 +235,35 @@ class Bundle:
         lost: float,
         accuracy: float,
         log_most: Floats,
+        *,
+        apart: bool,
         offset: float = 0.0,
     ) -> Bundle:
         """Tilted ``masses`` of each kind, over exp(``base``), and at most in logs.
 
-        ``index`` is of all kinds, or of each: shape (kinds, points), as that of
-        ``log_most`` then is.
+        Kinds are composed one by one if they are ``apart``; ``index`` is then of all or
+        of each, of shape (kinds, points), as that of ``log_most`` is.
         """
         steps = float(counts.sum())
-        if counts.size <= MOST_ONE_BY_ONE:
+        if apart:
             sums = masses.sum(axis=1)
             masses = masses / sums[:, None]
             base += float(counts @ np.log(sums)) / steps
             log_most = log_most - math.log(float(sums.min()))
-            every = np.broadcast_to(index, masses.shape)
+            kinds, off = (index, masses), None
             if index.ndim > 1:
+                rows = np.arange(counts.size)[:, None]
                 index, where = np.unique(index, return_inverse=True)
                 where = where.reshape(masses.shape)
-                mean = np.bincount(where.ravel(), (counts[:, None] * masses).ravel())
-                most = np.full(index.size, -np.inf)
-                np.maximum.at(most, where, log_most)
-                log_most = most + math.log(masses.shape[1])
-                mean /= steps
-            else:
-                mean = counts @ masses / steps
-            kinds, off = (every, masses), None
+                every = np.full((counts.size, index.size), -np.inf)
+                np.maximum.at(every, (rows, where), log_most)
+                log_most = every.max(axis=0)
+                every = np.zeros(every.shape)
+                np.add.at(every, (rows, where), masses)
+                if index.size < _ALL_IN_ONE * masses.shape[1]:
+                    kinds = index, every
+                masses = every
+            mean = counts @ masses / steps
         else:
             mean = counts @ masses / steps
             whole = float(mean.sum())
@@ -465,13 +469,13 @@ def _product(bundles: Sequence[Bundle], points: int) -> tuple[NDArray[np.intp], 
             whole = whole.times(_power(one, spectra, slip, spread))
             whole = transform.pruned(whole)
             continue
-        index, masses = one.kinds or (one.index[None], one.mean[None])
-        most = max(_AT_ONCE // points, 1)
-        for i in range(0, len(masses), most):
-            some = slice(i, i + most)
-            whole = whole.times(
-                _powers(*transform(index[some], masses[some]), one.counts[some])
-            )
+        index, masses = one.kinds or (one.index, one.mean[None])
+        some = slice(0)
+        while some.stop < len(masses):
+            some = slice(some.stop, some.stop + max(_AT_ONCE // whole.wrong.size, 1))
+            own = index if index.ndim == 1 else index[some]
+            spectra, slip = transform(own, masses[some])
+            whole = whole.times(_powers(spectra, slip, one.counts[some]))
             whole = transform.pruned(whole)
     return transform.live, whole
 
@@ -504,15 +508,13 @@ class _Transform:
                 found[some].real = vectors[some] @ self._waves[0][turned].T
                 found[some].imag = vectors[some] @ self._waves[1][turned].T
             return found, UNIT * (16 + width)
-        dense = np.zeros((kinds, points))
+        found = np.empty((kinds, live.size), complex)
         for i, (row, vector) in enumerate(
             zip(np.broadcast_to(at, vectors.shape), vectors, strict=True)
         ):
-            dense[i] = np.bincount(row, vector, points)
-        spectra = fft.rfft(dense)
-        if live.size < spectra.shape[1]:
-            spectra = spectra[:, live]
-        return spectra, transform_error(points)
+            spectrum = fft.rfft(np.bincount(row, vector, points))
+            found[i] = spectrum if live.size == spectrum.size else spectrum[live]
+        return found, transform_error(points)
 
     @functools.cached_property
     def _waves(self) -> tuple[Floats, Floats]:

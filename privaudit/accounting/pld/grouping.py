@@ -26,7 +26,9 @@ Indices = NDArray[np.int64]
 MOST_CELLS = 1 << 19  # of one measure
 _GROUPS = 128
 _MOST_KINDS = 1 << 10  # in a group, for its masses' memory
+_FEW = 12  # kinds of a group that are composed one by one
 _TRIES = 2
+_TYPICAL = 12  # of a group, where one does not do
 _FAR = 1e15  # grid points; what is further out is lost
 _FURTHER = 2.0  # the same of the moment that bounds the window
 _GROWN = 0.1  # of the log moment under the tilt: what cells may add
@@ -38,11 +40,13 @@ _A_DECADE = 20  # losses between which densities of cells are chosen
 class Group:
     """Steps of a family, and the losses between their cells.
 
-    ``edges`` are multiples of the grid's spacing, increasing, and even.
+    ``edges`` are multiples of the grid's spacing, increasing, and even. Kinds of steps
+    that are ``apart`` are composed one by one, others by their mean.
     """
 
     family: Family
     edges: Indices
+    apart: bool
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -64,8 +68,11 @@ def groups_of(family: Family) -> list[Family]:
     if family.shift.size <= _GROUPS:
         parts = [np.array([i]) for i in range(family.shift.size)]
     else:
-        size = np.log(np.expm1(np.minimum(family.shift**2, 500.0)))
-        size += np.maximum(family.shift**2 - 500, 0.0)
+        # Second moment of the likelihood ratio; of Laplace noise it is about exp(shift).
+        size = family.shift ** (2 if family.noise == "gaussian" else 1)
+        size = np.log(np.expm1(np.minimum(size, 500.0))) + np.maximum(size - 500, 0.0)
+        if family.noise == "laplace":
+            size += np.log1p(-np.exp(-family.shift))
         at = np.stack([size, 2 * np.log(family.rate)])
         loud = family.count * np.exp((at.sum(axis=0) - at.sum(axis=0).max()) / 2)
         whole = np.arange(family.shift.size)
@@ -110,6 +117,8 @@ def chosen(
     reach: float,
     least: float,
     spacing: float | None = None,
+    *,
+    apart: bool = False,
 ) -> tuple[list[Group], float]:
     """Groups with their cells, and the grid's spacing.
 
@@ -127,6 +136,8 @@ def chosen(
         Least spacing.
     spacing
         The grid's, if it is known.
+    apart
+        Whether all kinds are composed one by one; else those of small groups are.
     """
     groups = [group for family in families for group in groups_of(family)]
     if not groups:
@@ -165,7 +176,8 @@ def chosen(
     for i, (group, end) in enumerate(zip(groups, reached, strict=True)):
         some = cells.group == i
         edges = np.append(cells.low[some], cells.high[some].max())
-        found.append(Group(group, _edges(edges, end, spacing)))
+        few = apart or group.shift.size <= _FEW
+        found.append(Group(group, _edges(edges, end, spacing), few))
     return found, spacing
 
 
@@ -273,18 +285,38 @@ def _sums(values: Floats) -> Floats:
 def _log_masses(
     groups: list[Family], way: Direction, points: Floats, reach: float
 ) -> Floats:
-    """Logs of P's masses between ``points`` of one step that stands for each group."""
+    """Logs of P's masses between ``points`` of steps that stand for each group.
+
+    One where masses are smooth; of noise whose losses end in atoms, which a step in
+    between would not show, some.
+    """
     found = np.zeros((len(groups), points.size - 1))
     kinds: dict[tuple[Noise, Scheme], list[int]] = {}
     for i, group in enumerate(groups):
         kinds.setdefault((group.noise, group.scheme), []).append(i)
     for kind, some in kinds.items():
-        one = [groups[i] for i in some]
-        shift = np.array([math.sqrt(g.count @ g.shift**2 / g.steps) for g in one])
-        rate = np.array([min(g.count @ g.rate / g.steps, 1.0) for g in one])
-        seen = rows(kind, way, points, shift, rate, reach)
-        found[some] = seen.log_p[:, 1:-1]
+        most = 1 if kind[0] == "gaussian" else _TYPICAL
+        each = [_typical(groups[i], most) for i in some]
+        shift, rate = np.concatenate(each, axis=1)
+        seen = rows(kind, way, points, shift, rate, reach).log_p[:, 1:-1]
+        if most > 1:
+            sizes = np.array([one.shape[1] for one in each])
+            starts = np.cumsum(sizes) - sizes
+            seen = np.logaddexp.reduceat(seen, starts) - np.log(sizes)[:, None]
+        found[some] = seen
     return found
+
+
+def _typical(group: Family, most: int) -> Floats:
+    """Shifts and rates of at most so many steps that stand for all."""
+    order = np.argsort(group.shift * group.rate)
+    parts = np.array_split(order, min(most, order.size))
+    count = [group.count[part].sum() for part in parts]
+    square = [group.count[part] @ group.shift[part] ** 2 for part in parts]
+    rate = [group.count[part] @ group.rate[part] for part in parts]
+    return np.stack(
+        [np.sqrt(np.divide(square, count)), np.minimum(np.divide(rate, count), 1.0)]
+    )
 
 
 def _edges(losses: Floats, ends: Floats, spacing: float) -> Indices:
@@ -309,7 +341,9 @@ def bundle(
     lost = float(family.count @ outside) * (1 + 4 * seen.accuracy)
     far = float(np.abs(at).max())
     accuracy = 8 * seen.accuracy + UNIT * (128 + 32 * (tilt * far + abs(base)))
-    return Bundle.of(edges, raised, family.count, base, lost, accuracy, most)
+    return Bundle.of(
+        *(edges, raised, family.count, base, lost, accuracy, most), apart=group.apart
+    )
 
 
 def _raised(

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privaudit.accounting.pld.cells import Direction
-from privaudit.accounting.pld.fourier import MOST_ONE_BY_ONE, Bundle
+from privaudit.accounting.pld.fourier import Bundle
 from privaudit.accounting.pld.grouping import Group
 from privaudit.accounting.pld.line import UNIT, Floats
 from privaudit.accounting.pld.mechanisms.noise import Rows, rows
@@ -41,7 +41,7 @@ def bundle_below(
     at = group.edges.astype(float) * spacing
     kind = (family.noise, family.scheme)
     seen = rows(kind, way, at, family.shift, family.rate, reach)
-    apart = family.shift.size <= MOST_ONE_BY_ONE
+    apart = group.apart
     cells = _merged(seen, at, None if apart else family.count, spacing)
     log_p, away, knots, offset = cells
     upper, lower = _beside(knots)
@@ -94,7 +94,11 @@ def bundle_below(
     moved = math.fsum((family.count * offset).tolist())
     if not apart:
         index = index[0]
-    return Bundle.of(index, mass, family.count, base, 0.0, accuracy, most, offset=moved)
+    return Bundle.of(
+        *(index, mass, family.count, base, 0.0, accuracy, most),
+        apart=apart,
+        offset=moved,
+    )
 
 
 def _beside(knots: Indices) -> tuple[Indices, Indices]:

@@ -224,7 +224,7 @@ class Scout:
         )
 
     def wider(self, guess: Guess, epsilon: float) -> Guess:
-        """``guess`` with less outside its window, where delta is little of what is seen.
+        """``guess`` with less outside its window, if delta is little of what is seen.
 
         As it is of a loss that is nearly always small and rarely large.
         """
@@ -307,7 +307,9 @@ class Scout:
             keep = np.zeros(total.size, complex)
             keep[live] = np.exp(logs[live])
             found = np.maximum(fft.irfft(keep, _LAW_POINTS), 0.0)[at % _LAW_POINTS]
-            return Law(where, found, guess.tilt, moment, high - low, guess.up, **more)
+            waves = float(live.size) if live.size < total.size else math.inf
+            known = (where, found, guess.tilt, moment, high - low, guess.up, waves)
+            return Law(*known, **more)
 
         rest = seen(total, here - float(moments[loud]))
         step = self._steps[loud] if loud < len(self._steps) else None
@@ -319,7 +321,8 @@ class Law:
     """About the law of a composed loss: losses, and tilted masses there.
 
     ``rest`` is that of all but one step, ``loud``, whose loss spreads most; None if
-    that is no step. ``up`` is the change of the tilt that bounds the window.
+    that is no step. ``up`` is the change of the tilt that bounds the window, ``waves``
+    about how many of its frequencies are not negligible; infinity if all that are seen.
     """
 
     losses: Floats
@@ -328,6 +331,7 @@ class Law:
     log_moment: float
     window: float
     up: float
+    waves: float
     loud: Step | None = None
     rest: Law | None = None
 

@@ -41,7 +41,6 @@ _INWARDS = 1e-8
 _FINER = (1, 3, 9, 27, 81)  # grids that are tried where one has nothing from below
 _AFFORDABLE = 1 << 17  # points of a grid that is finer than is needed
 _MOST_WORK = 1.2e7  # cells in all measures together; about 10 s
-_MOST_WAVES = 4e7  # of all kinds together, for these to be composed one by one
 _CHOSEN = 4  # slack of grids where what is chosen leaves per cents open
 
 
@@ -513,11 +512,13 @@ class Composition:
             least = max(least, self._longest(reach) / MOST_CELLS)
         for one, _ in self.others:
             least = max(least, one.length(reach) / one.points)
+        known = None
+        if self.families:
+            known = chosen(self.families, way, law, aims, slack, reach, least)
         if spacing is None:
             spacing = guess.spacing(slack)
-            if self.families:
-                known = chosen(self.families, way, law, aims, slack, reach, least)
-                spacing = min(spacing, known[1])
+            if known is not None:
+                spacing = min(spacing, known.spacing)
         spacing = max(spacing, least)
         # Losses that have mass of their own: put grid points there, last where most is.
         fine = max(guess.window, self._longest(reach)) / _AFFORDABLE
@@ -536,13 +537,8 @@ class Composition:
         # In powers of ten, so that the next grid finds the same epochs.
         often = max(sum(count for _, count in self.epochs), 1)
         tail = math.log10(width * 0.02 / often) + max(guess.log_delta, -600.0) / _LN10
-        kinds = sum(family.shift.size for family in self.families)
-        waves = min(law.waves, guess.window / spacing)
-        groups, _ = chosen(
-            *(self.families, way, law, aims, slack, reach, least, spacing),
-            apart=kinds * waves <= _MOST_WAVES,
-        )
-        return Grid(spacing, reach, 10.0 ** math.floor(tail), tuple(groups))
+        groups = () if known is None else known.on(spacing)
+        return Grid(spacing, reach, 10.0 ** math.floor(tail), groups)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -578,6 +574,7 @@ class _Search:
         self.fine = _FINE
         self.alone = not composition.epochs and not composition.others
         self.coarse = False
+        self.last: tuple[Guess, float, Grid] | None = None  # that was looked at
 
     def top(self, way: Direction) -> float:
         return min(self.upper[way], self.caps.get(way, math.inf))
@@ -591,7 +588,11 @@ class _Search:
 
     def grid(self, way: Direction) -> Grid:
         guess, law = self.guesses[way], self.laws[way]
-        return self.of._grid(way, guess, law, self.slack(way) * self.fine, self.width)
+        slack = self.slack(way) * self.fine
+        if self.last is None or self.last[0] is not guess or self.last[1] != slack:
+            grid = self.of._grid(way, guess, law, slack, self.width)
+            self.last = guess, slack, grid
+        return self.last[2]
 
     def met(self) -> bool:
         return self.target.is_met(max(self.inner.values()), self.top(self.worst()))

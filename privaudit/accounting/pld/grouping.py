@@ -26,7 +26,8 @@ Indices = NDArray[np.int64]
 MOST_CELLS = 1 << 19  # of one measure
 _GROUPS = 128
 _MOST_KINDS = 1 << 10  # in a group, for its masses' memory
-_FEW = 12  # kinds of a group that are composed one by one
+_FEW = 12  # kinds of a group that are composed one by one in any case
+_MOST_WAVES = 4e8  # in all cells of all kinds, if all are: a second and a half
 _TRIES = 2
 _TYPICAL = 12  # of a group, where one does not do
 _FAR = 1e15  # grid points; what is further out is lost
@@ -79,9 +80,10 @@ def groups_of(family: Family) -> list[Family]:
         found = [(0.0, 0, whole)]
         for number in range(1, _GROUPS):
             _, _, part = heapq.heappop(found)
-            for half in _halves(at, loud, part):
+            halves = [half for half in _halves(at, part) if half.size]
+            for half in halves:
                 cost = loud[half].sum() * np.ptp(at[:, half], axis=1).max() ** 3
-                cost = cost if half.size > 1 else 0.0
+                cost *= len(halves) - 1  # what cannot be parted is left
                 heapq.heappush(found, (-float(cost), number + half[0] * _GROUPS, half))
         parts = [
             few
@@ -100,85 +102,12 @@ def groups_of(family: Family) -> list[Family]:
     ]
 
 
-def _halves(at: Floats, weight: Floats, part: Indices) -> tuple[Indices, Indices]:
+def _halves(at: Floats, part: Indices) -> tuple[Indices, Indices]:
     """Both halves of the range that is wider."""
     values = at[np.argmax(np.ptp(at[:, part], axis=1))][part]
     middle = (values.min() + values.max()) / 2
     low = values <= middle
     return part[low], part[~low]
-
-
-def chosen(
-    families: tuple[Family, ...],
-    way: Direction,
-    law: Law,
-    aims: Floats,
-    slack: float,
-    reach: float,
-    least: float,
-    spacing: float | None = None,
-    *,
-    apart: bool = False,
-) -> tuple[list[Group], float]:
-    """Groups with their cells, and the grid's spacing.
-
-    Parameters
-    ----------
-    law
-        About the composed loss.
-    aims
-        Epsilons at which the composition is to be good.
-    slack
-        By how much cells may move epsilon in all.
-    reach
-        Outputs further out are lost.
-    least
-        Least spacing.
-    spacing
-        The grid's, if it is known.
-    apart
-        Whether all kinds are composed one by one; else those of small groups are.
-    """
-    groups = [group for family in families for group in groups_of(family)]
-    if not groups:
-        return [], spacing or math.inf
-    largest = (
-        group.step(float(group.shift.max()), float(group.rate.max()))
-        for group in groups
-    )
-    reached = np.array([ends(step, way, reach) for step in largest])
-    points = _points(reached, aims, law)
-    steps = np.array([group.steps for group in groups])
-    loud = [_is(group, law.loud) for group in groups]
-    known = {which: law.beside(points, aims, loud=which) for which in set(loud)}
-    beside = np.stack([known[which] for which in loud])
-    log_mass = _log_masses(groups, way, points, reach)
-    within = _sums(np.exp(log_mass))
-    room = max(slack, 1e-100)
-    middle = (points[1:] + points[:-1]) / 2
-    under = []
-    for tilt, grown in ((law.tilt, _GROWN), (law.tilt + law.up, _FURTHER)):
-        tilted = log_mass + tilt * middle
-        tilted = np.exp(tilted - tilted.max(axis=1, keepdims=True))
-        sums = _sums(tilted / tilted.sum(axis=1, keepdims=True))
-        under.append((sums * room / grown, tilt))  # so that the same is too much
-    # What all cells add falls with the most that one may add as its power 2 / 3.
-    most = room / float(steps.sum())
-    plain = (within, beside)
-    cells = _Cells.cut(points, plain, under, most)
-    for _ in range(_TRIES):
-        cost = float(steps[cells.group] @ cells.cost)
-        most *= min(max(room / max(cost, 1e-300), 1e-3), 1e3) ** 1.5
-        cells = _Cells.cut(points, plain, under, most)
-    if spacing is None:
-        spacing = cells.spacing(steps, _COARSE * room, least, law.window / 64)
-    found = []
-    for i, (group, end) in enumerate(zip(groups, reached, strict=True)):
-        some = cells.group == i
-        edges = np.append(cells.low[some], cells.high[some].max())
-        few = apart or group.shift.size <= _FEW
-        found.append(Group(group, _edges(edges, end, spacing), few))
-    return found, spacing
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -255,6 +184,97 @@ class _Cells:
             cost = float(density @ np.where(2 * h > width, square, 0.0))
             low, high = (low, h) if cost > room else (h, high)
         return low
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Choice:
+    """Groups of steps, the losses between their cells, and the grid's spacing for them.
+
+    ``reached`` are the least and largest losses of each group, ``waves`` and ``window``
+    as in `Law`.
+    """
+
+    groups: list[Family]
+    reached: Floats
+    cells: _Cells
+    spacing: float
+    waves: float
+    window: float
+
+    def on(self, spacing: float) -> tuple[Group, ...]:
+        """The groups on a grid."""
+        kinds = np.array([group.shift.size for group in self.groups])
+        waves = min(self.waves, self.window / spacing)
+        apart = float(kinds[self.cells.group].sum()) * waves <= _MOST_WAVES
+        found = []
+        for i, group in enumerate(self.groups):
+            some = self.cells.group == i
+            edges = np.append(self.cells.low[some], self.cells.high[some].max())
+            few = apart or group.shift.size <= _FEW
+            found.append(Group(group, _edges(edges, self.reached[i], spacing), few))
+        return tuple(found)
+
+
+def chosen(
+    families: tuple[Family, ...],
+    way: Direction,
+    law: Law,
+    aims: Floats,
+    slack: float,
+    reach: float,
+    least: float,
+) -> Choice:
+    """Cells of all groups of some families.
+
+    Parameters
+    ----------
+    law
+        About the composed loss.
+    aims
+        Epsilons at which the composition is to be good.
+    slack
+        By how much cells may move epsilon in all.
+    reach
+        Outputs further out are lost.
+    least
+        Least spacing.
+    """
+    groups = [group for family in families for group in groups_of(family)]
+    largest = (
+        group.step(float(group.shift.max()), float(group.rate.max()))
+        for group in groups
+    )
+    reached = np.array([ends(step, way, reach) for step in largest])
+    points = _points(reached, aims, law)
+    steps = np.array([group.steps for group in groups])
+    loud = [_is(group, law.loud) for group in groups]
+    known = {which: law.beside(points, aims, loud=which) for which in set(loud)}
+    beside = np.stack([known[which] for which in loud])
+    log_mass = _log_masses(groups, way, points, reach)
+    within = _sums(np.exp(log_mass))
+    room = max(slack, 1e-100)
+    middle = (points[1:] + points[:-1]) / 2
+    under = []
+    down, up = law.ends
+    for tilt, grown in (
+        (law.tilt, _GROWN),
+        (law.tilt + up, _FURTHER),
+        (law.tilt - down, _FURTHER),
+    ):
+        tilted = log_mass + tilt * middle
+        tilted = np.exp(tilted - tilted.max(axis=1, keepdims=True))
+        sums = _sums(tilted / tilted.sum(axis=1, keepdims=True))
+        under.append((sums * room / grown, abs(tilt)))  # so that the same is too much
+    # What all cells add falls with the most that one may add as its power 2 / 3.
+    most = room / float(steps.sum())
+    plain = (within, beside)
+    cells = _Cells.cut(points, plain, under, most)
+    for _ in range(_TRIES):
+        cost = float(steps[cells.group] @ cells.cost)
+        most *= min(max(room / max(cost, 1e-300), 1e-3), 1e3) ** 1.5
+        cells = _Cells.cut(points, plain, under, most)
+    spacing = cells.spacing(steps, _COARSE * room, least, law.window / 64)
+    return Choice(groups, reached, cells, spacing, law.waves, law.window)
 
 
 def _is(group: Family, step: Step | None) -> bool:

@@ -308,7 +308,8 @@ class Scout:
             keep[live] = np.exp(logs[live])
             found = np.maximum(fft.irfft(keep, _LAW_POINTS), 0.0)[at % _LAW_POINTS]
             waves = float(live.size) if live.size < total.size else math.inf
-            known = (where, found, guess.tilt, moment, high - low, guess.up, waves)
+            ends = (guess.down, guess.up)
+            known = (where, found, guess.tilt, moment, high - low, ends, waves)
             return Law(*known, **more)
 
         rest = seen(total, here - float(moments[loud]))
@@ -321,8 +322,9 @@ class Law:
     """About the law of a composed loss: losses, and tilted masses there.
 
     ``rest`` is that of all but one step, ``loud``, whose loss spreads most; None if
-    that is no step. ``up`` is the change of the tilt that bounds the window, ``waves``
-    about how many of its frequencies are not negligible; infinity if all that are seen.
+    that is no step. ``ends`` are the changes of the tilt, down and up, that bound the
+    window, ``waves`` about how many of its frequencies are not negligible; infinity if
+    all that are seen.
     """
 
     losses: Floats
@@ -330,7 +332,7 @@ class Law:
     tilt: float
     log_moment: float
     window: float
-    up: float
+    ends: tuple[float, float]
     waves: float
     loud: Step | None = None
     rest: Law | None = None

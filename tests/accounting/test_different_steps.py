@@ -45,6 +45,33 @@ class TestNarrow:
         assert found.upper >= 0.4862
         assert found.upper <= 1.01 * found.lower
 
+    @pytest.mark.parametrize(
+        ("noise", "rate", "delta", "relation"),
+        [
+            # A loss that is next to nothing but for one in a thousand million.
+            (np.linspace(0.893, 0.792, 60), 3.1e-5, 8e-11, "add-or-remove-one"),
+            # Kinds that differ by rounding only cannot be parted.
+            (
+                3.04 * 8.77 ** (0.5 - 0.5 * np.cos(10 * np.pi * np.arange(143) / 143)),
+                0.044,
+                3e-10,
+                "add-or-remove-one",
+            ),
+            # Cells that are coarse below lengthen the window.
+            (
+                0.92 * 1.46 ** (np.arange(150) % 7 / 7),
+                1e-4 * np.exp(0.6 * np.sin(np.arange(150))),
+                1.5e-9,
+                "replace-one",
+            ),
+        ],
+    )
+    def test_plans_that_once_had_no_narrow_bracket(self, noise, rate, delta, relation):
+        table = np.stack(np.broadcast_arrays(noise, rate), axis=1)
+        found = pa.Certificate.of(Plan.from_table(table).ledger(), relation)
+        bracket = found.epsilon(delta, width=0.01)
+        assert 0 < bracket.upper <= 1.01 * bracket.lower
+
     @pytest.mark.full
     def test_more_steps_open_it_no_more_than_the_loosest_part(self):
         noise, rate, delta = quiet_and_loud()

@@ -625,7 +625,10 @@ class _Search:
         enough = max(self.inner.values())
         top = self.target.upper(found, guess, enough)
         self.upper[way] = min(self.upper[way], top)
-        if self.alone and top > enough:
+        known = [
+            each for each in self.upper.values() if each < self.target.trivial_upper
+        ]
+        if self.alone and top > enough and self.upper[way] >= max(known, default=0.0):
             below = self.of._composed(way, grid, guess, "below")
             low = 0.0 if below is None else self.target.lower(below, guess)
             self.inner[way] = max(self.inner[way], low)

@@ -234,43 +234,45 @@ class Bundle:
         base: float,
         lost: float,
         accuracy: float,
-        log_most: Floats,
+        log_most: Floats | None,
         *,
         apart: bool,
         offset: float = 0.0,
     ) -> Bundle:
         """Tilted ``masses`` of each kind, over exp(``base``), and at most in logs.
 
-        Kinds are composed one by one if they are ``apart``; ``index`` is then of all or
-        of each, of shape (kinds, points), as that of ``log_most`` is.
+        Without ``log_most`` they are no less than what they stand for. Kinds are
+        composed one by one if they are ``apart``; ``index`` is then of all or of each.
         """
         steps = float(counts.sum())
         if apart:
             sums = masses.sum(axis=1)
             masses = masses / sums[:, None]
             base += float(counts @ np.log(sums)) / steps
-            log_most = log_most - math.log(float(sums.min()))
+            least = float(sums.min())
             kinds, off = (index, masses), None
             if index.ndim > 1:
-                rows = np.arange(counts.size)[:, None]
                 index, where = np.unique(index, return_inverse=True)
                 where = where.reshape(masses.shape)
-                every = np.full((counts.size, index.size), -np.inf)
-                np.maximum.at(every, (rows, where), log_most)
-                log_most = every.max(axis=0)
-                every = np.zeros(every.shape)
-                np.add.at(every, (rows, where), masses)
+                where = where + index.size * np.arange(counts.size)[:, None]
+                every = np.bincount(
+                    where.ravel(), masses.ravel(), counts.size * index.size
+                ).reshape(counts.size, index.size)
                 if index.size < _ALL_IN_ONE * masses.shape[1]:
                     kinds = index, every
                 masses = every
             mean = counts @ masses / steps
         else:
             mean = counts @ masses / steps
-            whole = float(mean.sum())
-            mean /= whole
-            base += math.log(whole)
-            log_most = log_most - math.log(whole)
-            kinds, off = None, masses / whole - mean
+            least = float(mean.sum())
+            mean /= least
+            base += math.log(least)
+            kinds, off = None, masses / least - mean
+        if log_most is None:
+            with np.errstate(divide="ignore"):
+                log_most = np.log(masses.max(axis=0))
+        else:
+            log_most = log_most - math.log(least)
         log_most = _logs_of(mean, log_most)
         return cls(
             *(index, mean, counts, base, lost, accuracy, log_most, off, kinds),
@@ -507,7 +509,7 @@ class _Transform:
                 some = slice(None) if shared else slice(i, i + 1)
                 found[some].real = vectors[some] @ self._waves[0][turned].T
                 found[some].imag = vectors[some] @ self._waves[1][turned].T
-            return found, UNIT * (16 + width)
+            return found, 2 * UNIT * (16 + width)
         found = np.empty((kinds, live.size), complex)
         for i, (row, vector) in enumerate(
             zip(np.broadcast_to(at, vectors.shape), vectors, strict=True)
@@ -537,14 +539,11 @@ def _powers(spectra: NDArray[np.complex128], slip: float, counts: Floats) -> _Pa
     most prod |x_k|^n_k (exp(sum n_k r_k) - 1).
     """
     value = np.ones(spectra.shape[1], complex)
-    for one, often in zip(spectra, counts.tolist(), strict=True):
-        left = int(often)
-        while left:
-            if left & 1:
-                value *= one
-            left >>= 1
-            if left:
-                one = one * one
+    left, power = counts.astype(np.int64), spectra
+    while left.size:  # powers of two of those that are left
+        value *= np.multiply.reduce(power[left % 2 == 1], axis=0)
+        more = left > 1
+        left, power = left[more] // 2, power[more] ** 2
     sizes = np.maximum(np.abs(spectra), slip)
     error = counts @ (slip / sizes) + 8 * UNIT * float(counts.sum())
     known = error < 0.1

@@ -69,7 +69,7 @@ def groups_of(family: Family) -> list[Family]:
     if family.shift.size <= _GROUPS:
         parts = [np.array([i]) for i in range(family.shift.size)]
     else:
-        # Second moment of the likelihood ratio; of Laplace noise it is about exp(shift).
+        # Second moment of the likelihood ratio; of Laplace noise about exp(shift).
         size = family.shift ** (2 if family.noise == "gaussian" else 1)
         size = np.log(np.expm1(np.minimum(size, 500.0))) + np.maximum(size - 500, 0.0)
         if family.noise == "laplace":

@@ -44,7 +44,15 @@ def bundle_below(
     apart = group.apart
     cells = _merged(seen, at, None if apart else family.count, spacing)
     log_p, away, knots, offset = cells
-    upper, lower = _beside(knots)
+    rank = np.cumsum(np.diff(knots, axis=1, prepend=knots[:, :1]) > 0, axis=1)
+    # Each row's different knots, and one beyond either end; shorter ones are filled up.
+    index = np.repeat(knots[:, -1:] + _BESIDE, int(rank.max()) + 3, axis=1)
+    index[:, 0] = knots[:, 0] - _BESIDE
+    np.put_along_axis(index, rank + 1, knots, 1)
+    lower, upper = (np.take_along_axis(index, rank + more, 1) for more in (0, 2))
+    width = index.shape[1]
+    rank = np.broadcast_to(rank, log_p.shape) + width * np.arange(len(log_p))[:, None]
+    mass, scale = np.zeros((2, len(log_p), width))
     with np.errstate(over="ignore", invalid="ignore"):
         log_p = np.where(log_p > math.log(_LEAST), log_p, -np.inf)
         rest = np.where(log_p > -np.inf, away - knots * spacing, 0.0)
@@ -53,28 +61,20 @@ def bundle_below(
         below = -np.expm1(-np.maximum(rest, 0.0)) / np.expm1((knots - lower) * spacing)
         log = log_p + tilt * spacing * knots
         base = max(float(log.max(initial=-math.inf)), 0.0)
-        parts = [
-            np.exp(log - base) * (1 + above + below),
-            -np.exp(log_p + tilt * spacing * upper - base) * above,
-            -np.exp(log_p + tilt * spacing * lower - base) * below,
-        ]
-    index, where = _united(np.concatenate([knots, upper, lower], axis=1))
-    parts = np.concatenate(parts, axis=1)
-    where = np.broadcast_to(where, parts.shape) + index.shape[1] * np.arange(
-        len(parts)
-    ).reshape(-1, 1)
-    mass, scale = (
-        np.bincount(where.ravel(), each.ravel(), len(parts) * index.shape[1]).reshape(
-            len(parts), -1
-        )
-        for each in (parts, np.abs(parts))
-    )
+        for more, part in (
+            (0, -np.exp(log_p + tilt * spacing * lower - base) * below),
+            (1, np.exp(log - base) * (1 + above + below)),
+            (2, -np.exp(log_p + tilt * spacing * upper - base) * above),
+        ):
+            moved = np.bincount((rank + more).ravel(), part.ravel(), mass.size)
+            mass += moved.reshape(mass.shape)
+            scale += np.abs(moved).reshape(mass.shape)
     if not np.isfinite(scale).all():
         return None
     mass -= (64 * UNIT * scale + 1e-300) * (scale > 0)
     for i in np.flatnonzero((mass < 0).any(axis=1)):
         own = index[i if apart else 0]
-        size = 1 + int(np.argmax(own))  # what comes after is none
+        size = 1 + int(np.argmax(own))  # after it there is none
         try:
             _positive(mass[i, :size], scale[i, :size], own[:size] * spacing, tilt)
         except OverflowError:  # knots are too far apart: P's masses moved down
@@ -87,49 +87,16 @@ def bundle_below(
     mass = np.maximum(mass - 64 * UNIT * scale, 0.0)
     if not (mass.sum(axis=1) > 0).all():
         return None
-    with np.errstate(divide="ignore"):
-        most = np.log(mass if apart else mass.max(axis=0))
     far = float(np.abs(at).max()) + float(np.abs(index).max()) * spacing
     accuracy = 16 * seen.accuracy + UNIT * (128 + 32 * (tilt * far + abs(base)))
     moved = math.fsum((family.count * offset).tolist())
     if not apart:
         index = index[0]
     return Bundle.of(
-        *(index, mass, family.count, base, 0.0, accuracy, most),
+        *(index, mass, family.count, base, 0.0, accuracy, None),
         apart=apart,
         offset=moved,
     )
-
-
-def _beside(knots: Indices) -> tuple[Indices, Indices]:
-    """The next knot above each, and below: of a row, which does not decrease."""
-    size = knots.shape[1]
-    at = np.arange(size)
-    grows = np.diff(knots, axis=1) > 0
-    last = np.full((len(knots), 1), size)
-    after = np.concatenate([np.where(grows, at[1:], size), last], axis=1)
-    after = np.minimum.accumulate(after[:, ::-1], axis=1)[:, ::-1]
-    before = np.concatenate([last * 0 - 1, np.where(grows, at[:-1], -1)], axis=1)
-    before = np.maximum.accumulate(before, axis=1)
-    beyond = np.concatenate(
-        [knots[:, :1] - _BESIDE, knots, knots[:, -1:] + _BESIDE], axis=1
-    )
-    return tuple(np.take_along_axis(beyond, each + 1, 1) for each in (after, before))
-
-
-def _united(index: Indices) -> tuple[Indices, Indices]:
-    """Each row's different numbers, increasing, and where each of its numbers is.
-
-    Shorter rows are filled up with their least number.
-    """
-    order = np.argsort(index, axis=1, kind="stable")
-    ordered = np.take_along_axis(index, order, 1)
-    rank = np.cumsum(np.diff(ordered, axis=1, prepend=ordered[:, :1]) > 0, axis=1)
-    where = np.empty_like(index)
-    np.put_along_axis(where, order, rank, 1)
-    found = np.repeat(ordered[:, :1], int(rank.max()) + 1, axis=1)
-    np.put_along_axis(found, rank, ordered, 1)
-    return found, where
 
 
 def _merged(

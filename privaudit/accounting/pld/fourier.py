@@ -255,9 +255,10 @@ class Bundle:
                 index, where = np.unique(index, return_inverse=True)
                 where = where.reshape(masses.shape)
                 where = where + index.size * np.arange(counts.size)[:, None]
-                every = np.bincount(
-                    where.ravel(), masses.ravel(), counts.size * index.size
-                ).reshape(counts.size, index.size)
+                every = np.zeros((counts.size, index.size))
+                every += np.bincount(where.ravel(), masses.ravel(), every.size).reshape(
+                    every.shape
+                )
                 if index.size < _ALL_IN_ONE * masses.shape[1]:
                     kinds = index, every
                 masses = every

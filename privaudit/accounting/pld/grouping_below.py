@@ -155,7 +155,7 @@ def _knots(mean: Floats, whole: Floats) -> Indices:
 
 def _by_rank(function: np.ufunc, values: Floats, rank: Indices) -> Floats:
     """Values of one rank in a row taken together; none is left where there is none."""
-    empty = {np.logaddexp: -np.inf}.get(function, np.nan)
+    empty = -np.inf if function is np.logaddexp else np.nan
     found = np.full((len(rank), int(rank.max()) + 1), empty)
     function.at(found, (np.arange(len(rank))[:, None], rank), values)
     return found

@@ -27,11 +27,12 @@ MOST_CELLS = 1 << 19  # of one measure
 _GROUPS = 128
 _MOST_KINDS = 1 << 10  # in a group, for its masses' memory
 _FEW = 12  # kinds of a group that are composed one by one in any case
-_MOST_WAVES = 4e8  # in all cells of all kinds, if all are: a second and a half
+_MOST_WAVES = 6e8  # in all cells of all kinds, if all are: two seconds
+_TRANSFORM = 10.0  # cells of a frequency that are as dear as a point of a transform
 _TRIES = 2
 _TYPICAL = 12  # of a group, where one does not do
 _FAR = 1e15  # grid points; what is further out is lost
-_FURTHER = 2.0  # the same of the moment that bounds the window
+_FURTHER = 6.0  # the same of the moments that bound the window
 _GROWN = 0.1  # of the log moment under the tilt: what cells may add
 _COARSE = 0.2  # of what cells may add: for grid points that are too far apart for them
 _A_DECADE = 20  # losses between which densities of cells are chosen
@@ -204,8 +205,10 @@ class Choice:
     def on(self, spacing: float) -> tuple[Group, ...]:
         """The groups on a grid."""
         kinds = np.array([group.shift.size for group in self.groups])
-        waves = min(self.waves, self.window / spacing)
-        apart = float(kinds[self.cells.group].sum()) * waves <= _MOST_WAVES
+        cells = np.bincount(self.cells.group, minlength=kinds.size)
+        points = self.window / spacing
+        each = np.minimum(cells * min(self.waves, points / 2), _TRANSFORM * points)
+        apart = float(kinds @ each) <= _MOST_WAVES
         found = []
         for i, group in enumerate(self.groups):
             some = self.cells.group == i

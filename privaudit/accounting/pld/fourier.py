@@ -237,7 +237,6 @@ class Bundle:
         log_most: Floats | None,
         *,
         apart: bool,
-        offset: float = 0.0,
     ) -> Bundle:
         """Tilted ``masses`` of each kind, over exp(``base``), and at most in logs.
 
@@ -275,10 +274,7 @@ class Bundle:
         else:
             log_most = log_most - math.log(least)
         log_most = _logs_of(mean, log_most)
-        return cls(
-            *(index, mean, counts, base, lost, accuracy, log_most, off, kinds),
-            offset=offset,
-        )
+        return cls(index, mean, counts, base, lost, accuracy, log_most, off, kinds)
 
     @classmethod
     def single(

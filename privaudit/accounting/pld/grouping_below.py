@@ -10,6 +10,7 @@ in ``pld.md``, "Below".
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -92,11 +93,8 @@ def bundle_below(
     moved = math.fsum((family.count * offset).tolist())
     if not apart:
         index = index[0]
-    return Bundle.of(
-        *(index, mass, family.count, base, 0.0, accuracy, None),
-        apart=apart,
-        offset=moved,
-    )
+    known = (index, mass, family.count, base, 0.0, accuracy, None)
+    return dataclasses.replace(Bundle.of(*known, apart=apart), offset=moved)
 
 
 def _merged(

@@ -51,7 +51,7 @@ class TestArguments:
                 "delta must be a number, got [1e-05]",
             ),
             (lambda: pa.verify(3), "folder must be a path, got 3"),
-            (lambda: pa.join("a", overlap="b"), "overlap must be a whole number"),
+            (lambda: pa.join(["a"], overlap="b"), "overlap must be a whole number"),
             (lambda: pa.Budget(epsilon="1", delta=0), "epsilon must be a number"),
             (
                 lambda: pa.audit_program("a:b", pa.AuditSettings()),

@@ -176,7 +176,9 @@ class TestLaws:
             def __getitem__(self, row):
                 raise OSError("no such disk")
 
-        with pytest.raises(ValueError, match="no record can be read: no such disk"):
+        with pytest.raises(
+            ValueError, match="no record can be read: OSError: no such disk"
+        ):
             trained(Broken(unreadable))
 
     def test_data_to_measure_on_are_public_and_checked(self):

@@ -65,10 +65,22 @@ def _reached(roots: Any) -> list[Held]:
         seen[id(value)] = value
         if (held := generator_of(value)) is not None:
             found.append(held)
+        elif isinstance(value, types.FunctionType):
+            waiting += [value.__closure__, value.__defaults__, value.__kwdefaults__]
+            waiting.append(value.__dict__)
+            # Of all that stands beside it in its module, what it names.
+            names = _names(value.__code__) & value.__globals__.keys()
+            waiting += [value.__globals__[name] for name in names]
         else:
             waiting += gc.get_referents(value)
             waiting.append(getattr(value, "__self__", None))  # of a method of C's
     return found
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """Names that a function's code has, and that of functions within it."""
+    inner = [one for one in code.co_consts if isinstance(one, types.CodeType)]
+    return {*code.co_names}.union(*map(_names, inner))
 
 
 def _is_installed(value: Any) -> bool:

@@ -319,8 +319,7 @@ def _half(self, total, nodes, deviation, step):
 
 
 def _twice(self, *args):
-    found = _crafted(self, *args)
-    return None if found is None else (found[0], 2 * found[1])
+    return [(row, 2 * share) for row, share in _crafted(self, *args)]
 
 
 def _first(self, nodes, index):

@@ -41,6 +41,7 @@ _INWARDS = 1e-8
 _FINER = (1, 3, 9, 27, 81)  # grids that are tried where one has nothing from below
 _AFFORDABLE = 1 << 17  # points of a grid that is finer than is needed
 _MOST_WORK = 1.2e7  # cells in all measures together; about 10 s
+_UNKNOWN = 1e-4  # error of a composition from below that shows next to nothing
 _CHOSEN = 4  # slack of grids where what is chosen leaves per cents open
 
 
@@ -630,6 +631,11 @@ class _Search:
         ]
         if self.alone and top > enough and self.upper[way] >= max(known, default=0.0):
             below = self.of._composed(way, grid, guess, "below")
+            if below is not None and below.error > _UNKNOWN:
+                # Kinds are too unlike to be told by their mean, on any cells.
+                apart = (dataclasses.replace(one, apart=True) for one in grid.groups)
+                grid = dataclasses.replace(grid, groups=tuple(apart))
+                below = self.of._composed(way, grid, guess, "below")
             low = 0.0 if below is None else self.target.lower(below, guess)
             self.inner[way] = max(self.inner[way], low)
         self.guesses[way] = self.target.improved(guess, self.upper[way])

@@ -279,14 +279,15 @@ def run_in_folder(
             clip = clip_record(problem, claim, settings, together=together)
             problem = problem.with_counts(clip)
         noise = noise_by_node(problem, claim, settings, watch.note)
+        # Before a clip norm is found, of which nobody is to see more than is kept.
+        for warning in warnings_of(problem, noise, claim, settings):
+            watch.warn(warning)
         if clip is not None:
             watch.note("counting records by the norm of their gradients ...")
             path = Place(out, name).path
             training = clipped(problem, clip, settings, known_clip(path, clip))
             problem = problem_of(training, material=problem.material)
             problem = problem.with_counts(clip)
-        for warning in warnings_of(problem, noise, claim, settings):
-            watch.warn(warning)
         planting = None
         if settings.canaries is not None:
             planting = planted_in(problem, settings, noise, together=together)

@@ -151,6 +151,10 @@ class TestSound:
         assert (np.abs(product) < slip).any()
         assert (np.abs(found.value - product) <= found.wrong * (1 + 1e-9)).all()
 
+    def test_half_a_step_is_refused(self):
+        with pytest.raises(ValueError, match=r"whole numbers, got \[1\.5\]"):
+            _powers(np.ones((2, 3), complex), 1e-15, np.array([2.0, 1.5]))
+
     @pytest.mark.parametrize("shared", [True, False])
     def test_transforms_at_some_points_and_at_all(self, shared):
         random = np.random.default_rng(3)

@@ -116,7 +116,7 @@ class Tries:
 
     def _begun(self, where: RunFolder | None) -> dict[str, Any]:
         """Return the state in ``where``, or a new one, of tries that are drawn."""
-        settings = _json.encode(self.candidates[0].run)
+        settings = _json.encode([one.run for one in self.candidates])
         if where is not None and where.has(_STATE):
             path = where / _STATE
             try:

@@ -537,18 +537,21 @@ def _powers(spectra: NDArray[np.complex128], slip: float, counts: Floats) -> _Pa
     """
     value = np.ones(spectra.shape[1], complex)
     left, power = counts.astype(np.int64), spectra
+    if (left != counts).any():
+        raise ValueError(f"counts must be whole numbers, got {counts[left != counts]}")
+    rounded = 8 * UNIT * float(counts.sum())
     while left.size:  # powers of two of those that are left
         value *= np.multiply.reduce(power[left % 2 == 1], axis=0)
         more = left > 1
         left, power = left[more] // 2, power[more] ** 2
     sizes = np.maximum(np.abs(spectra), slip)
-    error = counts @ (slip / sizes) + 8 * UNIT * float(counts.sum())
+    error = counts @ (slip / sizes) + rounded
     known = error < 0.1
     wrong = np.abs(value) * np.expm1(np.where(known, error, 0.0)) + 1e-300
     if not known.all():
         value[~known] = 0.0
         logs = np.log(sizes[:, ~known] + slip)
-        wrong[~known] = np.exp(np.minimum(counts @ logs + 1e-9, 0.0))
+        wrong[~known] = np.exp(np.minimum(counts @ logs + 1e-9 + rounded, 0.0))
     return _Part(value, wrong)
 
 

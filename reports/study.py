@@ -35,6 +35,8 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy
+
 from privaudit.files.folder import write_whole
 from privaudit.files.json import decode, encode
 from privaudit.version import __version__
@@ -119,13 +121,17 @@ def small(cells: Iterable[Cell], **settings: Any) -> Iterator[Cell]:
 
 @functools.cache
 def code() -> dict[str, str]:
-    """Version and, in a clone, commit of the code that computes."""
+    """Version and, in a clone, commit of the code that computes, and its libraries."""
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(HERE.parent), *arguments]
         return subprocess.run(command, capture_output=True, text=True).stdout.strip()
 
-    found = {"version": __version__}
+    import torch
+
+    kernels = torch.backends.cpu.get_cpu_capability()
+    libraries = f"torch {torch.__version__}, numpy {numpy.__version__}, {kernels}"
+    found = {"version": __version__, "libraries": libraries}
     with contextlib.suppress(OSError):  # no git
         if commit := git("rev-parse", "--short=12", "HEAD"):
             changed = " with changes" if git("status", "--porcelain", "*.py") else ""

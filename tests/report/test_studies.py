@@ -9,12 +9,13 @@ import re
 import subprocess
 import sys
 import time
+from typing import ClassVar
 from xml.etree import ElementTree
 
 import pytest
 
 from privaudit.version import __version__
-from reports.__main__ import compared, main, untimed
+from reports.__main__ import compared, judged, main, untimed
 from reports.pages import chart
 from reports.papers.cells import PAPERS
 from reports.study import Cell, Results, Study, keep, names, plain, small
@@ -252,13 +253,34 @@ class TestCheck:
     def test_a_cell_that_came_out_is_computed_again(self, capsys):
         given = ["check", "--sample", "1", "--study", "pushsum", "--most", "0.02"]
         assert main(given) == 0
-        assert "1 of 1 came out bit by bit" in capsys.readouterr().out
+        assert "1 bit by bit" in capsys.readouterr().out
+
+    OLD: ClassVar = {"commit": "a", "libraries": "x", "result": {"a": 1.0}}
+
+    @pytest.mark.parametrize(
+        ("new", "record", "said", "fault"),
+        [
+            ({}, {}, "bit by bit", False),
+            ({"result": {"a": 1 + 1e-9}}, {}, "otherwise, by 1e-09", True),
+            ({"result": {"a": 1 + 1e-9}, "libraries": "y"}, {}, "within 1e-06", False),
+            ({"result": {"a": 1.01}, "commit": "b"}, {}, "within 0.02", False),
+            ({"result": {"a": 1.03}, "commit": "b"}, {}, "otherwise, by 0.03", True),
+            ({"result": {"b": 1.0}, "commit": "b"}, {}, "otherwise, by inf", True),
+            ({"result": {"a": 2.0}}, {"commit": None}, "not reproducible", False),
+            ({"result": {"a": 2.0}}, {"again": {}}, "not reproducible", False),
+        ],
+    )
+    def test_a_difference_is_explained_or_a_fault(self, new, record, said, fault):
+        old = self.OLD | record
+        off, words, found = judged(old, old | {"libraries": "x"} | new)
+        assert words.startswith(said)
+        assert (off > 0, found) == (said != "bit by bit", fault)
 
     def test_another_result_is_found(self, monkeypatch, capsys):
         monkeypatch.setattr(Cell, "run", lambda cell, found: {"result": 1})
         given = ["check", "--sample", "2", "--study", "pushsum", "--most", "0.02"]
         assert main(given) == 1
-        assert "otherwise, by inf; it was made by" in capsys.readouterr().out
+        assert "otherwise, by inf; made by" in capsys.readouterr().out
 
 
 class Calls:

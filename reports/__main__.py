@@ -139,14 +139,13 @@ def judged(record: dict[str, Any], new: dict[str, Any]) -> tuple[float, str, boo
     off = compared(untimed(plain(record["result"])), untimed(new["result"]))
     same = all(record.get(name) == new.get(name) for name in ("commit", "libraries"))
     by = record.get("commit") or ""
-    made = f"made by {by or 'no known commit'}, this is {new.get('commit')}"
+    said = f"{off:.2g}; made by {by or 'no known commit'}, this is {new.get('commit')}"
     if not off:
         return off, "bit by bit", False
-    if off <= NEAR and not same:
-        return off, f"within {NEAR:g}, as kernels differ ({off:.2g})", False
     if off <= ALIKE and not same:
-        return off, f"within {ALIKE:g}, by other code or kernels ({off:.2g}; {made})", False
-    said = f"otherwise, by {off:.2g}; {made}"
+        near = NEAR if off <= NEAR else ALIKE
+        return off, f"within {near:g}, by other code or kernels: {said}", False
+    said = f"otherwise, by {said}"
     known = not by or "with changes" in by or "again" in record
     return off, f"not reproducible: {said}" if known else said, not known
 
@@ -167,8 +166,8 @@ def check(given: Any) -> int:
         off, said, fault = judged(record, new)
         took = time.process_time() - began
         print(f"{study.name}: {cell.name}: {said} ({took:.1f} s)", flush=True)
-        near = "bit by bit" if not off else "within a tolerance"
-        counts[near if off <= ALIKE else "a fault" if fault else "not reproducible"] += 1
+        other = "within a tolerance" if off <= ALIKE else "not reproducible"
+        counts["bit by bit" if not off else "a fault" if fault else other] += 1
         if given.keep:
             note = {"commit": code().get("commit"), "equal": not off}
             if off > ALIKE:

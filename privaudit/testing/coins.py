@@ -11,13 +11,19 @@ whatever is done with its answer (Kairouz, Oh and Viswanath, arXiv:1311.0776, Th
 at most, each by its own coin; and those that are told, of number Bin(runs, delta), can
 do no more than to be right where weights are largest. The chance of the statistic that
 was seen, or more, is summed over both: weighted sums of binomials, by convolution.
+
+A *ranking* guesses by an order of the outputs that no coin had a part in, so that it
+needs no runs to learn from: its first k, for many k, are one data set's, its last k the
+other's. Under a claim right guesses among them run, as k grows, ahead of no more than a
+walk of independent steps that are right with chance p; the chance that such a walk
+anywhere goes as far as what was seen is summed step by step.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +44,8 @@ _PORTIONS = 24  # of the number of runs that are told
 _COARSE = 0.05  # chance; one below it is not made smaller by chance
 _FEW = 8  # runs in the least group that is guessed by itself
 _PRIOR = 8.0  # runs, as the claim allows at most, that are added to each group's
+_PREFIXES, _SHORTEST = 28, 4  # lengths of a ranking that are looked at, and the least
+_BACKWARDS = 0.05  # of a ranking's level, for scores that are lower on the second
 
 
 def chance(
@@ -70,16 +78,15 @@ def chance(
     weights = np.arange(1, len(guesses) + 1)
     seen = int(weights @ right)
     true = float(special.expit(epsilon))
-    total, before = np.zeros(2), 0.0
-    for told in _told(runs, delta):
-        share = float(stats.binom.cdf(told, runs, delta)) - before
-        before += share
+    total, rest = np.zeros(2), 1.0
+    for told, share in _told(runs, delta):
+        rest -= share
         # Told runs are taken from the largest weights.
         above = np.cumsum(guesses[::-1])[::-1] - guesses
         taken = np.minimum(guesses, np.maximum(told - above, 0))
         left = seen - int(weights @ taken)
         total += share * _above(left, guesses - taken, true)
-    total += max(0.0, 1 - before)
+    total += max(0.0, rest)
     most, more = np.minimum(1.0, total * (1 + 1e-6) + _LOST).tolist()
     return max(most - uniform * (most - more), min(most, _COARSE))
 
@@ -107,18 +114,24 @@ def chance_together(stages: Sequence[Stage], epsilon: float, delta: float) -> fl
         for one in stages
     ]
     normal = -special.ndtri(np.minimum(each, 1 - _LOST))
-    return float(special.ndtr(-(np.sqrt(runs / runs.sum()) @ normal)))
+    # A chance of 1 stands as one a little less, which is seen less often than it says.
+    lost = len(stages) * _LOST
+    return float(special.ndtr(-(np.sqrt(runs / runs.sum()) @ normal))) + lost
 
 
-def _told(runs: int, delta: float) -> list[int]:
-    """Numbers of told runs, each standing for all from the one before up to it."""
-    if not delta:
-        return [0]
-    high = int(stats.binom.isf(_LOST, runs, delta))
-    if high <= _PORTIONS:
-        return list(range(high + 1))
-    levels = np.append(np.linspace(0, 1, _PORTIONS)[1:-1], [0.99, 0.999, 1 - 1e-6])
-    return sorted({*stats.binom.ppf(levels, runs, delta).astype(int).tolist(), high})
+def _told(runs: int, delta: float) -> Iterator[tuple[int, float]]:
+    """Numbers of told runs, and the chance of all from the one before up to each."""
+    high = int(stats.binom.isf(_LOST, runs, delta)) if delta else 0
+    numbers: Sequence[int] = range(high + 1)
+    if high > _PORTIONS:
+        levels = np.append(np.linspace(0, 1, _PORTIONS)[1:-1], [0.99, 0.999, 1 - 1e-6])
+        found = stats.binom.ppf(levels, runs, delta).astype(int).tolist()
+        numbers = sorted({*found, high})
+    before = 0.0
+    for told in numbers:
+        below = float(stats.binom.cdf(told, runs, delta))
+        yield told, below - before
+        before = below
 
 
 def _above(seen: int, guesses: Ints, true: float) -> Floats:
@@ -129,19 +142,116 @@ def _above(seen: int, guesses: Ints, true: float) -> Floats:
     for weight, many in enumerate(guesses.tolist(), start=1):
         if not many:
             continue
-        margin = _WIDE * math.sqrt(many * true * (1 - true)) + _WIDE**2
-        low = max(0, math.floor(many * true - margin))
-        high = min(many, math.ceil(many * true + margin))
-        spread = np.zeros((high - low) * weight + 1)
-        spread[::weight] = mass(np.arange(low, high + 1), many, true)
-        if len(spread) * len(chances) > _LONG:
-            chances = np.maximum(signal.fftconvolve(chances, spread), 0)
-            lost += _FOURIER
-        else:
-            chances = np.convolve(chances, spread)
+        low, inner = _binomial(many, true)
+        spread = np.zeros((len(inner) - 1) * weight + 1)
+        spread[::weight] = inner
+        chances, more = _summed(chances, spread)
+        lost += more
         first += low * weight
     ends = [max(0, seen - first), max(0, seen + 1 - first)]
     return np.array([chances[end:].sum() for end in ends]) + lost
+
+
+def _binomial(many: int, true: float) -> tuple[int, Floats]:
+    """Chances of counts from the first one on; what is left out is within `_LOST`."""
+    margin = _WIDE * math.sqrt(many * true * (1 - true)) + _WIDE**2
+    low = max(0, math.floor(many * true - margin))
+    high = min(many, math.ceil(many * true + margin))
+    return low, mass(np.arange(low, high + 1), many, true)
+
+
+def _summed(one: Floats, other: Floats) -> tuple[Floats, float]:
+    """Convolution, and what its rounding may come to in a sum of chances."""
+    if len(one) * len(other) > _LONG:
+        return np.maximum(signal.fftconvolve(one, other), 0), _FOURIER
+    return np.convolve(one, other), 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ranking:
+    """Right guesses along a ranking, as walks with limits that one of them reached.
+
+    A walk is the number of right guesses among the first k, the last k, or both, for
+    rising k; it is ranked by its least chance under the claim at any k. The limits are
+    those of equal rank, so that the chance that any walk reaches one of its limits is a
+    p-value, and grows with epsilon and delta: the bound is Buehler's.
+
+    Parameters
+    ----------
+    lengths, limits
+        Guesses, and least right ones, at each step of a kind of walk.  # (kinds, steps)
+    many
+        Walks of each kind.
+    least
+        The least chance that was seen, over the share of the level.
+    """
+
+    lengths: Ints
+    limits: Ints
+    many: tuple[int, ...]
+    least: float
+    runs: int
+
+    @classmethod
+    def of(
+        cls,
+        score: Floats,
+        worlds: Worlds,
+        random: np.random.Generator,
+        epsilon: float,
+        delta: float,
+    ) -> Ranking:
+        """The ranking by a score, (runs,), that knows no coin; ties by ``random``."""
+        runs, half = len(score), len(score) // 2
+        ranked = worlds[np.lexsort((random.random(runs), -score))]
+        steps = np.geomspace(min(_SHORTEST, half), half, _PREFIXES)
+        steps = np.unique(np.round(steps).astype(np.int64))
+        top = np.cumsum(ranked)[steps - 1]
+        bottom = np.cumsum(~ranked[::-1])[steps - 1]
+        lengths = np.stack([steps, 2 * steps] * 2)
+        right = np.stack([np.maximum(top, bottom), top + bottom])
+        backwards = np.stack([steps - np.minimum(top, bottom), 2 * steps - right[1]])
+        right = np.concatenate([right, backwards])
+        share = np.repeat([1 - _BACKWARDS, _BACKWARDS], 2)[:, None]
+        # Any order of walks is valid: here told runs are taken for as many as expected.
+        told = np.minimum(lengths, math.ceil(runs * delta / 2))
+        true = float(special.expit(epsilon))
+        chances = stats.binom.sf(right - told - 1, lengths - told, true) / share
+        least = float(chances.min())
+        # A little more, so that rounding leaves no walk of equal rank outside.
+        level = np.minimum(least * share * (1 + 1e-6), 1.0)
+        limits = told + stats.binom.isf(level, lengths - told, true).astype(np.int64)
+        limits = np.minimum(limits + 1, np.where(chances <= least, right, lengths + 1))
+        return cls(lengths, limits, (2, 1, 2, 1), least, runs)
+
+    def chance(self, epsilon: float, delta: float) -> float:
+        """Largest chance under (epsilon, delta)-DP that a walk reaches a limit."""
+        true, total, rest = float(special.expit(epsilon)), 0.0, 1.0
+        for told, share in _told(self.runs, delta):
+            rest -= share
+            # Whichever runs are told do no more than as the first guesses of a walk.
+            sure = np.minimum(self.lengths, told)
+            left = zip(self.many, self.lengths - sure, self.limits - sure, strict=True)
+            total += share * sum(
+                many * _reached(lengths, limits, true) for many, lengths, limits in left
+            )
+        return min(1.0, (total + max(0.0, rest)) * (1 + 1e-6) + _LOST)
+
+
+def _reached(lengths: Ints, limits: Ints, true: float) -> float:
+    """Chance that a walk, right with chance ``true`` at each step, reaches a limit."""
+    first, chances, reached, before = 0, np.ones(1), 0.0, 0
+    for length, limit in zip(lengths.tolist(), limits.tolist(), strict=True):
+        low, spread = _binomial(length - before, true)
+        chances, lost = _summed(chances, spread)
+        reached += lost
+        before, first = length, first + low
+        end = max(0, limit - first)
+        reached += float(chances[end:].sum())
+        chances = chances[:end]
+        if not len(chances):
+            break
+    return min(reached + len(lengths) * _LOST, 1.0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

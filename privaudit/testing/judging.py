@@ -5,9 +5,10 @@ at twice as many runs as the one before (four times, where runs are vectorised).
 an attack is learned on all runs before it, and guesses the coins of the fresh ones; how
 many are right, of all looks so far, is held against the claim by the exact test of
 `privaudit.testing.coins`. So the last look is one at all runs but the very first, and
-most of alpha is kept for it; the rest is shared by the others. The first look that
-refutes the claim ends the runs. By the union bound a right mechanism is refuted by any
-with probability at most alpha.
+most of alpha is kept for it; the rest is shared by the others. Where an output is one
+number, half of the last look's alpha is for the ranking by it of all runs, which needs
+none to learn from. The first look that refutes the claim ends the runs. By the union
+bound a right mechanism is refuted by any with probability at most alpha.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 from scipy import special
 
 from privaudit.files.arguments import public
-from privaudit.testing.coins import LEVELS, Stage, Worlds, chance_together
+from privaudit.testing.coins import LEVELS, Ranking, Stage, Worlds, chance_together
 from privaudit.testing.fingerprints import fingerprint
 from privaudit.testing.learning import Attack
 from privaudit.testing.outputs import Readings
@@ -31,7 +32,8 @@ from privaudit.testing.sampling import Mechanism, Sampler, Scoring
 _BATCH, _WIDE_BATCH = 1024, 250_000  # runs between looks at the clock
 _LEAST = 256  # runs of a first look; fewer are only learned from
 _GROWTH, _WIDE_GROWTH = 2, 4
-_LAST = 0.8  # of alpha, for the last look
+_LAST = 0.9  # of alpha, for the last look
+_RANKED = 0.5  # of that, for the ranking
 _HIGHEST = 500  # claim; no runs refute more
 _FINE = 1e-3  # how near a bound is to the largest, relatively
 
@@ -132,15 +134,18 @@ def judge(
     sampler = Sampler.of(mechanism, pair, score, vectorised, (seed, k))
     claim = _as_written(epsilon)
     looks = _looks(runs, _WIDE_GROWTH if vectorised else _GROWTH)
-    levels = _levels(alpha, len(looks) - 1)
+    levels, ranked = _levels(alpha, len(looks) - 1), 0.0
     batch = _WIDE_BATCH if vectorised else _BATCH
     past: list[tuple[Worlds, Readings]] = []
     attack: Attack | None = None
-    stages: list[Stage] = []
+    evidence = _Evidence([], 0.0)
     done, growth = 0, 0.0
     stopped: Literal["refuted", "runs", "seconds"] = "runs"
-    for end, level in zip(looks, levels, strict=True):
+    for end in looks:
         if past:
+            if attack is None and sampler.reader.is_number:
+                ranked = _RANKED * levels[-1]
+                levels[-1] -= ranked
             attack = Attack.of(
                 Readings.joined([part for _, part in past]),
                 np.concatenate([worlds for worlds, _ in past]),
@@ -155,17 +160,21 @@ def judge(
             done += len(worlds)
             if attack is not None:
                 counts += attack.guessed(readings, worlds)
-            if end < runs:
+            if end < runs or ranked:
                 past.append((worlds, readings))
         if done < end:
             stopped = "seconds"
             break
         if attack is not None:
             right, guesses = counts
-            stages.append(Stage(right, guesses, fresh, sampler.coins.random()))
-            found = chance_together(stages, claim, delta)
-            growth = -math.log(found) / done
-            if found <= level:
+            stage = Stage(right, guesses, fresh, sampler.coins.random())
+            evidence = _Evidence(
+                [*evidence.stages, stage], levels[len(evidence.stages) + 1]
+            )
+            if end == runs and ranked and sampler.reader.is_number:
+                evidence.rank(past, sampler.coins, claim, delta, ranked)
+            growth = -math.log(evidence.chance(claim, delta)) / done
+            if evidence.refutes(claim, delta):
                 stopped = "refuted"
                 break
     refuted = stopped == "refuted"
@@ -178,8 +187,8 @@ def judge(
         refuted=refuted,
         epsilon=epsilon,
         delta=delta,
-        bound=_bound(stages, levels[len(stages)], claim, delta, refuted),
-        most=_most_shown(looks, levels, delta),
+        bound=_bound(evidence, claim, delta, refuted),
+        most=_most_shown(looks, levels, ranked, delta),
         level=1 - alpha,
         runs=done,
         seconds=time.monotonic() - started,
@@ -207,23 +216,57 @@ def _levels(alpha: float, looks: int) -> list[float]:
     return [0.0, *early, *last]
 
 
-def _bound(
-    stages: list[Stage], level: float, claim: float, delta: float, refuted: bool
-) -> float:
-    """Nearly the largest epsilon that all looks together refute at ``level``."""
-    if not stages:
-        return 0.0
+@dataclasses.dataclass(slots=True)
+class _Evidence:
+    """Tests of one look, with the level of each; a ranking has the last look alone."""
+
+    stages: list[Stage]
+    level: float
+    ranking: Ranking | None = None
+    ranked: float = 0.0
+
+    def rank(
+        self,
+        seen: list[tuple[Worlds, Readings]],
+        random: np.random.Generator,
+        claim: float,
+        delta: float,
+        level: float,
+    ) -> None:
+        """Rank all runs by their one number, unless no walk is rare enough."""
+        score = np.concatenate([part.columns[:, 0] for _, part in seen])
+        worlds = np.concatenate([worlds for worlds, _ in seen])
+        found = Ranking.of(score, worlds, random, claim, delta)
+        if found.least <= level:
+            self.ranking, self.ranked = found, level
+
+    def chance(self, epsilon: float, delta: float) -> float:
+        """p-value of the stages."""
+        return chance_together(self.stages, epsilon, delta)
+
+    def refutes(self, epsilon: float, delta: float) -> bool:
+        """Return whether a test refutes (epsilon, delta)-DP at its level."""
+        if self.stages and self.chance(epsilon, delta) <= self.level:
+            return True
+        ranking = self.ranking
+        return ranking is not None and ranking.chance(epsilon, delta) <= self.ranked
+
+
+def _bound(evidence: _Evidence, claim: float, delta: float, refuted: bool) -> float:
+    """Nearly the largest epsilon that the last look refutes."""
     low, high = (claim, 2 * claim + 1) if refuted else (0.0, claim)
-    while refuted and high < _HIGHEST and chance_together(stages, high, delta) <= level:
+    while refuted and high < _HIGHEST and evidence.refutes(high, delta):
         low, high = high, 2 * high
     while high - low > _FINE * (0.1 + high):
         middle = (low + high) / 2
-        fits = chance_together(stages, middle, delta) <= level
+        fits = evidence.refutes(middle, delta)
         low, high = (middle, high) if fits else (low, middle)
     return low
 
 
-def _most_shown(looks: list[int], levels: list[float], delta: float) -> float:
+def _most_shown(
+    looks: list[int], levels: list[float], ranked: float, delta: float
+) -> float:
     """The epsilon that no look refutes, whatever it sees, >= 0: by all coins guessed.
 
     One (epsilon, delta)-DP mechanism tells each coin with a chance of delta + (1 -
@@ -236,7 +279,8 @@ def _most_shown(looks: list[int], levels: list[float], delta: float) -> float:
         told = math.log(delta + (1 - delta) * float(special.expit(epsilon)))
         normal = -special.ndtri_exp(told * fresh)
         together = np.cumsum(np.sqrt(fresh) * normal) / np.sqrt(np.cumsum(fresh))
-        return bool((special.log_ndtr(-together) <= np.log(levels[1:])).any())
+        staged = (special.log_ndtr(-together) <= np.log(levels[1:])).any()
+        return bool(staged or told * looks[-1] <= math.log(max(ranked, 1e-300)))
 
     low, high = 0.0, float(_HIGHEST)
     while high - low > _FINE * (0.1 + high):

@@ -81,6 +81,11 @@ class Reader:
         self._events: dict[Hashable, int] = {}
         self.nothing = True  # whether every output so far was None
 
+    @property
+    def is_number(self) -> bool:
+        """Return whether every output so far was one number, or missing."""
+        return len(self._codes) == 1 and not any(self._codes.values())
+
     def name(self, column: int) -> str:
         """Place of a column in the output."""
         parts = "".join(f"[{part!r}]" for part in list(self._codes)[column])

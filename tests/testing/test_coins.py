@@ -9,7 +9,9 @@ from scipy import stats
 
 from privaudit.testing.coins import (
     Plan,
+    Ranking,
     Stage,
+    _reached,
     chance,
     chance_together,
 )
@@ -77,6 +79,36 @@ class TestSound:
         assert alarms <= stats.binom.isf(1e-6, trials, level)
         assert alarms >= stats.binom.ppf(1e-6, trials, level / 2)  # nor is it lax
 
+    @pytest.mark.parametrize("true", [0.5, 0.8])
+    def test_a_walk_reaches_its_limits_as_enumeration_has_it(self, true):
+        lengths, limits = np.array([2, 5, 6, 11]), np.array([3, 4, 7, 8])
+        exact = 0.0
+        for steps in itertools.product((0, 1), repeat=11):
+            walk = np.cumsum(steps)[lengths - 1]
+            if (walk >= limits).any():
+                exact += math.prod(true if step else 1 - true for step in steps)
+        assert exact <= _reached(lengths, limits, true) <= exact + 1e-12
+
+    @pytest.mark.sized
+    @pytest.mark.parametrize("delta", [0.0, 0.05])
+    @pytest.mark.parametrize("epsilon", [0.0, 1.0])
+    def test_a_ranking_keeps_its_level_where_all_that_is_allowed_leaks(
+        self, epsilon, delta
+    ):
+        """Leaky randomised response, told runs at both ends."""
+        random, trials, level = np.random.default_rng(5), size(4000, 400), 0.1
+        alarms = 0
+        for _ in range(trials):
+            worlds = random.random(300) < 0.5
+            told, true = random.random(300) < delta, 1 / (1 + math.exp(-epsilon))
+            said = worlds ^ (random.random(300) >= true)
+            score = np.where(told, 2.0 * worlds - 1, said - 0.5)
+            found = Ranking.of(score, worlds, random, epsilon, delta)
+            alarms += found.chance(epsilon, delta) <= level
+        assert alarms <= stats.binom.isf(1e-6, trials, level)
+        if not delta:
+            assert alarms >= stats.binom.ppf(1e-6, trials, level / 3)  # nor is it lax
+
 
 class TestTight:
     def test_a_plan_learns_both_ends_and_their_weights(self):
@@ -89,8 +121,29 @@ class TestTight:
         best = 1 / (1 + math.exp(-2))  # outside of [0, 1] the ratio is exp(2)
         assert abs(right[-1] / guesses[-1] - best) < 0.02
 
+    @pytest.mark.parametrize("sign", [1, -1])
+    def test_a_ranking_refutes_from_either_end(self, sign):
+        random = np.random.default_rng(1)
+        worlds = random.random(2000) < 0.5
+        ties = np.round(random.laplace(size=2000) + 2.0 * worlds) * sign
+        found = Ranking.of(ties, worlds, random, 1.0, 1e-5)
+        assert found.chance(1.0, 1e-5) < 1e-6
+        assert found.chance(2.1, 1e-5) > 0.01
+        rare = np.where(random.random(2000) < 0.03, sign * (2.0 * worlds - 1), 0.0)
+        assert Ranking.of(rare, worlds, random, 1.0, 0.0).chance(1.0, 0.0) < 1e-4
+
 
 class TestLaws:
+    def test_a_ranking_grows_with_epsilon_and_delta(self):
+        random = np.random.default_rng(2)
+        worlds = random.random(200) < 0.5
+        ranking = Ranking.of(worlds + random.normal(size=200), worlds, random, 0.5, 0.0)
+        for delta in (0.0, 0.02):
+            found = [ranking.chance(e, delta) for e in np.linspace(0, 4, 40)]
+            assert (np.diff(found) >= -1e-12).all()
+        found = [ranking.chance(0.5, d) for d in np.linspace(0, 0.2, 20)]
+        assert (np.diff(found) >= -1e-9).all()
+
     def test_it_grows_with_epsilon_and_delta(self):
         stages = [
             Stage(np.array([9, 3]), np.array([12, 4]), 20, 0.7),

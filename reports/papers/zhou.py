@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterable, Iterator
+from statistics import mean
 from typing import Any
 
 from reports.papers.manifest import published, table
 from reports.papers.programme import Case, Shown, per_cent, results_of, within
 from reports.papers.running import staged
-from reports.pushsum.cells import DECAY, GAMMA_N, GRAPHS, MLP
+from reports.pushsum.cells import GAMMA_N, MLP
 from reports.study import Cell, Results
 
 EPOCH = 60  # rounds: ten nodes and batches of 100 of 60 000 records
@@ -20,9 +22,7 @@ SCHEDULE = f"parts:{5 * EPOCH}=0.01,{10 * EPOCH}=0.001"
 STAGES = {
     "constant": [[12 * EPOCH, 1.0, 1.0]],
     "falls": [
-        [5 * EPOCH, 1.0, 1.0],
-        [5 * EPOCH, 0.1, 0.1],
-        [2 * EPOCH, 0.01, 0.01],
+        [n * EPOCH, factor, factor] for n, factor in ((5, 1.0), (5, 0.1), (2, 0.01))
     ],
 }
 TRAINING: dict[str, Any] = {
@@ -47,15 +47,15 @@ DEGREES = ("exponential", "d-out:4", "d-out:6", "d-out:8")
 BUDGETS = (1.0, 2.0, 3.0, None)
 
 
-def cell(name: str, stages: str, b: float | None, **more: Any) -> Cell:
-    """One run of all 720 rounds."""
-    training = {**TRAINING, **more}
+def table_2(method: str, graph: str, b: float | None, stages: str = "constant") -> Cell:
+    """One run of all 720 rounds, with noise by the real sensitivity."""
+    training = {**TRAINING, **METHODS[method], "graph": graph}
     if stages == "constant":
         training["schedule"] = SCHEDULE
     if b is None:
         training["algorithm"] += "-plain"
-        for option in ("sensitivity", "constant", "decay"):
-            training.pop(option, None)
+    else:
+        training["sensitivity"] = "real"
     settings = {
         "training": training,
         "stages": STAGES[stages],
@@ -63,82 +63,31 @@ def cell(name: str, stages: str, b: float | None, **more: Any) -> Cell:
         "seed": 0,
     }
     budget = "none" if b is None else f"{b:g}"
-    return Cell(f"zhou {name} b={budget} gamma {stages}", staged, settings)
+    name = f"zhou table 2 {method} {graph} b={budget} gamma {stages}"
+    return Cell(name, staged, settings)
 
 
-def figure_2(graph: str, shared: int, stages: str = "constant") -> Cell:
-    """Noise by the published estimate: of Figure 2, and half of Table 3."""
-    return cell(
-        f"figure 2 {graph} {shared}",
-        stages,
-        5.0,
-        **METHODS[f"PartPSP-{shared}"],
-        graph=graph,
-        sensitivity="published",
-        constant=0.78,
-        decay=DECAY[shared],
-    )
-
-
-def table_2(method: str, graph: str, b: float | None, stages: str = "constant") -> Cell:
-    """Noise by the real sensitivity."""
-    return cell(
-        f"table 2 {method} {graph}",
-        stages,
-        b,
-        **METHODS[method],
-        graph=graph,
-        sensitivity="real",
-    )
-
-
-def average(figure: int, graph: str, nodes: int, shared: str) -> Cell:
-    """Cell of Figures 3 and 4: noise by the published estimate, C' = 0.95."""
-    return cell(
-        f"figure {figure} {graph} {nodes} {shared}",
-        "constant",
-        5.0,
-        algorithm="partpsp",
-        shared=shared,
-        graph=graph,
-        nodes=nodes,
-        sensitivity="published",
-        constant=0.95,
-        decay=0.55,
-        sync_interval=4,
-    )
+def one_class() -> Iterator[Cell]:
+    """Figure 2 of the MLP by its stored settings, but that a node holds one class."""
+    for line, replay in replays():
+        if "Sensitivity" in line["trace"]:
+            old = replay.settings["training"]
+            training = {**old, "partition": "classes", "split": 1.0}
+            name = f"zhou one class a node {old['graph']} {old['shared']}"
+            yield Cell(name, staged, {**replay.settings, "training": training})
 
 
 def cells() -> Iterator[Cell]:
-    """Figure 2 and Table 3, then Tables 2 and 4, then Figures 3 and 4."""
+    """Stored traces, which are Figures 2 to 4 and Table 3, then Tables 2 and 4."""
     for _, replay in replays():
         yield replay
-    for shared in (1, 2):
-        for graph in GRAPHS:
-            yield figure_2(graph, shared)
-            yield cell(
-                f"table 3 {graph} {shared}",
-                "constant",
-                5.0,
-                **METHODS[f"PartPSP-{shared}"],
-                graph=graph,
-                sensitivity="real",
-            )
-    for shared in (1, 2):  # as in the published code
-        for graph in GRAPHS:
-            yield figure_2(graph, shared, "falls")
+    yield from one_class()
     for b in (3.0, None, 1.0, 2.0):
         for graph in (DEGREES[0], *DEGREES[:0:-1]):
             for method in METHODS:
                 yield table_2(method, graph, b)
     for method in list(METHODS)[:3]:  # as in the published code; PEDFL has none
         yield table_2(method, DEGREES[0], 3.0, "falls")
-    for graph in ("exponential", "d-out:2", "d-out:4", "d-out:6", "d-out:8"):
-        for shared in ("layers:1", "layers:2", "*"):
-            yield average(3, graph, 10, shared)
-    for nodes in (20, 30, 40, 50):
-        for graph in ("d-out:2", "d-out:4", "d-out:6", "d-out:8"):
-            yield average(4, graph, nodes, "layers:1")
 
 
 NAME = re.compile(
@@ -212,6 +161,11 @@ def traces(own: Results) -> Iterator[tuple]:
             )
 
 
+def near(lines: Iterable[tuple]) -> list[tuple]:
+    """Those whose peaks come out again."""
+    return [line for line in lines if abs(int(line[5].rstrip("%"))) <= NEAR]
+
+
 def folders() -> Iterator[tuple]:
     """Facts of the stored traces, by folder."""
     every = table("zhou-traces")
@@ -237,16 +191,17 @@ def _estimates(own: Results) -> Iterator[Case]:
     """By the authors' own traces; then by ours of their settings."""
     for name, _, _, _, rounds, below in folders():
         yield Case(f"theirs, {name}", below == 0, f"{below} of {rounds}")
-    ours = [line for line in traces(own) if abs(int(line[5].rstrip("%"))) <= NEAR]
-    if ours:
+    if ours := near(traces(own)):
         rounds, below = (sum(line[column] for line in ours) for column in (2, 9))
         name = f"here, by the settings of {len(ours)} of them"
         yield Case(name, below == 0, f"{below} of {rounds}")
 
 
 def _one_class(own: Results) -> Iterator[Case]:
-    for name, one in results_of("pushsum").starting("one class a node ").items():
-        yield Case(name, one["below"] == 0, f"{one['below']} of {one['rounds']}")
+    for cell in one_class():
+        if one := own.get(cell.name):
+            name = cell.name.removeprefix("zhou one class a node ")
+            yield Case(name, one["below"] == 0, f"{one['below']} of {one['rounds']}")
 
 
 def _epsilons(own: Results) -> list[Case]:
@@ -260,16 +215,19 @@ def _epsilons(own: Results) -> list[Case]:
     )
 
 
+def _noise(b: float | None) -> str:
+    return "none" if b is None else f"{b:.1f}"
+
+
 def shown(own: Results) -> Iterator[Shown]:
     """Table 2 of two graphs, and the one account that there is of all rounds."""
     known = results_of("pushsum")
     if total := known.get("epsilon 1 0.001 720"):
         where = "PartPSP, d-out:2, b = 1 (glyphs, 1 000 records a node)"
         yield Shown(where, total["round"], total["record"])
-    for line in published("zhou")["table_2"]:
+    for method, printed in published("zhou")["table_2"].items():
         for b in (1.0, 3.0, None):
             for graph in ("exponential", "d-out:8"):
-                method, noise = line["method"], "none" if b is None else f"{b:.1f}"
                 whole = own.get(table_2(method, graph, b).name)
                 right = (whole or known[f"table 2 {method} {graph} {b}"])["accuracy"]
                 yield Shown(
@@ -277,7 +235,7 @@ def shown(own: Results) -> Iterator[Shown]:
                     + ("no noise" if b is None else f"b = {b:g}")
                     + (" (at size)" if whole else ""),
                     None if b is None else b / GAMMA_N,
-                    printed=line[graph][noise],
+                    printed=printed[_noise(b)][DEGREES.index(graph)],
                     ours=per_cent(right) if whole else tuple(right or ()),
                 )
 
@@ -296,63 +254,117 @@ def _order(own: Results) -> Iterator[Case]:
             each.append((one > max(others), f"b = {b:g}, {graph}", told))
     if each:
         best = sum(wins for wins, *_ in each)
-        yield Case("", best > 0.75 * len(each), f"best in {best} of {len(each)}")
+        yield Case("of all", best > 0.75 * len(each), f"best in {best} of {len(each)}")
         for _, name, told in each:
             yield Case(name, None, told)
 
 
-RAS_GRAPHS = ("exponential", "d-out:2", "d-out:4", "d-out:6", "d-out:8")
-SHARED = ("layers:1", "layers:2", "*")
-SCALES = (10, 20, 30, 40, 50)
+def _counts(own: Results, claimed: str, method: str, *others: str) -> Iterator[Case]:
+    """Cells with noise in which a method is above others: printed, then of our MLPs."""
+    printed = published("zhou")["table_2"]
+    wins = cells = ours = run = 0
+    for b in BUDGETS[:3]:
+        rows = [printed[name][_noise(b)] for name in (method, *others)]
+        wins += sum(one > max(rest) for one, *rest in zip(*rows, strict=True))
+        cells += len(rows[0])
+        for graph in DEGREES:
+            right = [
+                own.get(table_2(name, graph, b).name, {}).get("accuracy")
+                for name in (method, *others)
+            ]
+            if None not in right:
+                ours, run = ours + (right[0] > max(right[1:])), run + 1
+    yield Case("the printed table", wins == int(claimed), f"{wins} of {cells}")
+    yield Case("here, of those that were not refused", None, f"{ours} of {run}")
 
 
-def _mean_sensitivities(own: Results, places: Iterable[tuple]) -> list[Any]:
-    """Means of Figures 3 and 4 by graph, nodes and shared part; None if not run."""
-    return [
-        own.get(average(3 if nodes == 10 else 4, graph, nodes, shared).name, {}).get(
-            "ras"
-        )
-        for graph, nodes, shared in places
-    ]
+def _means(own: Results, column: str, of: slice) -> dict[str, dict[tuple, float]]:
+    """Mean real sensitivities by nodes, graph and shared part, in order of degree."""
+    found: dict[str, dict[tuple, float]] = {"theirs": {}, "here": {}}
+    folder = "Partial_Test" if of.stop is None else "Network_Scale"
+    for line, cell in replays():
+        if line["trace"].startswith(folder):
+            training = cell.settings["training"]
+            key = training["nodes"], training["graph"], training["shared"]
+            found["theirs"][key] = float(line[column])
+            if real := own.get(cell.name, {}).get("real"):
+                ours = own[cell.name]["ras"] if of.stop is None else mean(real[of])
+                found["here"][key] = ours
+    degree = lambda item: (item[0][0], int(item[0][1].partition(":")[2] or 0))  # noqa: E731
+    return {
+        whose: dict(sorted(means.items(), key=degree)) for whose, means in found.items()
+    }
+
+
+def figure_3(own: Results) -> dict[str, dict[tuple, float]]:
+    """Means of all rounds, as the authors draw them."""
+    return _means(own, "real in the mean", slice(None))
+
+
+def figure_4(own: Results) -> dict[str, dict[tuple, float]]:
+    """Means of the first 20 rounds, as the authors draw them."""
+    return _means(own, "of the first 20", slice(20))
 
 
 def _by_layers(own: Results) -> Iterator[Case]:
-    for graph in RAS_GRAPHS:
-        found = _mean_sensitivities(own, [(graph, 10, shared) for shared in SHARED])
-        if None not in found:
-            two, three = (each / found[0] for each in found[1:])
-            yield Case(graph, two > 2 and three > 3, f"{two:.1f} and {three:.1f}")
+    for whose, means in figure_3(own).items():
+        for (nodes, graph, shared), value in means.items():
+            if shared != "layers:1":
+                one = means.get((nodes, graph, "layers:1"), math.inf)
+                many = 2 if shared == "layers:2" else 3
+                told = f"{value / one:.1f}"
+                yield Case(f"{whose}, {many} layers, {graph}", value > many * one, told)
+
+
+def _lines(own: Results, along: int) -> Iterator[tuple[str, list[float]]]:
+    """Means by degree (``along`` 1) or by number of nodes (0), in order."""
+    for figure in (figure_3, figure_4)[1 - along :]:
+        for whose, means in figure(own).items():
+            lines: dict[tuple, list[float]] = {}
+            for key, value in means.items():
+                if key[1] != "exponential" or not along:
+                    lines.setdefault((*key[:along], *key[along + 1 :]), []).append(
+                        value
+                    )
+            for key, values in lines.items():
+                if len(values) > 3:
+                    yield f"{whose}, {key[0]}, {key[1]}", values
 
 
 def _by_degree(own: Results) -> Iterator[Case]:
-    lines = [(10, shared) for shared in SHARED]
-    for nodes, shared in [*lines, *((nodes, SHARED[0]) for nodes in SCALES[1:])]:
-        places = [(graph, nodes, shared) for graph in RAS_GRAPHS[1:]]
-        found = _mean_sensitivities(own, places)
-        if None not in found:
-            told = ", ".join(f"{each:.1f}" for each in found)
-            falls = sorted(found, reverse=True) == found
-            yield Case(f"{nodes} nodes, {shared}", falls, told)
+    for name, values in _lines(own, 1):
+        told = ", ".join(f"{value:.1f}" for value in values)
+        yield Case(name, sorted(values, reverse=True) == values, told)
 
 
 def _by_nodes(own: Results) -> Iterator[Case]:
     """Six and eight of ten nodes are the exceptions that the paper names."""
-    for graph in RAS_GRAPHS[1:]:
-        scales = SCALES[1:] if graph in ("d-out:6", "d-out:8") else SCALES
-        found = _mean_sensitivities(own, [(graph, n, SHARED[0]) for n in scales])
-        if None not in found:
-            told = ", ".join(f"{each:.1f}" for each in found)
-            yield Case(graph, max(found) <= 1.5 * min(found), told)
+    for name, values in _lines(own, 0):
+        of = values[1:] if "d-out:6" in name or "d-out:8" in name else values
+        told = ", ".join(f"{value:.1f}" for value in of)
+        yield Case(name, max(of) <= 1.5 * min(of), told)
 
 
 def _cost_of_estimate(own: Results) -> Iterator[Case]:
-    for graph, shared in itertools.product(GRAPHS, (1, 2)):
-        real = own.get(f"zhou table 3 {graph} {shared} b=5 gamma constant", {})
-        used = own.get(figure_2(graph, shared).name, {})
-        right = (*per_cent(real.get("accuracy")), *per_cent(used.get("accuracy")))
-        if len(right) == 2:
-            lost = right[0] - right[1]
-            yield Case(f"{graph}, {shared} shared", lost <= 10, f"{lost:.1f}")
+    """Table 3, whose printed accuracies are the last of the stored ones."""
+    stored = {line["trace"]: line for line in table("zhou-traces")}
+    for name, line in stored.items():
+        folder, _, trace = name.rpartition("/")
+        if "ACC" not in folder or not trace.startswith("Esti"):
+            continue
+        graph, layers = trace[4:7], trace.partition("SL")[2][0]
+        (real,) = (
+            other
+            for other in stored
+            if other.startswith(f"{folder}/Real{graph}") and f"SL{layers}" in other
+        )
+        of = f"{folder.rpartition('/')[2]}, {graph}, {layers} shared"
+        lost = float(stored[real]["accuracy"]) - float(line["accuracy"])
+        yield Case(f"theirs, {of}", lost <= 10, f"{lost:.1f}")
+        right = [own.get(f"trace {each}", {}).get("accuracy") for each in (real, name)]
+        if None not in right:
+            lost = 100 * (right[0] - right[1])
+            yield Case(f"here, {of}", lost <= 10, f"{lost:.1f}")
 
 
 JUDGES = {
@@ -360,6 +372,7 @@ JUDGES = {
     "one_class": _one_class,
     "epsilons": _epsilons,
     "cost_of_estimate": _cost_of_estimate,
+    "counts": _counts,
     "order": _order,
     "by_layers": _by_layers,
     "by_degree": _by_degree,

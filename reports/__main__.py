@@ -6,13 +6,12 @@ import argparse
 import collections
 import importlib
 import math
-import os
 import random
 import sys
 import time
 from typing import Any
 
-from reports.study import Cell, Results, Study, code, keep, names, plain
+from reports.study import Cell, Results, Study, code, keep, names, one_thread, plain
 
 TIMES = ("cpu", "took", "calibration")  # and all that ends in seconds
 # Relative: what another processor's kernels make of a sum (3e-9 at most was seen), and
@@ -40,7 +39,6 @@ def parsed(arguments: list[str] | None) -> tuple[argparse.ArgumentParser, Any]:
         )
         of.add_argument("--list", action="store_true", help="name the cells and stop")
         of.add_argument("--page", action="store_true", help="write the page and stop")
-        of.add_argument("--workers", type=int, default=1, help="processes (1)")
     check = studies.add_parser("check", help="compute some kept cells again, compare")
     check.add_argument("--sample", type=int, default=20, help="cells (20)")
     check.add_argument("--seed", type=int, default=0, help="which ones (0)")
@@ -48,7 +46,9 @@ def parsed(arguments: list[str] | None) -> tuple[argparse.ArgumentParser, Any]:
     check.add_argument(
         "--study", default="*", metavar="NAME", help="of one study alone"
     )
-    check.add_argument("--known", action="store_true", help="of those that came out")
+    check.add_argument(
+        "--known", action="store_true", help="of those that name a commit, or came out"
+    )
     check.add_argument("--keep", action="store_true", help="note what came out")
     return parser, parser.parse_args(arguments)
 
@@ -59,8 +59,6 @@ def main(arguments: list[str] | None = None) -> int:
     if given.name == "check":
         return check(given)
     study = Study(given.name)
-    if given.workers < 1:
-        parser.error(f"--workers must be at least 1, got {given.workers}")
     try:
         named = study.named(given.only, quick=given.quick)
     except ValueError as error:
@@ -74,7 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"{cell.name}: {state}")
         return 0
     if not given.page:
-        study.compute(quick=given.quick, only=given.only, workers=given.workers)
+        study.compute(quick=given.quick, only=given.only)
     if not given.quick:
         study.write()
     return 0
@@ -123,7 +121,8 @@ def candidates(given: Any) -> list[tuple[Study, Cell]]:
             record = known.records[name]
             told = [record["seconds"], record["cpu"]]  # None of old ones
             cost = next((each for each in told if each is not None), math.inf)
-            again = record.get("again", {}).get("equal", False)
+            by = record.get("commit") or " with changes"
+            again = record.get("again", {}).get("equal", " with changes" not in by)
             timed = not untimed(known[name])
             if not timed and cost <= given.most and (again or not given.known):
                 found.append((study, cell))
@@ -152,7 +151,7 @@ def judged(record: dict[str, Any], new: dict[str, Any]) -> tuple[float, str, boo
 
 def check(given: Any) -> int:
     """Compute a seeded sample of kept cells again; 1 where one comes out otherwise."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    one_thread()
     every = candidates(given)
     some = random.Random(given.seed).sample(every, min(given.sample, len(every)))
     counts = collections.Counter[str]()

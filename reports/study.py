@@ -17,7 +17,6 @@ some of those that are kept once more, and compares.
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import dataclasses
 import fcntl
@@ -29,7 +28,6 @@ import math
 import os
 import pathlib
 import subprocess
-import sys
 import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -268,49 +266,31 @@ class Study:
         return found
 
     def compute(
-        self,
-        *,
-        quick: bool = False,
-        only: str = "*",
-        workers: int = 1,
-        path: pathlib.Path | None = None,
+        self, *, quick: bool = False, only: str = "*", path: pathlib.Path | None = None
     ) -> Results:
-        """Compute what is missing of the cells named by ``only`` and of their needs."""
+        """Compute what is missing of the cells named by ``only`` and of their needs.
+
+        One thread and one cell at a time; other processes may compute others meanwhile.
+        """
+        one_thread()
         path = path or self.path(quick=quick)
         cells = self.cells(quick=quick)
         chosen = set(self.named(only, quick=quick))
         for name in reversed(cells):
             if name in chosen:
                 chosen.update(cells[name].needs)
-        waiting = {name: cell for name, cell in cells.items() if name in chosen}
-        progress = Progress(len(waiting), workers, Results.read(path))
-        with _pool(workers) as submit:
-            running: dict[concurrent.futures.Future[Record], str] = {}
-            while waiting or running:
-                known = Results.read(path)
-                open_names = {*waiting, *running.values()}
-                for name, cell in list(waiting.items()):
-                    if open_names.intersection(cell.needs):
-                        continue
-                    if len(running) == workers:
-                        break
-                    del waiting[name]
-                    if known.is_of(cell):
-                        progress.skip()
-                        open_names.discard(name)
-                        continue
-                    found = {need: known[need] for need in cell.needs}
-                    running[submit(cell.run, found)] = name
-                if not running:
-                    continue
-                done, _ = concurrent.futures.wait(
-                    running, return_when=concurrent.futures.FIRST_COMPLETED
-                )
-                for future in done:
-                    name, record = running.pop(future), future.result()
-                    command = f"python -m reports {self.name} --only {name!r}"
-                    keep(path, (name, record | {"command": command}), cells)
-                    progress.done(name, record["seconds"], waiting)
+        costs: list[float] = []
+        for count, name in enumerate(filter(chosen.__contains__, cells), start=1):
+            cell, known = cells[name], Results.read(path)
+            if known.is_of(cell):
+                continue
+            record = cell.run({need: known[need] for need in cell.needs})
+            command = f"python -m reports {self.name} --only {name!r}"
+            keep(path, (name, record | {"command": command}), cells)
+            costs.append(record["seconds"])
+            left = (len(chosen) - count) * math.fsum(costs) / len(costs)
+            told = f"{costs[-1]:.1f} s; about {left / 60:.0f} min left"
+            print(f"{count} of {len(chosen)}: {name}: {told}", flush=True)
         return Results.read(path)
 
     def rendered(self, results: Results) -> dict[str, str]:
@@ -360,62 +340,12 @@ class Study:
         self.draw(results, self.folder)
 
 
-class Progress:
-    """Says what is done, and about how long the rest takes."""
+def one_thread() -> None:
+    """Let this process compute on one thread, and note it in what is kept."""
+    import torch
 
-    def __init__(self, total: int, workers: int, earlier: Results) -> None:
-        self.total, self.workers, self.count = total, workers, 0
-        self.costs: list[float] = []
-        self.earlier = {
-            name: record["seconds"] or record["cpu"]
-            for name, record in earlier.records.items()
-            if record["seconds"] or record["cpu"]
-        }
-
-    def skip(self) -> None:
-        """Count a cell that was there."""
-        self.count += 1
-
-    def left(self, waiting: Iterable[str]) -> float:
-        """Seconds for the cells that wait: as last time, or the mean of this one."""
-        mean = math.fsum(self.costs) / len(self.costs)
-        return sum(self.earlier.get(name, mean) for name in waiting) / self.workers
-
-    def done(self, name: str, seconds: float, waiting: Iterable[str]) -> None:
-        """Count and print a cell."""
-        self.count += 1
-        self.costs.append(seconds)
-        left = self.left(waiting)
-        told = f"{left / 60:.0f} min" if left >= 120 else f"{left:.0f} s"
-        print(
-            f"{self.count} of {self.total}: {name}: {seconds:.1f} s"
-            + (f"; about {told} left" if left else ""),
-            flush=True,
-        )
-
-
-def _one_thread() -> None:
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(1)
-
-
-@contextlib.contextmanager
-def _pool(workers: int) -> Iterator[Callable[..., concurrent.futures.Future[Record]]]:
-    """Pool that runs calls: in this process, or in one of several."""
-    _one_thread()
-    if workers > 1:
-        with concurrent.futures.ProcessPoolExecutor(
-            workers, initializer=_one_thread
-        ) as pool:
-            yield pool.submit
-        return
-
-    def here(call: Callable[..., Record], *arguments: Any) -> Any:
-        future: concurrent.futures.Future[Record] = concurrent.futures.Future()
-        future.set_result(call(*arguments))
-        return future
-
-    yield here
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    torch.set_num_threads(1)
 
 
 def names() -> list[str]:

@@ -1,14 +1,11 @@
 """Studies in reports/: their pages say what their results say, and their cells run."""
 
-import concurrent.futures
-import contextlib
 import copy
 import itertools
 import pathlib
 import re
 import subprocess
 import sys
-import time
 from typing import ClassVar
 from xml.etree import ElementTree
 
@@ -368,33 +365,6 @@ class TestCells:
             keep(path, (name, {"result": name}), ["a", "b"])
         assert list(Results.read(path)) == ["a", "b", "old"]
 
-    @pytest.mark.full
-    def test_in_several_processes(self, tmp_path, capsys):
-        study = Study("bounds")
-        path = tmp_path / "quick.json"
-        one = study.compute(quick=True, only="ratio*", path=path)
-        two = study.compute(quick=True, only="ratio*", path=path, workers=2)
-        assert dict(one) == dict(two)
-        assert "1 of 1: ratio" in capsys.readouterr().out
-
-    def test_wait_for_what_they_need(self, calls, monkeypatch):
-        """Several at once, the first of them slow."""
-
-        def slow(a, b):
-            time.sleep(0.05)
-            return calls.add(a, b)
-
-        @contextlib.contextmanager
-        def threads(workers):
-            with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-                yield pool.submit
-
-        monkeypatch.setattr("reports.study._pool", threads)
-        calls.cells_[0] = Cell("one", slow, {"a": 1, "b": (2, 3)})
-        made, values = calls.compute(workers=2)
-        assert values["sum"] == 22
-        assert made.index("sum") > made.index(1)
-
     @pytest.mark.parametrize(
         ("cells", "words"),
         [
@@ -432,11 +402,8 @@ class TestCommandLine:
         lines = capsys.readouterr().out.splitlines()
         assert "power top-half 1: kept" in lines
 
-    @pytest.mark.parametrize(
-        "arguments", [["--only", "nothing of it"], ["--workers", "0"]]
-    )
-    def test_bad_usage_is_one_line(self, arguments, capsys):
+    def test_bad_usage_is_one_line(self, capsys):
         with pytest.raises(SystemExit) as ended:
-            main(["bounds", *arguments])
+            main(["bounds", "--only", "nothing of it"])
         assert ended.value.code == 2
         assert "error: " in capsys.readouterr().err

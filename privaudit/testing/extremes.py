@@ -16,7 +16,7 @@ _LEAST_FLOAT = 5e-324
 
 
 def records_of(strategy: Any) -> list[Any]:
-    """Extreme records of lists, tuples of equal records and arrays; [] if not known.
+    """Extreme records of lists, arrays and pandas' tables; [] if not known.
 
     Reads attributes of hypothesis' strategies that it does not document: where a
     version has others, nothing is known.
@@ -38,7 +38,58 @@ def records_of(strategy: Any) -> list[Any]:
                 return []
             ends = _ends(inner.element_strategy)
             return [np.full(shape[1:], end, dtype=inner.dtype)[()] for end in ends]
+        return _of_pandas(strategy)
     return []
+
+
+def _of_pandas(strategy: Any) -> list[Any]:
+    """Rows of `hypothesis.extra.pandas`' frames, as dictionaries, or values of series.
+
+    [] for columns that are unique or whose ends are not known.
+    """
+    import inspect
+
+    function = strategy.function
+    if function.__module__ != "hypothesis.extra.pandas.impl":
+        return []
+    given = inspect.signature(function).bind(
+        *strategy._LazyStrategy__args, **strategy._LazyStrategy__kwargs
+    )
+    asked = given.arguments
+    if function.__name__ == "series" and not asked.get("unique"):
+        return _column_ends(asked.get("elements"), asked.get("dtype"))
+    if function.__name__ != "data_frames":
+        return []
+    if asked.get("rows") is not None:
+        found = _ends(asked["rows"])
+        return found if all(isinstance(end, dict) for end in found) else []
+    parts = {
+        one.name: [] if one.unique else _column_ends(one.elements, one.dtype)
+        for one in asked["columns"]
+    }
+    return _products(parts)
+
+
+def _column_ends(elements: Any, dtype: Any) -> list[Any]:
+    if elements is not None:
+        return _ends(elements)
+    import numpy as np
+    from hypothesis.extra.numpy import from_dtype
+
+    return _ends(from_dtype(np.dtype(dtype)))
+
+
+def _products(parts: dict[Any, list[Any]]) -> list[dict[Any, Any]]:
+    """Dictionaries of one end of each; those where all are the first, the last, first.
+
+    The products alone would reach the ends of the last few only.
+    """
+    ends = list(parts.values())
+    if not all(ends):
+        return []
+    corners = [tuple(one[0] for one in ends), tuple(one[1 % len(one)] for one in ends)]
+    values = [*corners, *itertools.islice(itertools.product(*ends), _MOST)]
+    return [dict(zip(parts, one, strict=True)) for one in dict.fromkeys(values)]
 
 
 def _unwrapped(strategy: Any) -> Any:
@@ -67,15 +118,13 @@ def _ends(strategy: Any) -> list[Any]:
         found = [elements[0], elements[-1]]
     elif kind == "OneOfStrategy":
         found = [end for part in inner.original_strategies for end in _ends(part)]
+    elif kind == "MappedStrategy" and isinstance(inner.pack, type):  # of numpy's types
+        found = [inner.pack(end) for end in _ends(inner.mapped_strategy)]
     elif kind == "TupleStrategy":
-        parts = [_ends(part) for part in inner.element_strategies]
-        found = list(itertools.islice(itertools.product(*parts), _MOST))
+        parts = dict(enumerate(map(_ends, inner.element_strategies)))
+        found = [tuple(one.values()) for one in _products(parts)]
     elif kind == "FixedDictStrategy" and not inner.optional:
-        parts = [_ends(part) for part in inner.mapping.values()]
-        found = [
-            dict(zip(inner.mapping, values, strict=True))
-            for values in itertools.islice(itertools.product(*parts), _MOST)
-        ]
+        found = _products({name: _ends(part) for name, part in inner.mapping.items()})
     return list({repr(end): end for end in found}.values())[:_MOST]
 
 

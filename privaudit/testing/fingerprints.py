@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from privaudit.testing import tables
+
 _HELD: list[object] = []  # what is known by its address must not be freed
 
 
@@ -48,6 +50,8 @@ def _parts(value: Any) -> Iterator[bytes]:
             yield from _parts(key)
             yield from _parts(part)
         yield b"end"
+    elif (kind := tables.kind_of(value)) is not None:
+        yield from _parts(kind.content(value))
     elif isinstance(value, (list, tuple)):
         for part in value:
             yield from _parts(part)

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
+import copy
+import dataclasses
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 import numpy as np
 
 from privaudit.files.arguments import public
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import NoSampling, PoissonSampling, Release, Sensitivity
 from privaudit.results import Relation
-from privaudit.testing import extremes
+from privaudit.testing import extremes, graphs, tables
 from privaudit.testing.fingerprints import fingerprint
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn, SearchStrategy
 
-Unit = Literal["record", "user", "edge", "node"]
+Unit = Literal["record", "user", "window", "count", "edge", "node"]
 Draw = Callable[["SearchStrategy[Any]"], Any]
 _HOW = (
     "neighbours makes pairs of lists, tuples, sets, arrays, tables and ledgers by "
-    "record, and of networkx graphs, lists of edges and adjacency matrices by edge or "
-    "node; other data can be made a list of records and turned back in the test"
+    "record, of histograms by count, and of networkx graphs, lists of edges and "
+    "adjacency matrices by edge or node; other data can be made a list of records and "
+    "turned back in the test"
 )
 
 
@@ -41,17 +44,21 @@ def neighbours(
     ----------
     strategy
         A strategy for single data sets: lists, tuples or sets of records (a table is a
-        list of dictionaries), arrays whose rows are records, pandas data frames,
-        ledgers whose records are releases; or graphs, as networkx graphs, lists of
-        edges or adjacency matrices.
+        list of dictionaries), arrays whose rows are records, tables of pandas, polars
+        or arrow and series of pandas, ledgers whose records are releases; histograms,
+        as lists, arrays or series of counts or a dictionary of them by category; or
+        graphs, as networkx graphs, lists of edges or adjacency matrices.
     relation
         "add-or-remove-one": the second data set has one more, at any place.
         "replace-one": one of the second is another; both have equally many.
     unit
         What they differ in: "record"; "user", several records of one person at any
-        places; or for graphs "edge" or "node" (with all its edges).
+        places; "window", several that stand side by side, as in a time series; for
+        histograms "count", a record that is counted; for graphs "edge" or "node" (with
+        all its edges).
     rows_per_user
-        Most records of one person, >= 1; for unit "user" alone.
+        Most records of one person, >= 1; for unit "user" or "window", and for "count"
+        where it is more than one.
 
     Notes
     -----
@@ -80,12 +87,14 @@ def neighbours(
 
     if not isinstance(strategy, st.SearchStrategy):
         raise ValueError(f"strategy must be a strategy of hypothesis, got {strategy!r}")
-    if (unit == "user") != (rows_per_user is not None):
+    needed = unit in ("user", "window")
+    if rows_per_user is None if needed else rows_per_user and unit != "count":
         raise ValueError(
-            "rows_per_user, the most records of one person, goes with unit='user', got "
-            f"unit={unit!r} and rows_per_user={rows_per_user}"
+            "rows_per_user, the most records of one person, goes with unit='user', "
+            f"'window' or 'count', got {unit=} and {rows_per_user=}"
         )
-    if rows_per_user is not None and rows_per_user < 1:
+    most = 1 if rows_per_user is None else rows_per_user
+    if most < 1:
         raise ValueError(f"rows_per_user must be >= 1, got {rows_per_user}")
 
     far = extremes.records_of(strategy)
@@ -94,26 +103,33 @@ def neighbours(
     def pairs(draw: DrawFn) -> tuple[Any, Any]:
         data = draw(strategy)
         replace = relation == "replace-one"
-        if unit in ("record", "user"):
-            rows, others, spare, build = _records(data, draw(strategy), draw, replace)
-            if far and draw(st.booleans()):
-                # All records at one end, and what differs at any.
+        if unit in ("record", "user", "window"):
+            found = _records(data, draw(strategy), draw, replace)
+            rows, others, build = found.rows, found.others, found.build
+            # The first that hypothesis tries, and what it shrinks to.
+            if far and not draw(st.booleans()):
+                # All records at one end, and what differs at any, first the next.
                 end = draw(st.sampled_from(far))
-                rows = [end] * len(rows)
-                others = [draw(st.sampled_from(far))] * max(1, len(others))
+                more = draw(st.sampled_from([*far[1:], far[0]]))
+                like = others or rows or [build([])]
+                others = [found.record(more, row) for row in like]
+                rows = [found.record(end, row) for row in rows]
                 data = build(rows)
+            together = unit == "window"
             if replace:
-                changed = _replaced(rows, others, draw, rows_per_user or 1)
+                changed = _replaced(rows, others, draw, most, together)
             else:
-                changed = _resized(rows, others, draw, rows_per_user or 1, spare)
+                changed = _resized(rows, others, draw, most, found.spare, together)
             pair = (data, build(changed))
             return pair if len(changed) >= len(rows) else pair[::-1]
-        if _is_networkx(data):
-            return _networkx(data, draw, unit, replace)
+        if unit == "count":
+            return _histogram(data, draw(strategy), draw, most, replace)
+        if graphs.is_networkx(data):
+            return graphs.of_networkx(data, draw, unit, replace)
         if isinstance(data, np.ndarray) and data.ndim == 2:
-            return _adjacency(data, draw, unit, replace)
+            return graphs.of_matrix(data, draw, unit, replace)
         if isinstance(data, (list, tuple, set, frozenset)):
-            return _edge_list(data, draw, unit, replace)
+            return graphs.of_edges(data, draw, unit, replace)
         raise ValueError(f"got {type(data).__name__} by {unit}: {_HOW}")
 
     return pairs().filter(lambda pair: fingerprint(pair[0]) != fingerprint(pair[1]))
@@ -149,65 +165,77 @@ def ledgers(*, max_releases: int = 4, max_count: int = 1000) -> SearchStrategy[L
     return st.builds(lambda node: Ledger(nodes=(tuple(node),)), entries)
 
 
-def _records(
-    data: Any, other: Any, draw: Draw, replace: bool
-) -> tuple[list[Any], list[Any], int, Callable[[list[Any]], Any]]:
-    """Records of two draws, how many more the first has, and data of changed records.
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Records:
+    """Records of one draw, those of another, and data of changed ones.
 
-    Of sets the second draw's records are those that the first does not have.
+    Parameters
+    ----------
+    spare
+        How many the first draw has more.
+    record
+        Makes a record of an extreme one (`privaudit.testing.extremes`) and a row.
     """
+
+    rows: list[Any]
+    others: list[Any]
+    spare: int
+    build: Callable[[list[Any]], Any]
+    record: Callable[[Any, Any], Any] = lambda end, row: end
+
+
+def _records(data: Any, other: Any, draw: Draw, replace: bool) -> _Records:
+    """Records of two draws; of sets the second's are those that the first lacks."""
     from hypothesis import assume
     from hypothesis import strategies as st
 
-    build: Callable[[list[Any]], Any]
+    spare = len(data) - len(other) if hasattr(data, "__len__") else 0
     if isinstance(data, Ledger):
         node = draw(st.integers(0, len(data.nodes) - 1))
         rows, others = list(data.nodes[node]), list(other.nodes[0])
 
-        def build(changed: list[Any]) -> Any:
+        def ledger(changed: list[Any]) -> Ledger:
             nodes = (*data.nodes[:node], tuple(changed), *data.nodes[node + 1 :])
-            return Ledger(
-                nodes=nodes,
-                unit=data.unit,
-                failure=data.failure,
-                assumes=data.assumes,
-            )
-    elif isinstance(data, (list, tuple)):
-        rows, others, build = list(data), list(other), type(data)
-    elif isinstance(data, (set, frozenset)):
+            return msgspec.structs.replace(data, nodes=nodes)
+
+        return _Records(rows, others, len(rows) - len(others), ledger)
+    if isinstance(data, (list, tuple)):
+        return _Records(list(data), list(other), spare, type(data))
+    if isinstance(data, (set, frozenset)):
         # In an order that is the same in every process.
         rows, others = (sorted(one, key=fingerprint) for one in (data, other - data))
 
-        def build(changed: list[Any]) -> Any:
+        def different(changed: list[Any]) -> Any:
             assume(len(set(changed)) == len(changed))
             return type(data)(changed)
 
-        return rows, others, len(data) - len(other), build
-    elif isinstance(data, np.ndarray) and data.ndim:
+        return _Records(rows, others, spare, different)
+    if isinstance(data, np.ndarray) and data.ndim:
         assume(other.shape[1:] == data.shape[1:])
-        rows, others = list(data), list(other)
 
-        def build(changed: list[Any]) -> Any:
+        def stacked(changed: list[Any]) -> Any:
             return np.array(changed, dtype=data.dtype).reshape(-1, *data.shape[1:])
-    elif _is_frame(data):
-        assume(list(other.columns) == list(data.columns))
-        rows, others = (
-            [frame.iloc[at : at + 1] for at in range(len(frame))]
-            for frame in (data, other.astype(data.dtypes))
-        )
 
-        def build(changed: list[Any]) -> Any:
-            import pandas as pd
-
-            frame = pd.concat(changed or [data.iloc[:0]], ignore_index=True)
-            return frame.set_index(data.index) if replace else frame
-    else:
+        return _Records(list(data), list(other), spare, stacked)
+    kind = tables.kind_of(data)
+    if kind is None:
         raise ValueError(f"got {type(data).__name__} by record: {_HOW}")
-    return rows, others, len(rows) - len(others), build
+    assume(kind.alike(data, other))
+    rows, others = kind.rows(data), kind.rows(kind.typed(other, data))
+
+    def table(changed: list[Any]) -> Any:
+        return kind.joined(changed, data, replace)
+
+    return _Records(rows, others, spare, table, kind.record)
 
 
 def _resized(
-    rows: list[Any], others: list[Any], draw: Draw, most: int, spare: int
+    rows: list[Any],
+    others: list[Any],
+    draw: Draw,
+    most: int,
+    spare: int,
+    together: bool,
 ) -> list[Any]:
     """Up to ``most`` rows more, or up to ``spare`` fewer, at any places.
 
@@ -217,152 +245,87 @@ def _resized(
     from hypothesis import strategies as st
 
     if spare > 0 and (not others or draw(st.booleans())):
-        gone = set(_places(len(rows), min(most, spare), draw))
+        gone = set(_places(len(rows), min(most, spare), draw, together))
         return [row for at, row in enumerate(rows) if at not in gone]
     assume(others)
-    changed = list(rows)
-    for _ in range(draw(st.integers(1, most)) if most > 1 else 1):
+    changed, place = list(rows), 0  # from the end
+    for number in range(draw(st.integers(1, most)) if most > 1 else 1):
         row = others[draw(st.integers(0, len(others) - 1))]
-        changed.insert(len(changed) - draw(st.integers(0, len(changed))), row)
+        if not (together and number):
+            place = draw(st.integers(0, len(changed)))
+        changed.insert(len(changed) - place, row)
     return changed
 
 
-def _replaced(rows: list[Any], others: list[Any], draw: Draw, most: int) -> list[Any]:
+def _replaced(
+    rows: list[Any], others: list[Any], draw: Draw, most: int, together: bool
+) -> list[Any]:
     """Up to ``most`` rows replaced by others, in their places."""
     from hypothesis import assume
     from hypothesis import strategies as st
 
     assume(rows and others)
     changed = list(rows)
-    for place in _places(len(rows), most, draw):
+    for place in _places(len(rows), most, draw, together):
         changed[place] = others[draw(st.integers(0, len(others) - 1))]
     return changed
 
 
-def _places(many: int, most: int, draw: Draw) -> list[int]:
-    """From 1 to ``most`` different places of ``many``."""
+def _places(many: int, most: int, draw: Draw, together: bool) -> list[int]:
+    """From 1 to ``most`` different places of ``many``, side by side if ``together``."""
     from hypothesis import strategies as st
 
-    place = st.integers(0, many - 1)
+    place, most = st.integers(0, many - 1), min(most, many)
     if most == 1:
         return [draw(place)]
-    return draw(st.lists(place, min_size=1, max_size=min(most, many), unique=True))
+    if together:
+        wide = draw(st.integers(1, most))
+        first = draw(st.integers(0, many - wide))
+        return list(range(first, first + wide))
+    return draw(st.lists(place, min_size=1, max_size=most, unique=True))
 
 
-def _is_frame(data: Any) -> bool:
-    pandas = sys.modules.get("pandas")
-    return pandas is not None and isinstance(data, pandas.DataFrame)
-
-
-def _is_networkx(data: Any) -> bool:
-    networkx = sys.modules.get("networkx")
-    return networkx is not None and isinstance(data, networkx.Graph)
-
-
-def _networkx(graph: Any, draw: Draw, unit: Unit, replace: bool) -> tuple[Any, Any]:
-    from hypothesis import assume
-    from hypothesis import strategies as st
-
-    nodes, other = list(graph.nodes), graph.copy()
-    if unit == "edge":
-        assume(len(nodes) > 1)
-        ends = st.lists(st.sampled_from(nodes), min_size=2, max_size=2, unique=True)
-        one, two = draw(ends)
-        assume(not graph.has_edge(one, two))
-        other.add_edge(one, two)
-        if replace:
-            assume(graph.number_of_edges() > 0)
-            other.remove_edge(*draw(st.sampled_from(list(graph.edges))))
-        return graph, other
-    assume(nodes)
-    node = draw(st.sampled_from(nodes))
-    if not replace:
-        other.remove_node(node)
-        return other, graph
-    other.remove_edges_from(list(_edges_of(graph, node)))
-    rest = [one for one in nodes if one != node]
-    joined = draw(st.lists(st.sampled_from(rest), unique=True)) if rest else []
-    other.add_edges_from((node, one) for one in joined)
-    return graph, other
-
-
-def _edges_of(graph: Any, node: Any) -> Any:
-    if graph.is_directed():
-        return [*graph.in_edges(node), *graph.out_edges(node)]
-    return graph.edges(node)
-
-
-def _adjacency(
-    matrix: np.ndarray, draw: Draw, unit: Unit, replace: bool
+def _histogram(
+    data: Any, other: Any, draw: Draw, most: int, replace: bool
 ) -> tuple[Any, Any]:
+    """Up to ``most`` counts more, or moved to other places.
+
+    Where no category of the two draws has a count of 0, one that loses its last is
+    gone, and one that the first lacks may come.
+    """
     from hypothesis import assume
     from hypothesis import strategies as st
 
-    many = len(matrix)
-    if matrix.shape != (many, many):
-        raise ValueError(f"an adjacency matrix is square, got shape {matrix.shape}")
-    directed = not (matrix == matrix.T).all()
-    other = matrix.copy()
+    changed: Any = list(data) if isinstance(data, tuple) else copy.deepcopy(data)
+    places: list[Any]
+    cells: Any = changed
+    if isinstance(data, Mapping):
+        places = list(dict.fromkeys([*data, *other]))
+        kept = 0 in [*data.values(), *other.values()]
+    elif isinstance(data, (list, tuple, np.ndarray)) or _is_series(data):
+        places, kept = list(np.ndindex(np.shape(data))), True
+        cells = changed.iloc if _is_series(data) else changed
+        if isinstance(data, (list, tuple)):
+            places = list(range(len(data)))
+    else:
+        raise ValueError(f"got {type(data).__name__} by count: {_HOW}")
+    assume(places)
 
-    def put(edge: tuple[int, int], value: int) -> None:
-        other[edge] = value
-        if not directed:
-            other[edge[::-1]] = value
+    def value(place: Any) -> Any:
+        return changed.get(place, 0) if isinstance(data, Mapping) else cells[place]
 
-    if unit == "edge":
-        free = np.argwhere((matrix == 0) & ~np.eye(many, dtype=bool))
-        free = [tuple(edge) for edge in free.tolist()]
-        assume(free)
-        put(draw(st.sampled_from(free)), 1)
+    for _ in range(draw(st.integers(1, most)) if most > 1 else 1):
+        into = draw(st.sampled_from(places))
         if replace:
-            edges = [tuple(edge) for edge in np.argwhere(matrix != 0).tolist()]
-            assume(edges)
-            put(draw(st.sampled_from(edges)), 0)
-        return matrix, other
-    assume(many)
-    node = draw(st.integers(0, many - 1))
-    if not replace:
-        rest = np.delete(np.delete(matrix, node, axis=0), node, axis=1)
-        return rest, matrix
-    for two, value in enumerate(
-        draw(st.lists(st.integers(0, 1), min_size=many, max_size=many))
-    ):
-        if two != node:
-            put((node, two), value)
-            if directed:
-                other[two, node] = draw(st.integers(0, 1))
-    return matrix, other
+            full = [one for one in places if value(one) >= 1 and one != into]
+            assume(full)
+            from_ = draw(st.sampled_from(full))
+            cells[from_] = value(from_) - 1
+            if not kept and not cells[from_]:
+                del changed[from_]
+        cells[into] = value(into) + 1
+    return data, tuple(changed) if isinstance(data, tuple) else changed
 
 
-def _edge_list(edges: Any, draw: Draw, unit: Unit, replace: bool) -> tuple[Any, Any]:
-    """Neighbours of undirected edges; nodes are those that have an edge."""
-    from hypothesis import assume
-    from hypothesis import strategies as st
-
-    unordered = isinstance(edges, (set, frozenset))
-    kind = type(edges)
-    listed: list[Any] = sorted(edges, key=fingerprint) if unordered else list(edges)
-    nodes = list(dict.fromkeys(node for edge in listed for node in edge))
-    assume(len(nodes) > 1)
-    if unit == "edge":
-        known = {frozenset(edge) for edge in listed}
-        free = [
-            (one, two)
-            for at, one in enumerate(nodes)
-            for two in nodes[at + 1 :]
-            if frozenset((one, two)) not in known
-        ]
-        if replace:
-            assume(free)
-            place = draw(st.integers(0, len(listed) - 1))
-            more = draw(st.sampled_from(free))
-            return edges, kind([*listed[:place], more, *listed[place + 1 :]])
-        place = draw(st.integers(0, len(listed) - 1))
-        return kind([*listed[:place], *listed[place + 1 :]]), edges
-    node = draw(st.sampled_from(nodes))
-    rest = [edge for edge in listed if node not in edge]
-    if not replace:
-        return kind(rest), edges
-    others = [one for one in nodes if one != node]
-    joined = draw(st.lists(st.sampled_from(others), unique=True))
-    return edges, kind([*rest, *((node, one) for one in joined)])
+def _is_series(data: Any) -> bool:
+    return isinstance(tables.kind_of(data), tables.Pandas) and np.ndim(data) == 1

@@ -170,10 +170,39 @@ class TestPlaces:
 
         check()
 
+    @pytest.mark.parametrize("relation", [ADD, REPLACE])
+    def test_rows_of_a_window_stand_side_by_side(self, relation):
+        wide = collections.Counter()
+
+        @settings(FEW, max_examples=100)
+        @given(
+            neighbours(
+                st.lists(st.integers(0, 99), min_size=4, max_size=6, unique=True),
+                relation=relation,
+                unit="window",
+                rows_per_user=3,
+            )
+        )
+        def check(pair):
+            one, other = pair
+            if relation == ADD:
+                wide[len(other) - len(one)] += 1
+                left = len(other) - len(one)
+                cuts = [other[:at] + other[at + left :] for at in range(len(other))]
+                assert one in cuts
+            else:
+                places = [at for at in range(len(one)) if one[at] != other[at]]
+                assert places[-1] - places[0] < 3
+                wide[len(places)] += 1
+
+        check()
+        assert set(wide) == {1, 2, 3}
+
     @pytest.mark.parametrize(
         "wrong",
         [
             {"unit": "user"},
+            {"unit": "window"},
             {"unit": "user", "rows_per_user": 0},
             {"unit": "record", "rows_per_user": 2},
         ],
@@ -241,6 +270,135 @@ class TestPlantedFaults:
             assert_private(clipped_sum, pair, epsilon=epsilon, runs=1000)
 
         run()
+
+
+class TestHistograms:
+    @pytest.mark.parametrize("most", [None, 3])
+    @pytest.mark.parametrize("relation", [ADD, REPLACE])
+    @pytest.mark.parametrize(
+        "make",
+        [
+            list,
+            tuple,
+            np.array,
+            lambda counts: np.array([counts, counts]).astype(float),
+            lambda counts: dict(zip("abcdefgh", counts, strict=False)),
+            lambda counts: pytest.importorskip("pandas").Series(counts),
+        ],
+    )
+    def test_counts_come_or_move(self, make, relation, most):
+        counts = st.lists(st.integers(0, 5), min_size=2, max_size=4).map(make)
+
+        @settings(FEW, max_examples=20)
+        @given(neighbours(counts, relation=relation, unit="count", rows_per_user=most))
+        def check(pair):
+            assert type(pair[0]) is type(pair[1])
+            one, other = (
+                collections.Counter(one) if isinstance(one, dict) else np.ravel(one)
+                for one in pair
+            )
+            if isinstance(one, dict):
+                places = sorted({*one, *other})
+                one, other = ([seen[at] for at in places] for seen in (one, other))
+            moved = np.subtract(other, one)
+            assert min(*one, *other) >= 0
+            come = moved.clip(0).sum()
+            assert 1 <= come <= (most or 1)
+            assert -moved.clip(None, 0).sum() == (0 if relation == ADD else come)
+
+        check()
+
+    def test_categories_without_a_record_are_gone(self):
+        seen = collections.Counter()
+        names = st.lists(st.sampled_from("abc"), min_size=1, max_size=3)
+
+        @settings(FEW, max_examples=60)
+        @given(
+            neighbours(names.map(collections.Counter), relation=REPLACE, unit="count")
+        )
+        def check(pair):
+            assert 0 not in pair[1].values()
+            seen[len(pair[1]) - len(pair[0])] += 1
+
+        check()
+        assert set(seen) == {-1, 0, 1}
+
+
+class TestTables:
+    """With types from a schema."""
+
+    @pytest.mark.parametrize("relation", [ADD, REPLACE])
+    def test_of_pandas_keep_their_types_and_start_at_the_ends(self, relation):
+        extra = pytest.importorskip("hypothesis.extra.pandas")
+        columns = [
+            extra.column("age", elements=st.integers(18, 99), dtype="int8"),
+            extra.column("pay", elements=st.floats(0, 9)),
+            extra.column("in", dtype=bool),
+        ]
+        frames = extra.data_frames(columns, index=extra.range_indexes(1, 4))
+        tried = []
+
+        @FEW
+        @given(neighbours(frames, relation=relation))
+        def check(pair):
+            tried.append(pair)
+            assert [*map(str, pair[1].dtypes)] == ["int8", "float64", "bool"]
+            assert list(pair[1].index) == [*range(len(pair[1]))]
+            less, more = differ(*(frame.values.tolist() for frame in pair))
+            assert (less, more) == (int(relation == REPLACE), 1)
+
+        check()
+        first = tried[0][1].values.tolist()
+        assert [99, 9.0, True] in first
+        assert first.count([18, 0.0, False]) == len(first) - 1
+        ends = {tuple(row) for pair in tried for row in pair[1].values.tolist()}
+        assert {(18, 9.0, False), (99, 5e-324, True)} & ends
+
+    def test_a_series_over_time_stays_in_order(self):
+        extra = pytest.importorskip("hypothesis.extra.pandas")
+        pandas = pytest.importorskip("pandas")
+        days = st.lists(st.integers(1, 99), min_size=1, max_size=5).map(sorted)
+        series = extra.series(
+            elements=st.floats(0, 1),
+            index=days.map(lambda at: pandas.to_datetime(at, unit="D")),
+        )
+
+        @FEW
+        @given(neighbours(series, relation=ADD, unit="user", rows_per_user=2))
+        def check(pair):
+            for one in pair:
+                assert one.index.is_monotonic_increasing
+                assert one.dtype == float
+            assert 1 <= len(pair[1]) - len(pair[0]) <= 2
+
+        check()
+
+    @pytest.mark.parametrize("relation", [ADD, REPLACE])
+    @pytest.mark.parametrize(
+        ("module", "make"), [("polars", "DataFrame"), ("pyarrow", "table")]
+    )
+    def test_of_polars_and_arrow_keep_their_types(self, module, make, relation):
+        kind = pytest.importorskip(module)
+        tables = st.lists(
+            st.tuples(st.integers(0, 9), st.text("ab")), min_size=1, max_size=4
+        ).map(
+            lambda rows: getattr(kind, make)(
+                {"n": [row[0] for row in rows], "t": [row[1] for row in rows]}
+            )
+        )
+
+        @FEW
+        @given(neighbours(tables, relation=relation))
+        def check(pair):
+            assert pair[0].schema == pair[1].schema
+            listed = [one.to_pydict() if make == "table" else one for one in pair]
+            rows = [
+                list(zip(list(one["n"]), list(one["t"]), strict=True)) for one in listed
+            ]
+            less, more = differ(*rows)
+            assert (less, more) == (int(relation == REPLACE), 1)
+
+        check()
 
 
 class TestLedgers:
@@ -395,7 +553,7 @@ class TestExtremes:
             (st.lists(st.booleans() | st.just(7)), [False, True, 7]),
             (
                 st.lists(st.tuples(st.booleans(), st.integers(0, 3))),
-                [(False, 0), (False, 3), (True, 0), (True, 3)],
+                [(False, 0), (True, 3), (False, 3), (True, 0)],
             ),
             (
                 st.lists(st.fixed_dictionaries({"age": st.integers(0, 99)})),

@@ -1,0 +1,130 @@
+"""Pairs of graphs that differ in an edge, or in a node with all its edges."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from privaudit.testing.fingerprints import fingerprint
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+Draw = Callable[["SearchStrategy[Any]"], Any]
+
+
+def is_networkx(data: Any) -> bool:
+    networkx = sys.modules.get("networkx")
+    return networkx is not None and isinstance(data, networkx.Graph)
+
+
+def of_networkx(graph: Any, draw: Draw, unit: str, replace: bool) -> tuple[Any, Any]:
+    from hypothesis import assume
+    from hypothesis import strategies as st
+
+    nodes, other = list(graph.nodes), graph.copy()
+    if unit == "edge":
+        assume(len(nodes) > 1)
+        ends = st.lists(st.sampled_from(nodes), min_size=2, max_size=2, unique=True)
+        one, two = draw(ends)
+        assume(not graph.has_edge(one, two))
+        other.add_edge(one, two)
+        if replace:
+            assume(graph.number_of_edges() > 0)
+            other.remove_edge(*draw(st.sampled_from(list(graph.edges))))
+        return graph, other
+    assume(nodes)
+    node = draw(st.sampled_from(nodes))
+    if not replace:
+        other.remove_node(node)
+        return other, graph
+    other.remove_edges_from(list(_edges_of(graph, node)))
+    rest = [one for one in nodes if one != node]
+    joined = draw(st.lists(st.sampled_from(rest), unique=True)) if rest else []
+    other.add_edges_from((node, one) for one in joined)
+    return graph, other
+
+
+def _edges_of(graph: Any, node: Any) -> Any:
+    if graph.is_directed():
+        return [*graph.in_edges(node), *graph.out_edges(node)]
+    return graph.edges(node)
+
+
+def of_matrix(
+    matrix: np.ndarray, draw: Draw, unit: str, replace: bool
+) -> tuple[Any, Any]:
+    from hypothesis import assume
+    from hypothesis import strategies as st
+
+    many = len(matrix)
+    if matrix.shape != (many, many):
+        raise ValueError(f"an adjacency matrix is square, got shape {matrix.shape}")
+    directed = not (matrix == matrix.T).all()
+    other = matrix.copy()
+
+    def put(edge: tuple[int, int], value: int) -> None:
+        other[edge] = value
+        if not directed:
+            other[edge[::-1]] = value
+
+    if unit == "edge":
+        free = np.argwhere((matrix == 0) & ~np.eye(many, dtype=bool))
+        free = [tuple(edge) for edge in free.tolist()]
+        assume(free)
+        put(draw(st.sampled_from(free)), 1)
+        if replace:
+            edges = [tuple(edge) for edge in np.argwhere(matrix != 0).tolist()]
+            assume(edges)
+            put(draw(st.sampled_from(edges)), 0)
+        return matrix, other
+    assume(many)
+    node = draw(st.integers(0, many - 1))
+    if not replace:
+        rest = np.delete(np.delete(matrix, node, axis=0), node, axis=1)
+        return rest, matrix
+    for two, value in enumerate(
+        draw(st.lists(st.integers(0, 1), min_size=many, max_size=many))
+    ):
+        if two != node:
+            put((node, two), value)
+            if directed:
+                other[two, node] = draw(st.integers(0, 1))
+    return matrix, other
+
+
+def of_edges(edges: Any, draw: Draw, unit: str, replace: bool) -> tuple[Any, Any]:
+    """Neighbours of undirected edges; nodes are those that have an edge."""
+    from hypothesis import assume
+    from hypothesis import strategies as st
+
+    unordered = isinstance(edges, (set, frozenset))
+    kind = type(edges)
+    listed: list[Any] = sorted(edges, key=fingerprint) if unordered else list(edges)
+    nodes = list(dict.fromkeys(node for edge in listed for node in edge))
+    assume(len(nodes) > 1)
+    if unit == "edge":
+        known = {frozenset(edge) for edge in listed}
+        free = [
+            (one, two)
+            for at, one in enumerate(nodes)
+            for two in nodes[at + 1 :]
+            if frozenset((one, two)) not in known
+        ]
+        if replace:
+            assume(free)
+            place = draw(st.integers(0, len(listed) - 1))
+            more = draw(st.sampled_from(free))
+            return edges, kind([*listed[:place], more, *listed[place + 1 :]])
+        place = draw(st.integers(0, len(listed) - 1))
+        return kind([*listed[:place], *listed[place + 1 :]]), edges
+    node = draw(st.sampled_from(nodes))
+    rest = [edge for edge in listed if node not in edge]
+    if not replace:
+        return kind(rest), edges
+    others = [one for one in nodes if one != node]
+    joined = draw(st.lists(st.sampled_from(others), unique=True))
+    return edges, kind([*rest, *((node, one) for one in joined)])

@@ -33,6 +33,7 @@ from privaudit.task_settings import Natural, Positive, TaskSettings
 Precision = Literal["float32", "bf16"]
 Calibration = Literal["certified", "paper"]
 Saved = Literal["models", "none"]
+Carrier = Literal["torch", "flare"]
 NoiseBy = Literal["one", "per-node"]
 Evaluate = Literal["tenth", "all"]
 
@@ -442,6 +443,13 @@ class TrainingSettings(AccountSettings, TaskChanges, RunSettings):
         folder (OUT/party-N), and sends the algorithm's messages and nothing else.
         Started by torchrun, or anywhere with RANK, WORLD_SIZE, MASTER_ADDR and
         MASTER_PORT in the environment.
+    exchange
+        What carries messages between parties. torch: torch.distributed, in one trust
+        domain. flare: NVIDIA FLARE, sealed from site to site, with --kit; implies
+        --parties. Default: torch.
+    kit
+        Folder of this site's FLARE kit, which says who it is, where the server is and
+        which sites train.
     patience
         Seconds that a party waits for another one before it ends.
     drop_lost
@@ -485,6 +493,8 @@ class TrainingSettings(AccountSettings, TaskChanges, RunSettings):
     precision: Precision | None = None
     save: Saved = "models"
     parties: bool = False
+    exchange: Carrier | None = None
+    kit: pathlib.Path | None = None
     patience: Positive = 300.0
     drop_lost: bool = False
     canaries: Planted | None = None
@@ -493,6 +503,12 @@ class TrainingSettings(AccountSettings, TaskChanges, RunSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if (self.exchange == "flare") != (self.kit is not None):
+            raise ValueError(
+                "a kit is a FLARE site's: give --exchange flare and --kit together"
+            )
+        if self.exchange == "flare":
+            object.__setattr__(self, "parties", True)
         if self.parties and self.observer is not None:
             raise ValueError(
                 "--observer is an account of all nodes together, and with --parties "

@@ -22,7 +22,10 @@ from privaudit.task_settings import FOLDER, IDX
 TASK = "train"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 # What a site chooses for itself, and a job cannot.
-_OWN = ("data_dir", "key_file", "device", "save", "parties", "observer")
+_OWN = (
+    *("data_dir", "key_file", "device", "save"),
+    *("parties", "exchange", "kit", "observer"),
+)
 _OF_SITES = ("data", "data_dir", "nodes")
 
 
@@ -136,6 +139,9 @@ class SiteFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         any. Jobs on the same records add up, which is for the site to see.
     studies
         Whether a job may have a seed: whoever knows it knows the noise.
+    sites
+        All that train, in the order of the nodes, for ``privaudit train --kit``; a job
+        names them itself.
     """
 
     out: str
@@ -148,6 +154,7 @@ class SiteFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     most_epsilon: Annotated[float, msgspec.Meta(gt=0)]
     most_delta: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 1e-5
     studies: bool = False
+    sites: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, path: pathlib.Path) -> Self:
@@ -223,6 +230,7 @@ def write(
     job: Job,
     *,
     server: str = "localhost",
+    relay: str | None = None,
     organisations: Sequence[str] = (),
     sealed: bool = True,
 ) -> list[str]:
@@ -236,6 +244,8 @@ def write(
         What is to be trained.
     server
         Under which name the sites reach FLARE's server.
+    relay
+        Under which name they reach a relay that goes on to it; None: there is none.
     organisations
         Whose each site is; its own name by default.
     sealed
@@ -247,8 +257,13 @@ def write(
     there = pathlib.Path(folder)
     if there.exists() and any(there.iterdir()):
         raise ValueError(f"{there} is not empty: choose a new folder")
-    if not re.fullmatch(r"[A-Za-z0-9.-]{1,253}", server):
-        raise ValueError(f"a server's name is that of a host, got {server!r}")
+    for host in (server, relay or server):
+        if not re.fullmatch(r"[A-Za-z0-9.-]{1,253}", host):
+            raise ValueError(
+                f"the name of a server or a relay is that of a host, got {host!r}"
+            )
+    if len({server, relay, *job.sites}) < 2 + len(job.sites):
+        raise ValueError("server, relay and sites have names of their own")
     asked = {**msgspec.to_builtins(job), "sealed": sealed}
     app = there / "job" / "app" / "config"
     app.mkdir(parents=True)
@@ -282,7 +297,7 @@ def write(
             "components": [],
         },
     )
-    (there / "project.yml").write_text(_project(job, server, organisations))
+    (there / "project.yml").write_text(_project(job, server, relay, organisations))
     return [
         f"nvflare provision -p {there}/project.yml -w {there}/kits: one kit a site, "
         "with its certificate; give each its own, and no other",
@@ -309,14 +324,23 @@ studies = false                  # whether a job may have a seed
 """
 
 
-def _project(job: Job, server: str, organisations: Sequence[str]) -> str:
-    """FLARE's project: a server, the sites and an admin, with a certificate each."""
+def _project(
+    job: Job, server: str, relay: str | None, organisations: Sequence[str]
+) -> str:
+    """FLARE's project: server, relay, sites and an admin, with a certificate each."""
     whose = dict(zip(job.sites, organisations, strict=False))
     orgs = [re.sub(r"[^A-Za-z0-9_]", "_", whose.get(s, s)) for s in job.sites]
+    by = "" if relay is None else f"    connect_to:\n      name: {relay}\n"
     sites = "".join(
-        f"  - name: {site}\n    type: client\n    org: {org}\n"
+        f"  - name: {site}\n    type: client\n    org: {org}\n{by}"
         for site, org in zip(job.sites, orgs, strict=True)
     )
+    if relay is not None:
+        sites += (
+            f"  - name: {relay}\n    type: relay\n    org: {orgs[0]}\n"
+            "    listening_host:\n      scheme: grpc\n      port: 8004\n"
+            f"      connection_security: mtls\n      default_host: {relay}\n"
+        )
     return f"""\
 api_version: 3
 name: {job.name}
@@ -327,6 +351,7 @@ participants:
     org: {orgs[0]}
     fed_learn_port: 8002
     admin_port: 8003
+    connection_security: mtls
 {sites}  - name: admin@federation.example
     type: admin
     org: {orgs[0]}
@@ -338,6 +363,8 @@ builders:
       config_folder: config
       scheme: grpc
   - path: privaudit.api.flare.Kits
+    args:
+      sites: [{", ".join(job.sites)}]
   - path: nvflare.lighter.impl.cert.CertBuilder
   - path: nvflare.lighter.impl.signature.SignatureBuilder
 """

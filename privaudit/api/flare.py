@@ -37,6 +37,9 @@ RUN = ("Together", "Site")  # classes that a job names; sites let no others run
 class Kits(Builder):
     """In ``project.yml``: lets all run what is here, and gives sites a `SiteFile`."""
 
+    def __init__(self, sites: Sequence[str]) -> None:
+        self._sites = list(sites)
+
     def build(self, project: Project, ctx: ProvisionContext) -> None:
         """Write into the folders ``local`` of all kits."""
         for one in (project.get_server(), *project.get_clients()):
@@ -49,7 +52,8 @@ class Kits(Builder):
             resources["allow_log_streaming"] = False  # a site's log is its own
             file.write_text(json.dumps(resources, indent=2))
             if one is not project.get_server():
-                (local / "privaudit.toml").write_text(SITE)
+                named = f"sites = {json.dumps(self._sites)}  # for train --kit\n"
+                (local / "privaudit.toml").write_text(SITE + named)
 
 
 class Together(Controller):

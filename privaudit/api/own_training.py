@@ -302,7 +302,7 @@ def train(
     out: str | os.PathLike[str] | None = None,
     watch: Watch | str | None = None,
     party: int | None = None,
-    exchange: Exchange | None = None,
+    exchange: Exchange | str | None = None,
     **changes: Any,
 ) -> TrainedModels:
     """Train your model on the data of several nodes, with the noise for a budget.
@@ -390,8 +390,9 @@ def train(
         WORLD_SIZE, MASTER_ADDR and MASTER_PORT in the environment say how many parties
         there are and where party 0 is. Their models start at the same parameters.
     exchange
-        What carries messages between parties, a `trainers.network.exchange.Exchange`,
-        which knows this one's number. None: torch.distributed.
+        What carries messages between parties: "torch", "flare" (with ``kit=``), or a
+        `trainers.network.exchange.Exchange`; the latter two know this one's number.
+        None: torch.distributed.
 
     Returns
     -------
@@ -418,15 +419,17 @@ def train(
     need("privaudit.train", "train")
     from trainers.algorithms import family_named
     from trainers.data.shares import Users
-    from trainers.network.ranks import where_am_i
     from trainers.runs.material import Material
+    from trainers.runs.parties import place_of
     from trainers.runs.planning import training_for
 
+    if isinstance(exchange, str):
+        changes, exchange = {**changes, "exchange": exchange}, None
     settings = with_changes(settings, changes)
     if exchange is not None:
         party = exchange.rank
-    elif party is None and settings.parties:
-        party = where_am_i()[0]
+    elif settings.kit is not None or (party is None and settings.parties):
+        party = place_of(settings)[0]
     if party is None and out is not None and RunFolder(out).has("result.json"):
         raise ValueError(
             f"{out} holds a finished run, perhaps of another model or other data: "
@@ -455,7 +458,7 @@ def train(
     fixed = {x: asked.pop(x) for x in NOT_PLANNED if x in asked}
     whole = nodes
     if party is not None:
-        size = where_am_i(party)[1] if exchange is None else exchange.size
+        size = place_of(settings, party)[1] if exchange is None else exchange.size
         whole, nodes = nodes or size, None
         if not isinstance(shares, list):
             shares, users = [shares], None if users is None else [users]

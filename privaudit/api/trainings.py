@@ -155,7 +155,7 @@ def run_training(
     watch
         An object that is told the progress; see `privaudit.api.watch`.
     exchange
-        Of a party: what carries messages. None: torch.distributed.
+        Of a party: what carries messages. None: that of ``settings``.
 
     Returns
     -------
@@ -175,9 +175,9 @@ def run_training(
     changes = laid_over(settings.changes(), changes or {})
     values = laid_over(recipe.settings(settings.epsilon), changes)
     if settings.parties:
-        from trainers.network.ranks import where_am_i
+        from trainers.runs.parties import place_of
 
-        size = where_am_i()[1] if exchange is None else exchange.size
+        size = place_of(settings)[1] if exchange is None else exchange.size
         given = is_own(str(values.get("data", "")))
         own = _unless_split(values, "given") if given else {}
         said = {"nodes": size, **recipe.values, **changes}

@@ -13,6 +13,7 @@ EXTRAS = {
     "kernel": ("flint",),
     "report": ("matplotlib", "jinja2"),
     "tensorboard": ("tensorboardX",),
+    "flare": ("nvflare",),
 }
 
 

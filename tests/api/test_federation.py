@@ -1,6 +1,7 @@
 """Contract of privaudit.api.federation: a job has names; a site says what it runs."""
 
 import json
+import re
 
 import pytest
 
@@ -101,15 +102,29 @@ def test_what_is_written(tmp_path):
     project = (there / "project.yml").read_text()
     assert "  - name: flare.example.org\n    type: server" in project
     assert "  - name: clinic\n    type: client" in project
+    assert "sites: [ward, clinic]" in project
+    assert "relay" not in project
     with pytest.raises(ValueError, match="is not empty"):
         write(there, Job(**ASKED))
-    with pytest.raises(ValueError, match="a server's name"):
+    with pytest.raises(ValueError, match="the name of a server"):
         write(tmp_path / "two", Job(**ASKED), server="a: b")
+
+
+def test_a_relay(tmp_path):
+    """Sites know the relay alone, and it is reached as safely as the server."""
+    write(tmp_path / "joint", Job(**ASKED), server="flare", relay="hub.example.org")
+    project = (tmp_path / "joint/project.yml").read_text()
+    assert project.count("    connect_to:\n      name: hub.example.org\n") == 2
+    (relay,) = re.findall(r"(?m)^  - name: hub.*(?:\n    .*)*", project)
+    assert "type: relay" in relay
+    assert project.count("connection_security: mtls") == 2
+    with pytest.raises(ValueError, match="names of their own"):
+        write(tmp_path / "two", Job(**ASKED), server="flare", relay="ward")
 
 
 def test_the_command(tmp_path, capsys):
     out = tmp_path / "joint"
-    words = ["federation", "dp-dsgt", "--site", "ward", "--site", "clinic"]
+    words = ["federation", "init", "dp-dsgt", "--site", "ward", "--site", "clinic"]
     assert (
         main([*words, "--epsilon", "4", "--set", "graph=ring", "--out", str(out)]) == 0
     )

@@ -91,7 +91,7 @@ RUNS = {
     "train dp-dsgd --epsilon 4 --set nodes=3 --out one": (SET, FINE),
     "train dp-dsgd --budgets 4,2,1 --out each": ([*SET, "--set", "nodes=3"], FINE),
     "train sgd --out two": (SET, FINE),
-    "federation dp-dsgd --site a --site b --epsilon 4 --out joint": ([], FINE),
+    "federation init dp-dsgd --site a --site b --epsilon 4 --out joint": ([], FINE),
     "views dp-dsgd --noise-multiplier 2 --delta 1e-5": (
         [*SET, "--set", "nodes=3"],
         FINE,

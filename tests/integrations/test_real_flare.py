@@ -2,11 +2,13 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 pytest.importorskip("nvflare")
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
@@ -32,6 +34,7 @@ def all_shares():
     return [share(node) for node in range(3)]
 
 def net():
+    torch.manual_seed(7)
     return torch.nn.Linear(5, 2)
 """
 SETTINGS = {"noise_multiplier": 1.5, "epsilon": 1000.0, "seed": 3}
@@ -75,6 +78,72 @@ def test_the_simulator_makes_the_bits_of_one_process(tmp_path):
     assert joint.ledger == whole.ledger
 
 
+def at_sites(kits, out, tmp_path, *options):
+    """Status of the command at each site, and what it said."""
+    environment = {**os.environ, "PYTHONPATH": f"{os.getcwd()}{os.pathsep}{tmp_path}"}
+    environment["OMP_NUM_THREADS"] = "1"
+    command = [sys.executable, "-m", "privaudit", "train", "dp-dsgt"]
+    command += ["--exchange", "flare", "--data", "mine:share", "--model", "mine:net"]
+    command += ["--out", str(out), *options]
+    piped = {"env": environment, "stderr": subprocess.PIPE, "text": True}
+    started = [subprocess.Popen([*command, "--kit", str(kit)], **piped) for kit in kits]
+    said = [one.communicate(timeout=240)[1] for one in started]
+    return [(one.returncode, text) for one, text in zip(started, said, strict=True)]
+
+
+@pytest.fixture
+def kits(tmp_path):
+    """Kits of three sites, whose server runs."""
+    (tmp_path / "mine.py").write_text(MINE)
+    sites = ("ward", "clinic", "lab")
+    job = Job(name="joint", what="dp-dsgt", settings={"epsilon": 4.0}, sites=sites)
+    write(tmp_path / "joint", job)
+    project = tmp_path / "joint/project.yml"
+    with socket.socket() as one, socket.socket() as two:
+        for held, port in ((one, "8002"), (two, "8003")):
+            held.bind(("", 0))
+            free = str(held.getsockname()[1])
+            project.write_text(project.read_text().replace(port, free))
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    command = [sys.executable, "-m", "nvflare.cli", "provision", "-p", str(project)]
+    command += ["-w", str(tmp_path / "kits")]
+    subprocess.run(command, env=environment, timeout=120, check=True)
+    found = tmp_path / "kits/joint/prod_00"
+    server = [sys.executable, "-m", "nvflare.private.fed.app.server.server_train"]
+    server += ["-m", str(found / "localhost"), "-s", "fed_server.json", "--set"]
+    server += ["secure_train=true", "org=ward", "config_folder=config"]
+    with subprocess.Popen(server, env=environment) as running:
+        yield [found / site for site in sites]
+        running.kill()
+
+
+def test_sites_train_by_their_kits(kits, tmp_path):
+    """To the bits of one process; who has another's certificate is not let in."""
+    out, options = tmp_path / "out", ["--noise-multiplier", "1.5", "--seed", "3"]
+    options += ["--set", "graph=ring", "--set", "rounds=8", "--set", "batch_size=10"]
+    assert [s for s, _ in at_sites(kits, out, tmp_path, *options)] == [0, 0, 0]
+    given = {"__name__": "mine"}
+    exec(MINE, given)
+    whole = pa.train(
+        given["net"],
+        given["all_shares"](),
+        "dp-dsgt",
+        **{"rounds": 8, "graph": "ring", "batch_size": 10},
+        **{"noise_multiplier": 1.5, "seed": 3},
+    )
+    joint = pa.join([out / f"party-{party}" for party in range(3)])
+    assert joint.ledger == whole.ledger
+    for node, model in enumerate(whole.models):
+        file = out / f"party-{node}/model.safetensors"
+        kept = {name.partition(".")[2]: x for name, x in load_file(file).items()}
+        assert all(kept[name].equal(x) for name, x in model.state_dict().items())
+    file = kits[1] / "startup/fed_client.json"
+    file.write_text(file.read_text().replace("clinic", "ward"))
+    ((status, said),) = at_sites([kits[1]], tmp_path / "forged", tmp_path, *options)
+    assert status == 3
+    assert "FLARE's server does not let ward in" in said
+
+
 class Cell:
     """A cell that delivers to others of this process what is signed by its own name."""
 
@@ -108,6 +177,16 @@ def pair():
 
 
 LIKE = torch.zeros(1, 1, 3)
+
+
+def test_a_site_that_began_anew_is_lost(pair):
+    """Its next process knows of nothing that was sent to the one before."""
+    here, there, cells = pair
+    there.send(0, LIKE, 4, "theta")
+    again = ByFlare(cells["clinic.job"], ["ward.job", "clinic.job"], 1, 2)
+    assert not again._carry(0, "words", "begin", b"[]", 1)
+    with pytest.raises(PartyLostError, match="party 1 has ended"):
+        here.check()
 
 
 def test_messages_and_words_come(pair):

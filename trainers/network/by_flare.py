@@ -3,22 +3,37 @@
 FLARE's sites have certificates of one federation. A message goes from site to site by
 its server and relays; it is encrypted for the certificate of its receiver and signed by
 that of its sender, so that those who relay it read none of it and forge none.
+
+A site takes part by a job (`privaudit.api.flare`), or by a command of its own with its
+kit: see `by_kit`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.fl_exception import FLCommunicationError
+from nvflare.apis.signal import Signal
+from nvflare.apis.utils.decomposers import flare_decomposers
 from nvflare.fuel.f3.cellnet.cell import Cell
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
+from nvflare.fuel.f3.cellnet.fqcn import FQCN
 from nvflare.fuel.f3.cellnet.utils import make_reply
+from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.f3.message import Message
+from nvflare.fuel.sec.authn import set_add_auth_headers_filters
+from nvflare.fuel.utils.url_utils import make_url
+from nvflare.private.defs import ClientType
+from nvflare.private.fed.authenticator import Authenticator
 
-from trainers.network.exchange import ENDED, PATIENCE, PartyLostError
+from trainers.network.exchange import ENDED, PATIENCE, Exchange, PartyLostError
+from trainers.network.kit import Kit
 from trainers.network.queued import Queued
 from trainers.network.ranks import GO_ON
 
@@ -62,6 +77,9 @@ class ByFlare(Queued):
         self._cell, self._places, self._sealed = cell, places, sealed
         self._aborted = aborted
         self._ranks = {place: rank for rank, place in enumerate(places)}
+        self._life = secrets.token_hex(8)  # of this process, among a site's
+        self._lives: dict[int, str] = {}
+        self._there: set[int] = set()  # who has answered
         self._met: set[int] = set()  # to whom a message got through
         self._looked = dict.fromkeys(self.others, time.monotonic())
         cell.register_request_cb(channel=_CHANNEL, topic=_TOPIC, cb=self._came)
@@ -85,7 +103,13 @@ class ByFlare(Queued):
         if self._is_closed:
             return make_reply(ReturnCode.SERVICE_UNAVAILABLE)
         head, _, content = bytes(payload).partition(b"\n")
-        number, kind, what = (*head.decode(errors="replace").split(" ", 2), "", "")[:3]
+        life, number, kind, what, *_ = (
+            *head.decode(errors="replace").split(" ", 3),
+            *[""] * 3,
+        )
+        if self._lives.setdefault(other, life) != life:
+            self._fail(other, ENDED)  # it is another process, which knows of nothing
+            return make_reply(ReturnCode.SERVICE_UNAVAILABLE)
         taken = kind == "alive" or self.arrived(
             other, kind, what, content, int(number) if number.isdecimal() else 0
         )
@@ -96,7 +120,11 @@ class ByFlare(Queued):
     ) -> bool:
         how = {"secure": self._sealed, "optional": True}
         where, there = {"channel": _CHANNEL, "topic": _TOPIC}, self._places[other]
-        message = Message(payload=f"{number} {kind} {what}\n".encode() + content)
+        if other not in self._there and not self._answers(other):
+            time.sleep(0.1)
+            return False
+        head = f"{self._life} {number} {kind} {what}\n".encode()
+        message = Message(payload=head + content)
         if kind == "waits":  # needs no answer
             self._cell.fire_and_forget(**where, targets=there, message=message, **how)
             return True
@@ -114,6 +142,25 @@ class ByFlare(Queued):
         time.sleep(0.1)
         return False
 
+    def _answers(self, other: int) -> bool:
+        """Return whether ``other`` is there, by a question that is not sealed.
+
+        FLARE waits forever for the certificate of a site that is not.
+        """
+        reply = self._cell.send_request(
+            channel=_CHANNEL,
+            topic=_TOPIC,
+            target=self._places[other],
+            request=Message(payload=f"{self._life} 0 alive \n".encode()),
+            timeout=min(10.0, self.patience),
+            secure=False,
+            optional=True,
+        )
+        code = (reply.headers or {}).get(MessageHeaderKey.RETURN_CODE)
+        if code in (ReturnCode.OK, ReturnCode.UNAUTHENTICATED):
+            self._there.add(other)
+        return other in self._there
+
     def _is_silent(self, other: int) -> None:
         now = time.monotonic()
         if other in self._met and now - self._looked[other] > _LOOK:
@@ -125,3 +172,62 @@ class ByFlare(Queued):
         super().check()
         if self._aborted() and not self._over:
             raise PartyLostError(f"the job was aborted; {GO_ON} at every party")
+
+
+@contextlib.contextmanager
+def by_kit(kit: Kit, patience: float = PATIENCE) -> Iterator[Exchange]:
+    """This site, connected to FLARE's server by its kit, as long as the context lasts.
+
+    The server knows it by its certificate, and it the server; FLARE's own client of
+    this site must not run meanwhile. Raises `PartyLostError` if no server answers
+    within ``patience`` seconds, or it does not let this site in.
+
+    FLARE's threads may wait forever for a site that is gone: who has used this ends its
+    process by `trainers.network.ranks.leave`.
+    """
+    flare_decomposers.register()
+    credentials = {
+        DriverParams.CA_CERT.value: kit.authority,
+        DriverParams.CLIENT_CERT.value: kit.certificate,
+        DriverParams.CLIENT_KEY.value: kit.key,
+        DriverParams.CONNECTION_SECURITY.value: kit.security,
+    }
+    places, url = [*kit.places], make_url(kit.scheme, kit.target, True)
+    above = {} if kit.relay is None else {kit.relay: FQCN.split(kit.relay)[-1]}
+    cell = Cell(
+        fqcn=places[kit.rank],
+        root_url=url if kit.relay is None else None,
+        parent_url=None if kit.relay is None else url,
+        secure=True,
+        credentials=credentials,
+        create_internal_listener=False,
+        auth_identity=kit.name,
+        auth_identity_map={FQCN.ROOT_SERVER: kit.server, **above, **kit.places},
+    )
+    cell.start()
+    try:
+        asks = Authenticator(
+            cell=cell,
+            project_name=kit.project,
+            client_name=kit.name,
+            client_type=ClientType.REGULAR,
+            expected_sp_identity=kit.server,
+            secure_mode=True,
+            root_cert_file=kit.authority,
+            private_key_file=kit.key,
+            cert_file=kit.certificate,
+            msg_timeout=5.0,
+            retry_interval=1.0,
+            timeout=patience,
+        )
+        try:
+            token, signature, ssid, _ = asks.authenticate(FLContext(), Signal())
+        except (FLCommunicationError, RuntimeError) as error:
+            raise PartyLostError(
+                f"FLARE's server does not let {kit.name} in by {url}: {error}"
+            ) from None
+        set_add_auth_headers_filters(cell, kit.name, token, signature, ssid)
+        with ByFlare(cell, places, kit.rank, patience) as exchange:
+            yield exchange
+    finally:
+        cell.stop()

@@ -25,6 +25,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from privaudit.files import json as _json
+from privaudit.files.extras import need
 from privaudit.files.folder import RunFolder
 from privaudit.files.manifest import digest
 from privaudit.files.user_code import code_digest
@@ -36,6 +37,7 @@ from trainers.algorithms.family import Noise
 from trainers.data.shares import example
 from trainers.network.by_torch import joined
 from trainers.network.exchange import Exchange, plain
+from trainers.network.kit import Kit
 from trainers.network.over_ranks import Party
 from trainers.network.ranks import own_gpu, where_am_i
 from trainers.runs import checkpoint
@@ -123,7 +125,33 @@ def public_settings(training: Training, settings: TrainingSettings) -> dict[str,
 
 
 # What each party may choose for itself.
-_OWN = ("data_dir", "key_file", "device", "compiled", "save", "parties", "patience")
+_OWN = (
+    *("data_dir", "key_file", "device", "compiled", "save"),
+    *("parties", "exchange", "kit", "patience"),
+)
+
+
+def place_of(settings: TrainingSettings, party: int | None = None) -> tuple[int, int]:
+    """(number of this party, number of parties): its kit's, or its process's.
+
+    ``party`` is its number, if its process was not told. Raises ``ValueError`` if
+    neither says it.
+    """
+    if settings.kit is None:
+        return where_am_i(party)
+    kit = Kit.read(settings.kit)
+    return kit.rank, len(kit.sites)
+
+
+def _opened(
+    settings: TrainingSettings, rank: int, size: int
+) -> contextlib.AbstractContextManager[Exchange]:
+    if settings.kit is None:
+        return joined(rank, size, settings.patience)
+    need("--exchange flare", "flare")
+    from trainers.network.by_flare import by_kit
+
+    return by_kit(Kit.read(settings.kit), settings.patience)
 
 
 @contextlib.contextmanager
@@ -138,9 +166,9 @@ def connected(
     """The training, this party's data, and what all know of others', while it lasts.
 
     As given, without a party, if ``settings`` do not ask for parties. ``exchange`` is
-    what carries messages; without one, torch.distributed for the party of that number,
-    or of what its process was told. ``note`` is told what takes long, and ``choose``
-    makes the training once sizes are known.
+    what carries messages; without one, that of ``settings``, for the party of that
+    number, or of what its kit or its process says. ``note`` is told what takes long,
+    and ``choose`` makes the training once sizes are known.
     Raises ``ValueError``, at all, that names a party with other settings or records.
     """
     if not settings.parties:
@@ -150,10 +178,10 @@ def connected(
         return
     with contextlib.ExitStack() as stack:
         if not isinstance(exchange, Exchange):
-            rank, size = where_am_i(exchange)
+            rank, size = place_of(settings, exchange)
             check_parties(training, size, drop_lost=settings.drop_lost)
             note(f"party {rank} of {size} waits for the others ...")
-            opened = joined(rank, size, settings.patience)
+            opened = _opened(settings, rank, size)
         else:
             opened = exchange
             drops = settings.drop_lost or exchange.drops_lost

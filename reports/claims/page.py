@@ -17,36 +17,6 @@ from privaudit.results import MEANING, round_down, round_up, stated
 from reports.study import Results
 
 
-def axis(finding: PaperFinding, audit: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Positions on a logarithmic axis, in percent, for the figure of one claim."""
-    marks = {
-        "claimed": finding.claim.claimed,
-        "lower": finding.printed.lower,
-        "upper": finding.printed.upper,
-        "corrected": finding.corrected.upper if finding.corrected else None,
-        "audited": audit["epsilon_lower"] if audit else None,
-    }
-    finite = [v for v in marks.values() if v is not None and 0 < v < math.inf]
-    if not finite:
-        return None
-    low, high = math.log10(min(finite) / 1.5), math.log10(max(finite) * 1.5)
-
-    def place(value: float | None) -> float | None:
-        if value is None:
-            return None
-        if value in (0, math.inf):
-            return 0.0 if value == 0 else 100.0
-        return 100 * (math.log10(value) - low) / (high - low)
-
-    ticks = [
-        (f"{step * 10.0**power:g}", place(step * 10.0**power))
-        for power in range(math.floor(low), math.ceil(high) + 1)
-        for step in ((1, 2, 5) if high - low < 2 else (1,))
-        if low <= math.log10(step * 10.0**power) <= high
-    ]
-    return {"ticks": ticks, **{name: place(value) for name, value in marks.items()}}
-
-
 def by_rates(audit: dict[str, Any], delta: float) -> str:
     """Bound by the limits of the two rates alone: ln((TPR - delta) / FPR)."""
     value = math.log((audit["tpr"][1] - delta) / audit["fpr"][2])
@@ -88,7 +58,6 @@ def rows(known: Results) -> list[dict[str, Any]]:
                 "audit": audit,
                 "audit_corrected": known.get(f"attack {claim.key}/corrected"),
                 "audited": audit and round_down(audit["epsilon_lower"], 3),
-                "axis": axis(finding, audit),
                 "line": Line(
                     claim.key,
                     claimed=claim.claimed,

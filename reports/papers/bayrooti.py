@@ -259,12 +259,3 @@ def _with_cnn(own: Results) -> Iterator[Case]:
                 judged = kept if name_of is _tuned_name else None
                 name = f"{method}, {_budget(epsilon)}, {how}, seeds: {seeds}"
                 yield Case(name, judged, lost, seeds)
-
-
-JUDGES = {
-    "loses": _loses,
-    "sparsest_alone": _sparsest_alone,
-    "central": _central,
-    "audited": _audited,
-    "with_cnn": _with_cnn,
-}

@@ -222,14 +222,3 @@ def _drawn_by_several(own: Results) -> list[Case]:
         if name in own:
             cases[f"{nodes} nodes"] = (1.0, own[name]["held by all"])
     return within(cases)
-
-
-JUDGES = {
-    "above": _above,
-    "with_papers_noise": _with_papers_noise,
-    "in_tables": _in_tables,
-    "by_nodes": _by_nodes,
-    "near": _near,
-    "epsilons": _epsilons,
-    "drawn_by_several": _drawn_by_several,
-}

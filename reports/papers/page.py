@@ -40,7 +40,7 @@ KINDS = {  # colour, and words of the legend
 
 def judged(paper: str, own: Results) -> list[tuple[Claim, Judged]]:
     """A paper's claims, each with its judgement."""
-    judges = PAPERS[paper].JUDGES
+    judges = vars(PAPERS[paper])
     return [(claim, claim.judged(paper, judges, own)) for claim in claims_of(paper)]
 
 

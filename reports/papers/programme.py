@@ -7,7 +7,7 @@ import fnmatch
 import functools
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from scipy.special import stdtrit
@@ -293,14 +293,12 @@ class Claim:
     ours: bool = False
     always: bool = False
 
-    def judged(
-        self, paper: str, judges: dict[str, Callable[..., Any]], own: Results
-    ) -> Judged:
-        """The judgement of results; ``judge`` is a name and its arguments."""
+    def judged(self, paper: str, judges: dict[str, Any], own: Results) -> Judged:
+        """The judgement of results; ``judge`` is a function of ``judges`` and arguments."""
         name, _, arguments = self.judge.partition(" ")
         cases: Iterable[Case] = ()
         if name:
-            cases = judges[name](own, *filter(None, arguments.split(",")))
+            cases = judges[f"_{name}"](own, *filter(None, arguments.split(",")))
         cases = tuple(cases)
         lacks, cost = (), None
         if self.missing:

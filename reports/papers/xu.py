@@ -144,12 +144,3 @@ def _networks(own: Results) -> Iterator[Case]:
         if all(found):
             gain = found[1][0] - found[0][0]
             yield Case(f"{of}, sigma {sigma:g}", abs(gain) <= 2, f"{gain:+.1f}", 1)
-
-
-JUDGES = {
-    "alike": _alike,
-    "faster": _faster,
-    "collapses": _collapses,
-    "theorem": _theorem,
-    "networks": _networks,
-}

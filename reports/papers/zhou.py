@@ -365,16 +365,3 @@ def _cost_of_estimate(own: Results) -> Iterator[Case]:
         if None not in right:
             lost = 100 * (right[0] - right[1])
             yield Case(f"here, {of}", lost <= 10, f"{lost:.1f}")
-
-
-JUDGES = {
-    "estimates": _estimates,
-    "one_class": _one_class,
-    "epsilons": _epsilons,
-    "cost_of_estimate": _cost_of_estimate,
-    "counts": _counts,
-    "order": _order,
-    "by_layers": _by_layers,
-    "by_degree": _by_degree,
-    "by_nodes": _by_nodes,
-}

@@ -187,11 +187,3 @@ def _norms(own: Results) -> Iterator[Case]:
     ):
         first, *_, last = results_of("dynamic")[key].values()
         yield Case(name, last < first, f"{first:.1f} to {last:.1f}")
-
-
-JUDGES = {
-    "dynamic_wins": _dynamic_wins,
-    "epsilons": _epsilons,
-    "norms": _norms,
-    "rising": _rising,
-}

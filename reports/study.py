@@ -2,7 +2,8 @@
 
 A study is a folder beside this file with
 
-- ``cells.py``: its function ``cells(quick)`` gives the `Cell` objects;
+- ``cells.py``: its function ``cells(quick)`` gives the `Cell` objects, and
+  ``settings.toml``, if need be: what they have in common;
 - ``results.json``: a record for every cell that was computed;
 - ``README.md.jinja`` and perhaps other templates: what is said, and all tables, made of
   ``results``, the names of ``cells.py`` (as ``cells``) and `reports.pages`;

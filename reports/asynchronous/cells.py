@@ -14,6 +14,7 @@ from privaudit.accounting import account, account_nodes
 from privaudit.accounting.papers.xu_theorem_2 import TheoremTwo
 from privaudit.ledger import Ledger
 from privaudit.release import Release, SamplingWithoutReplacement
+from reports import told
 from reports.study import Cell, small
 from trainers.algorithms.asynchronous.clock import Clock, Speed, bipartite_ring
 from trainers.algorithms.asynchronous.family import staleness
@@ -32,14 +33,7 @@ NODES, RECORDS, BATCH = 16, 3125, 256  # the paper's: 50 000 records over 16 lea
 PAPER_STEPS = 58_560  # 300 epochs
 ROUNDS, LARGE_ROUNDS, SEEDS = 200, 60, 3
 STEPS = (1.0, 2.0, 4.0, 8.0)  # of the large batches
-COMMON = {
-    "data": "glyphs",
-    "train": NODES * RECORDS,
-    "partition": "even",
-    "nodes": NODES,
-    "batch_size": BATCH,
-    "clip_norm": 1.0,
-}
+COMMON = told(__file__)["COMMON"]
 SOFTMAX = {**COMMON, "model": "softmax", "step_size": 4.0, "final_step_size": 0.4}
 
 

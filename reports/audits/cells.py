@@ -18,6 +18,7 @@ from privaudit.auditing.experiments.plan import tested_relation
 from privaudit.auditing.scores import Scores
 from privaudit.files.folder import RunFolder
 from privaudit.results import Claim
+from reports import told
 from reports.study import Cell, digest, small
 from trainers.algorithms import ALGORITHMS
 from trainers.runs.problem import Problem
@@ -27,53 +28,14 @@ HERE = pathlib.Path(__file__).parent
 DELTA = 1e-5
 RUNS = {1.0: 20_000, 4.0: 4_000, 10.0: 4_000}
 WORKERS = 2  # of one audit; they change no figure
-# 60 images of 0, 1, 2, dealt evenly to three nodes that all hear each other; half of a
-# node's are in a batch, so that the trade-off curve is near a Gaussian one, of which
-# the middle, which the family bound looks at, tells most.
-NETWORK: dict[str, Any] = {
-    "nodes": 3,
-    "digits": (0, 1, 2),
-    "train": 60,
-    "model": "softmax",
-    "rounds": 16,
-    "batch_size": 10.0,
-    "clip_norm": 1.0,
-}
+SETTINGS = told(__file__)
+NETWORK = SETTINGS["NETWORK"]
+ALL_HEARD = SETTINGS["ALL_HEARD"]
+SOME_HEARD = SETTINGS["SOME_HEARD"]
+APPENDIX_D = SETTINGS["APPENDIX_D"]
+BLACK_BOX = SETTINGS["BLACK_BOX"]
 PUSHED = {"weights": "column-stochastic"}
 FULL = {"batch_size": 20.0}  # all records of a node: the curve is a Gaussian one
-ALL_HEARD = {
-    "dp-dsgd": {},
-    "dp-dsgt": {},
-    "dp-dinno": {"optimiser": "sgd", "rho": 0.1},
-    "dp-dinno (Adam)": {"optimiser": "adam", "step_size": 0.01},
-    "dyn-d2p": {"graph": "complete", **PUSHED},
-    # Two workers; a round is one global step. Batches of fixed size, replace-one.
-    "adp2sgd": {"nodes": 2, "train": 40, "rounds": 32},
-}
-SOME_HEARD = {
-    "dp-dsgd": {"graph": "ring", "nodes": 5, "weights": "metropolis", "train": 100},
-    "dp-dsgt": {"graph": "ring", "nodes": 5, "weights": "metropolis", "train": 100},
-    "dyn-d2p": {"graph": "exponential", **PUSHED},
-    "adp2sgd": {"nodes": 4, "train": 80, "rounds": 64},
-}
-# Appendix D of Bayrooti et al. 2023: digit a node, clip 10, 100 rounds, (1, 1e-2).
-APPENDIX_D: dict[str, Any] = {
-    "nodes": 3,
-    "digits": (0, 1, 2),
-    "train": 300,
-    "split": 1.0,
-    "rounds": 100,
-    "clip_norm": 10.0,
-    "model": "reports.audits.raw:softmax",
-    "step_size": 0.001,
-    "batch_size": 8.0,
-}
-BLACK_BOX = {
-    "dp-sgd": {"batch_size": 24.0},
-    "dp-dsgd": {},
-    "dp-dsgt": {},
-    "dp-dinno": {"optimiser": "sgd", "rho": 0.1},
-}
 
 
 def audited(

@@ -19,6 +19,7 @@ from privaudit.auditing.attacks.actions import ActionLog
 from privaudit.auditing.attacks.canaries import mislabelled
 from privaudit.auditing.bounds import ESTIMATORS
 from privaudit.auditing.scores import Scores
+from reports import told
 from reports.study import Cell, small
 from trainers.algorithms.family import HasPaperNoise
 from trainers.numerics.randomness import Streams
@@ -34,36 +35,12 @@ SLOW_EPSILONS = (0.25, 1.0, 4.0, 16.0)  # of deep-Q networks
 PUBLIC_SEED = 3  # of 1 to 23 the one that showed most, in 800 other runs each
 LARGER_CLAIMS = (0.25, 1.0)  # less noise, of the attack on choices
 RECORDS, BATCH, TURNS = 3000, 50, 60
-COMMON = {
-    "model": "one-vs-all",
-    "partition": "even",
-    "batch_size": BATCH,
-    "rounds": TURNS,
-    "gain": 1e-3,
-}
-CASES: dict[str, dict[str, Any]] = {
-    "convex": {"regularisation": 0.0},
-    "strongly convex": {"regularisation": 1e-4, "final_step_size": 0.045},
-}
+SETTINGS = told(__file__)
+COMMON = SETTINGS["COMMON"]
+CASES = SETTINGS["CASES"]
+POLICIES = SETTINGS["POLICIES"]
 # Convex: of 0.1, the paper's, and 0.5 the better for the coin at epsilon 1, seed 0.
 STEPS = {"glyphs-pca": {"convex": 0.1}, "forest": {"convex": 0.5}}
-POLICIES: dict[str, dict[str, Any]] = {
-    "noiseless": {"algorithm": "deep-q-noiseless", "policy": "always-global"},
-    "fully collaborative": {"algorithm": "deep-q", "policy": "always-global"},
-    "deep-Q": {"algorithm": "deep-q", "policy": "deep-q"},
-    "coin": {"algorithm": "deep-q", "policy": "coin"},
-    "coin of 0.1": {
-        "algorithm": "deep-q",
-        "policy": "coin",
-        "global_first": 0.1,
-        "global_last": 0.1,
-    },
-    "local alone": {"algorithm": "deep-q-noiseless", "policy": "never"},
-    "DP-SGD with replacement": {
-        "algorithm": "dp-sgd-with-replacement",
-        "rounds": 5 * TURNS,
-    },
-}
 
 
 @functools.cache

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from privaudit.accounting import account_nodes, noise_multiplier
+from reports import told
 from reports.papers.manifest import published
 from reports.study import Cell, small
 from trainers.numerics.randomness import Streams
@@ -25,36 +26,10 @@ GRAPHS = ("complete", "fiedler:0.7", "fiedler:0.39", "fiedler:0.06")
 SPLITS = (0.0, 0.25, 0.5, 0.75, 1.0)
 DELTA = 1e-5
 SEEDS = 3
-COMMON = {
-    "data": "glyphs",
-    "train": 60000,
-    "model": "softmax",
-    "nodes": 10,
-    "weights": "metropolis",
-    "rounds": 300,
-    "batch_size": 128,
-    "clip_norm": 1.0,
-}
-# Published with the step sizes; Adam is rebuilt every round.
-_PUBLISHED: dict[str, dict[str, Any]] = {
-    "central": {"clip_norm": 1.0},
-    "DSGD": {"clip_norm": 10.0},
-    "DSGT": {"clip_norm": 10.0},
-    "DiNNO": {
-        "clip_norm": 10.0,
-        "optimiser": "adam",
-        "optimiser_state": "rebuilt",
-        "rho": 0.5,
-        "rho_growth": 1.0003,
-    },
-}
-# Where else the searches begin.
-_OURS: dict[str, dict[str, Any]] = {
-    "central": {"step_size": 3.0},
-    "DSGD": {"step_size": 1.0},
-    "DSGT": {"step_size": 1.0},
-    "DiNNO": {"step_size": 3.0, "optimiser": "sgd", "rho": 0.03},
-}
+SETTINGS = told(__file__)
+COMMON = SETTINGS["COMMON"]
+_PUBLISHED = SETTINGS["PUBLISHED"]
+_OURS = SETTINGS["OURS"]
 FACTORS = (1 / 3, 3.0)
 LATTICE = {"step_size": FACTORS, "rho": FACTORS}
 MOST = 24

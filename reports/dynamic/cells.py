@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from privaudit.accounting import account, noise_multiplier
+from reports import told
 from reports.dynamic.names import (
     CALIBRATIONS,
     EPSILONS,
@@ -37,21 +38,7 @@ RECORDS, ROUNDS = 900, 900  # J / sqrt(K) = 30, as with the following
 PAPER_RECORDS, PAPER_ROUNDS = 3000, 10_000
 SEEDS, TESTED = 5, 2000
 
-# Of the paper's grids, clip norms of its shallow CNN and 1/rho; and its C0 = 4 halved.
-GRID: dict[str, list[dict[str, float]]] = {
-    "const-d2p": [{"clip_norm": c} for c in (2.5, 2.0, 1.5, 1.0, 0.5)],
-    "dyn-mu-d2p": [
-        {"clip_norm": c, "rho_mu": 1 / r} for c in (1.0, 0.5) for r in (0.8, 0.5, 0.2)
-    ],
-    "dyn-c-d2p": [
-        {"clip_norm": c, "rho_c": 1 / r} for c in (4.0, 2.0) for r in (0.5, 0.2, 0.1)
-    ],
-    "dyn-d2p": [
-        {"clip_norm": c, "rho_c": 1 / r, "rho_mu": 1 / s}
-        for c in (4.0, 2.0)
-        for r, s in ((0.2, 0.8), (0.1, 0.8), (0.2, 0.5))
-    ],
-}
+GRID = told(__file__)["GRID"]
 
 
 def training(method: str, **more: Any) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import torch
 
 import privaudit as pa
 from privaudit.accounting import noise_multiplier
+from reports import told
 from reports.fashion.model import tanh_cnn
 from reports.study import Cell, shrunk
 from trainers.numerics.randomness import Streams
@@ -34,20 +35,10 @@ TASK: dict[str, Any] = {
     "gain": 2.0,
     "rounds": 400,
 }
-# Step sizes by the best of a few short runs at epsilon 4; without noise nothing is
-# clipped, so that they are others.
-PLACES: dict[str, dict[str, Any]] = {
-    "central": {"nodes": 1, "batch_size": 600.0},
-    "complete graph": {"graph": "complete"},
-    "ring": {"graph": "ring"},
-}
+SETTINGS = told(__file__)
+PLACES = SETTINGS["PLACES"]
+ONE_CLASS_A_NODE = SETTINGS["ONE_CLASS_A_NODE"]
 STEPS = {"central": (2.0, 0.4), "complete graph": (1.0, 0.2), "ring": (0.3, 0.05)}
-ONE_CLASS_A_NODE = {
-    "nodes": 10,
-    "batch_size": 60.0,
-    "partition": "classes",
-    "split": 1.0,
-}
 
 
 def task(where: str, epsilon: float | None) -> dict[str, Any]:

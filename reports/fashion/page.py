@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import pathlib
 
-from reports import pages
+from reports import pages, told
 from reports.study import Results
 
-ROWS = {
-    "central": "all data at one place, DP-SGD",
-    "Opacus": "the same, by Opacus in the same time",
-    "complete graph": "one class a node, DP-DSGT, complete graph",
-    "ring": "one class a node, DP-DSGT, ring",
-}
+ROWS = told(__file__)["page"]["ROWS"]
 
 
 def accuracy(path: pathlib.Path, known: Results) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from privaudit.results import round_down
+from reports import told
 from reports.audits import cells as audits
 from reports.consensus import cells as consensus
 from reports.papers.manifest import published as facts
@@ -24,30 +25,14 @@ from reports.papers.running import trained
 from reports.study import Cell, Results
 from trainers.algorithms import ALGORITHMS
 
-VALUES: dict[str, Any] = {
-    "data": "fashion-mnist",
-    "train": 60_000,
-    "model": "small-cnn",
-    "hidden": 64,
-    "nodes": 10,
-    "weights": "metropolis",
-    "rounds": 2000,
-    "batch_size": 256.0,
-}
+SETTINGS = told(__file__)["bayrooti"]
+VALUES = SETTINGS["VALUES"]
+AUDITED_STEPS = SETTINGS["AUDITED_STEPS"]
 SEEDS = 3
 INVARIANT = ("DSGT", "DiNNO")
 ENDS = (consensus.GRAPHS[0], consensus.GRAPHS[-1])
 SEARCHED = 200  # rounds of each try
 AUDITED = 2500  # runs of each method
-# Of 0.001 (reports/audits, of a softmax regression), 0.01, 0.03 and 0.1, the most
-# accurate of five runs; of DP-DiNNO also 0.3 and 1, SGD and Adam, rho 0.1 and 0.01.
-AUDITED_STEPS = {
-    "sgd": 0.03,
-    "dp-sgd": 0.03,
-    "dp-dsgd": 0.01,
-    "dp-dsgt": 0.01,
-    "dp-dinno": 0.1,
-}
 TIMED = 500  # rounds of Table 3, of 2 000
 
 

@@ -7,17 +7,13 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from reports import told
 from reports.collaborative import cells as collaborative
 from reports.papers.manifest import published
 from reports.papers.programme import Case, Shown, above, per_cent, within
 from reports.study import Cell, Results
 
-FIGURES = {  # data and case; Covertype's stand-in is forest
-    "Figure 1": ("forest", "convex"),
-    "Figure 2": ("forest", "strongly convex"),
-    "Figure 3": ("fashion-mnist-pca", "convex"),
-    "Figure 4": ("fashion-mnist-pca", "strongly convex"),
-}
+FIGURES = told(__file__)["deep_q"]["FIGURES"]
 EPSILONS = (0.25, 0.5, 1.0)
 POLICIES = ("noiseless", "fully collaborative", "DP-SGD with replacement", "deep-Q")
 NODES, RECORDS, BATCH = 10, 6000, 50  # 60 000 over ten nodes

@@ -294,7 +294,7 @@ class Claim:
     always: bool = False
 
     def judged(self, paper: str, judges: dict[str, Any], own: Results) -> Judged:
-        """The judgement of results; ``judge`` is a function of ``judges`` and arguments."""
+        """The judgement of results by a function of ``judges``; arguments follow it."""
         name, _, arguments = self.judge.partition(" ")
         cases: Iterable[Case] = ()
         if name:

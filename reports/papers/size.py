@@ -7,19 +7,10 @@ import functools
 import math
 from typing import Any
 
+from reports import told
 from trainers.models import make_model
 
-SHAPES: dict[str, tuple[int, ...]] = {
-    "digits": (1, 8, 8),
-    "digits-pca": (50,),
-    "glyphs": (1, 28, 28),
-    "glyphs-pca": (50,),
-    "fashion-mnist": (1, 28, 28),
-    "fashion-mnist-pca": (50,),
-    "cifar-10": (3, 32, 32),
-    "cifar-100": (3, 32, 32),
-    "forest": (54,),
-}
+SHAPES = told(__file__)["size"]["SHAPES"]
 CLASSES = {"forest": 7, "cifar-100": 100}
 ONE_AT_A_TIME = ("adp2sgd", "adpsgd")  # a round is a step of one node
 
@@ -89,7 +80,7 @@ def _count(number: float, word: str) -> str:
 def parameters(model: str, data: str, classes: int | None = None) -> int:
     """Number of parameters of a model by name on a data set by name."""
     data = "fashion-mnist" if data.startswith("idx:") else data
-    return _counted(model, SHAPES[data], classes or CLASSES.get(data, 10))
+    return _counted(model, tuple(SHAPES[data]), classes or CLASSES.get(data, 10))
 
 
 @functools.cache

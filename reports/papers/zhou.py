@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from statistics import mean
 from typing import Any
 
+from reports import told
 from reports.papers.manifest import published, table
 from reports.papers.programme import Case, Shown, per_cent, results_of, within
 from reports.papers.running import staged
@@ -31,17 +32,7 @@ TRAINING: dict[str, Any] = {
     "train": 60_000,
     "partition": "even",
 }
-METHODS: dict[str, dict[str, Any]] = {
-    "PartPSP-1": {"algorithm": "partpsp", "shared": "layers:1"},
-    "PartPSP-2": {"algorithm": "partpsp", "shared": "layers:2"},
-    "SGPDP": {"algorithm": "sgpdp", "shared": "*"},
-    "PEDFL": {
-        "algorithm": "pedfl",
-        "shared": "*",
-        "sync_interval": 0,
-        "local_steps": 1,
-    },
-}
+METHODS = told(__file__)["zhou"]["METHODS"]
 NEAR = 25  # per cent between two peaks of one setting
 DEGREES = ("exponential", "d-out:4", "d-out:6", "d-out:8")
 BUDGETS = (1.0, 2.0, 3.0, None)

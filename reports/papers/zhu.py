@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
+from reports import told
 from reports.dynamic.cells import GRID
 from reports.dynamic.names import (
     CALIBRATIONS,
@@ -24,18 +25,7 @@ from reports.study import Cell, Results, Study
 
 DELTA = 1e-4
 SEEDS = 3
-TRAINING: dict[str, Any] = {
-    "data": "fashion-mnist",
-    "train": 60_000,
-    "partition": "even",
-    "model": "shallow-cnn",
-    "graph": "exponential",
-    "weights": "column-stochastic",
-    "nodes": 20,
-    "rounds": 10_000,
-    "batch_size": 1.0,
-    "step_size": 0.03,
-}
+TRAINING = told(__file__)["zhu"]["TRAINING"]
 # The settings of epsilon 1 end Dyn-D2P's training at 0.3: dead units, 10 per cent.
 SEARCHED_AT, SHORT = 0.3, 1000
 DATA = "Fashion-MNIST"

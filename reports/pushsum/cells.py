@@ -13,6 +13,7 @@ from privaudit import audit_program
 from privaudit.accounting import account, noise_multiplier
 from privaudit.accounting.papers.push_sum_sensitivity import least_constant
 from privaudit.settings import ProgramSettings
+from reports import told
 from reports.study import Cell, small
 from trainers.data import PrivateData
 from trainers.network.named_graphs import mixing
@@ -23,25 +24,9 @@ from trainers.runs.training import training_from
 
 DELTA = 1e-5
 GAMMA_N = 0.001  # of the paper's published code
-# The MLP of the paper on glyphs for MNIST; steps and C of its published code.
-MLP = {
-    "nodes": 10,
-    "model": "tanh-mlp",
-    "data": "glyphs",
-    "train": 10000,
-    "batch_size": 100,
-    "clip_norm": 100.0,
-    "step_size": 0.1,
-    "sync_interval": 5,
-}
-BUDGET: dict[str, Any] = {
-    "nodes": MLP["nodes"],
-    "model": MLP["model"],
-    "graph": "d-out:2",
-    "batch_size": 50,
-    "rounds": 200,
-    "step_size": 0.5,
-}
+SETTINGS = told(__file__)
+MLP = SETTINGS["MLP"]
+BUDGET = SETTINGS["BUDGET"]
 DECAY = {1: 0.55, 2: 0.62}  # lambda, by how many layers are shared (Figure 2)
 GRAPHS = ("d-out:2", "exponential")
 SHARED = {1: "layers:1", 2: "layers:2", 3: "*"}

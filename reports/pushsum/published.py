@@ -9,7 +9,6 @@ The noise is what certifies epsilon 2 for the messages of these settings.
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,18 +18,12 @@ from privaudit.auditing.attacks import ADVERSARIES, Adversary
 from privaudit.auditing.attacks.canaries import CANARIES
 from privaudit.auditing.attacks.contract import Scene
 from privaudit.claims.attacks import training_of
+from reports import told
 from trainers.numerics.randomness import Streams
 from trainers.runs.problem import Problem
 
 NOISE_MULTIPLIER = 10.9609375
-SETTINGS: dict[str, Any] = {
-    "graph": "complete",
-    "model": "tanh-mlp",
-    "hidden": 8,
-    "clip_norm": 1e-4,
-    "step_size": 0.5,
-    "digits": ("0", "1", "2"),
-}
+SETTINGS = told(__file__)["published"]["SETTINGS"]
 
 
 @functools.cache

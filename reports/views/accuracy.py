@@ -17,6 +17,7 @@ import torch
 from privaudit.accounting import noise_multiplier
 from privaudit.accounting.views import ANY_NODE, observed_by
 from privaudit.ledger import Ledger
+from reports import told
 from reports.consensus.cells import EPSILONS as PAPER_EPSILONS
 from reports.consensus.cells import STEP_SIZES
 from reports.study import Cell
@@ -27,27 +28,14 @@ from trainers.runs.search import chosen, climb, untried
 from trainers.runs.training import training_from
 
 NODES, EPSILONS, STEPS, DELTA, SEEDS = (8, 16, 64), (1.0, 4.0), 60, 1e-5, 3
-COMMON: dict[str, Any] = {
-    "data": "idx:/usr/share/datasets/fashion-mnist",
-    "train": 60_000,
-    "model": "softmax",
-    "partition": "even",
-}
+SETTINGS = told(__file__)["accuracy"]
+COMMON = SETTINGS["COMMON"]
+METHODS = SETTINGS["METHODS"]
 RELATION = "add-or-remove-one"
 BATCH = 1920  # of all nodes together
 HELD_OUT, MOST = 0.2, 20
 LATTICE = {"step_size": (1 / 2, 2.0)}
 OURS = {"clip_norm": 1.0, "fall": 0.1, "step_size": 16.0}
-METHODS = {
-    "butterfly": "dp-butterfly",
-    "butterfly, bytes": "dp-butterfly",
-    "all-reduce": "dp-butterfly",  # the same sums, for whoever sees everything
-    "tracking": "dp-dsgt",
-    "tracking, bytes": "dp-dsgt",
-    "gossip": "dp-dsgd",
-    "gossip, bytes": "dp-dsgd",
-    "central": "dp-sgd",
-}
 PUBLISHED = {"dp-dsgt": "DSGT", "dp-dsgd": "DSGD"}  # names in Bayrooti et al.
 VECTORS = {"dp-dsgt": 2, "dp-dsgd": 1}  # of floats, that a node sends a neighbour
 

@@ -6,23 +6,13 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
+from reports import told
 from reports.study import Cell
 from reports.views import accuracy, seen
 
 NODES, NOISE, DELTA, STEPS = 8, 1.0, 1e-5, 12
 DIRECTED = ("exponential", "directed-ring", "d-out:3")
-GOSSIP = (
-    "path",
-    "ring",
-    "directed-ring",
-    "d-out:3",
-    "torus",
-    "exponential",
-    "erdos-renyi:0.4",
-    "fiedler:0.39",
-    "star",
-    "complete",
-)
+GOSSIP = told(__file__)["GOSSIP"]
 # Exchanges a step of sums at a common model.
 SUMS = {"butterfly": 3, "chain": 8}
 ORDINARY, HEARS = (0.1, 0.5, 4.0), (1, 2, 3)  # step sizes, and who hears node 0

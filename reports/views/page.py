@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 import statistics
 
-from reports import pages
+from reports import pages, told
 from reports.study import Results
 from reports.views import accuracy, seen
 from reports.views.cells import GOSSIP, SUMS
@@ -34,16 +34,7 @@ def draw(path: pathlib.Path, known: Results) -> None:
         axes[1].set_title("training: wide is proved, narrow is not")
 
 
-WORDS = {
-    "butterfly": "dp-butterfly, for any one node",
-    "all-reduce": "the same sums, for whoever sees everything",
-    "tracking": "dp-dsgt, for whoever sees everything",
-    "gossip": "dp-dsgd, for whoever sees everything",
-    "central": "all data at one place, dp-sgd",
-    "butterfly, bytes": "dp-butterfly by halving",
-    "tracking, bytes": "dp-dsgt",
-    "gossip, bytes": "dp-dsgd",
-}
+WORDS = told(__file__)["page"]["WORDS"]
 
 
 def more(

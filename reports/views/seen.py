@@ -9,14 +9,12 @@ import numpy as np
 
 from privaudit.accounting.views import LinearProtocol, Observer
 from privaudit.auditing.attacks.reconstruction import reconstruction
+from reports import told
 from reports.study import Cell
 
 DATA, ROUNDS, NOISE, SEED = "idx:/usr/share/datasets/fashion-mnist", 8, 0.2, 17
 DISTANCES = (1, 2, 3)  # of nodes 1, 2 and 3 from node 0, who looks
-GRAPHS = {
-    "a path": [(0, 1), (1, 2), (2, 3), (3, 4)],
-    "two equal arms": [(0, 1), (1, 2), (2, 3), (1, 4), (4, 5)],
-}
+GRAPHS = told(__file__)["seen"]["GRAPHS"]
 
 
 def metropolis(edges: list[list[int]]) -> np.ndarray:

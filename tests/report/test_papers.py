@@ -1,6 +1,7 @@
 """The programme of five papers: no item is missing, statuses come from settings."""
 
 import math
+import re
 from typing import ClassVar
 
 import pytest
@@ -115,7 +116,11 @@ class TestItems:
 
     def test_facts_have_a_source(self, name):
         facts = published(name)
-        assert "source" in facts["artefacts"]
+        known = {"source", "text", "grids", "seeds", "traces"}
+        assert known <= set(facts["artefacts"])
+        assert re.search(
+            "^none: |, revision [0-9a-f]{12} ", facts["artefacts"]["source"]
+        )
         assert all(one["source"] for one in facts["settings"])
         assert all(status for _, _, status, _ in facts["part"])
         kinds = {kind for kind, *_ in facts["part"]}

@@ -342,7 +342,7 @@ class TestVerdicts:
 
     def test_a_judge_has_arguments(self):
         claim = Claim("a", judge="both x,y z")
-        judges = {"both": lambda own, *told: cases(told == ("x", "y z"))}
+        judges = {"_both": lambda own, *told: cases(told == ("x", "y z"))}
         assert claim.judged("zhu", judges, Results({})).word == "holds"
         assert all(claim.of for claim in claims_of("zhou") if claim.judge)
 

@@ -7,6 +7,7 @@ most 1 - confidence, however many pairs there are and however they are chosen: s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from privaudit.files.arguments import public
@@ -219,15 +220,22 @@ def assert_probes(
     norm: int = 2,
     noise: float | None = None,
     low_bits: bool = True,
+    deterministic: Callable[[Any], Any] | None = None,
+    pairs: Any = None,
+    spent: Callable[[], float] | None = None,
+    budget: float | None = None,
+    timing: bool = False,
     runs: int = 1000,
     seed: int = 0,
 ) -> None:
     """Fail if a few runs show a privacy bug that needs no statistical test to be seen.
 
     It looks for random numbers that are not from ``rng``; coordinates without noise;
-    equal noise in two runs, two coordinates or on both data sets; noise of another
-    scale than promised; a record that moves the release too far; and low bits of floats
-    that differ between the data sets (Mironov 2012).
+    equal noise in two runs, two coordinates or on both data sets; runs that depend on
+    the runs before, and such as set a generator that others draw from; noise of another
+    scale than promised; a record that moves the release too far; low bits of floats
+    that differ between the data sets (Mironov 2012); runs that are charged twice, or
+    never; and, where asked for, times that do.
 
     Parameters
     ----------
@@ -247,6 +255,19 @@ def assert_probes(
         Whether low bits are checked. Noise that is added in floating point mostly fails
         this check, and rightly: such bits may tell an attacker which data were used.
         Give False to accept that.
+    deterministic
+        What is released but for the noise, as a function of the data, on which the
+        sensitivity is measured then; the noise may come from anywhere.
+    pairs
+        A strategy of pairs, see `privaudit.testing.neighbours`, that is searched, by
+        climbing, for one that moves the release further than promised.
+    spent, budget
+        A function without parameters that reads how much of a budget was spent so far,
+        and what one run is promised to cost. Each run on either data set must raise it,
+        by just that if ``budget`` is given.
+    timing
+        Whether to hold the times of runs on both data sets against each other. It is
+        this machine's clock that is read: a pass says little of another.
     runs
         Number of runs on each data set, >= 100; up to eight times as many where low
         bits are suspected.
@@ -271,16 +292,18 @@ def assert_probes(
     >>> assert_probes(total, ([0.5], [0.5, 1.0]), sensitivity=1.0, noise=2.0)
     """
     __tracebackhide__ = True
-    checks = probing.probe(
-        release,
-        pair,
+    promises = probing.Promises(
         sensitivity=sensitivity,
         norm=norm,
         noise=noise,
-        read_bits=low_bits,
-        runs=runs,
-        seed=seed,
+        low_bits=low_bits,
+        deterministic=deterministic,
+        pairs=pairs,
+        spent=spent,
+        budget=budget,
+        timing=timing,
     )
+    checks = probing.probe(release, pair, promises, runs, seed)
     wrong = [check for check in checks if check.findings]
     row = record.current().row("assert_probes", name_of(release), "no findings")
     row.pairs += 1
@@ -294,6 +317,11 @@ def assert_probes(
             if check.skipped:
                 lines.append(f"  {check.name}: not looked at, {check.skipped}")
         asked = f", sensitivity={sensitivity!r}, norm={norm}, noise={noise!r}"
+        for name, given in (("deterministic", deterministic), ("spent", spent)):
+            asked += f", {name}={called(given)}" if given else ""
+        asked += ", pairs=pairs" if pairs is not None else ""
+        asked += f", {budget=}" if budget is not None else ""
+        asked += ", timing=True" if timing else ""
         call = (
             f"privaudit.testing.assert_probes({called(release)}, pair{asked}, "
             f"low_bits={low_bits}, runs={runs}, seed={seed})"

@@ -46,6 +46,7 @@ _FEW = 8  # runs in the least group that is guessed by itself
 _PRIOR = 8.0  # runs, as the claim allows at most, that are added to each group's
 _PREFIXES, _SHORTEST = 28, 4  # lengths of a ranking that are looked at, and the least
 _BACKWARDS = 0.05  # of a ranking's level, for scores that are lower on the second
+_ENDS = 0.25, 0.5  # of that which is left: first and last alone each, both together
 
 
 def chance(
@@ -212,7 +213,7 @@ class Ranking:
         right = np.stack([np.maximum(top, bottom), top + bottom])
         backwards = np.stack([steps - np.minimum(top, bottom), 2 * steps - right[1]])
         right = np.concatenate([right, backwards])
-        share = np.repeat([1 - _BACKWARDS, _BACKWARDS], 2)[:, None]
+        share = np.outer([1 - _BACKWARDS, _BACKWARDS], _ENDS).reshape(-1, 1)
         # Any order of walks is valid: here told runs are taken for as many as expected.
         told = np.minimum(lengths, math.ceil(runs * delta / 2))
         true = float(special.expit(epsilon))

@@ -8,6 +8,8 @@ need one function and two data sets. A right release is accused with a chance of
 from __future__ import annotations
 
 import copy
+import dataclasses
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -19,9 +21,10 @@ from scipy import special
 from privaudit.auditing.probes import Check
 from privaudit.auditing.scores import real_numbers
 from privaudit.files.user_code import by_generator
-from privaudit.testing import low_bits
+from privaudit.testing import low_bits, pipelines
 from privaudit.testing.judging import check_differ
 from privaudit.testing.low_bits import Floats, lowest_bit
+from privaudit.testing.pasting import pasted
 from privaudit.testing.sampling import Mechanism
 
 _DEVIATIONS = 5
@@ -29,6 +32,7 @@ _CHANCE = 1e-9
 _ROUNDING = 1e-9  # of what is released, in comparisons of differences
 _BATCHES = 8  # of runs in which low bits are sought, at most
 _NAMED = 3  # coordinates that one finding names
+_SEARCHED = 250  # pairs; the optimiser of hypothesis is slow with many more
 
 
 _More = Callable[[int], tuple[Floats, Floats]]
@@ -40,26 +44,40 @@ _ACCEPTED = Check(
 )
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Promises:
+    """Promises of a release; see `privaudit.testing.assert_probes`."""
+
+    sensitivity: float | None = None
+    norm: int = 2
+    noise: float | None = None
+    low_bits: bool = True
+    deterministic: Callable[[Any], Any] | None = None
+    pairs: Any = None
+    spent: Callable[[], float] | None = None
+    budget: float | None = None
+    timing: bool = False
+
+    def __post_init__(self) -> None:
+        if self.norm not in (1, 2):
+            raise ValueError(f"norm must be 1 or 2, got {self.norm!r}")
+        for name in ("sensitivity", "noise", "budget"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name} must be > 0 and finite, got {value:g}")
+        if self.sensitivity is None and self.pairs is not None:
+            raise ValueError("pairs are searched for a sensitivity: say which")
+        if self.spent is None and self.budget is not None:
+            raise ValueError("budget goes with spent, which reads what was spent")
+
+
 def probe(
-    release: Mechanism,
-    pair: tuple[Any, Any],
-    *,
-    sensitivity: float | None,
-    norm: int,
-    noise: float | None,
-    read_bits: bool,
-    runs: int,
-    seed: int,
+    release: Mechanism, pair: tuple[Any, Any], promises: Promises, runs: int, seed: int
 ) -> list[Check]:
     """All checks; parameters are those of `privaudit.testing.assert_probes`."""
     check_differ(pair)
     if runs < 100:
         raise ValueError(f"runs must be >= 100, for noise to be measured, got {runs}")
-    if norm not in (1, 2):
-        raise ValueError(f"norm must be 1 or 2, got {norm!r}")
-    for name, value in (("sensitivity", sensitivity), ("noise", noise)):
-        if value is not None and not 0 < value < math.inf:
-            raise ValueError(f"{name} must be > 0 and finite, got {value:g}")
     here, again, there, other = (
         _released(release, data, seed, stream, runs)
         for data, stream in ((pair[0], 0), (pair[0], 0), (pair[1], 0), (pair[1], 1))
@@ -73,13 +91,26 @@ def probe(
         )
         return one, two
 
-    return [
+    draws = itertools.count()
+    called = by_generator(release)
+
+    def run(data: Any) -> Any:
+        return called(copy.deepcopy(data), np.random.default_rng((seed, next(draws))))
+
+    checks = [
         _noisy(here),
         _fresh(here, again if not repeatable else None, other),
-        _scale(here, noise),
-        _moved(here, there, sensitivity, norm, repeatable),
-        _low_bits(here, other, more) if read_bits else _ACCEPTED,
+        pipelines.stateless(other, [here] if repeatable else [here, again]),
+        pipelines.seeding(run, pair[0]),
+        _scale(here, promises.noise),
+        _moved(release, pair, (here, there), promises, repeatable),
+        _low_bits(here, other, more) if promises.low_bits else _ACCEPTED,
     ]
+    if promises.spent is not None:
+        checks.append(pipelines.spending(run, pair, promises.spent, promises.budget))
+    if promises.timing:
+        checks.append(pipelines.timing(run, pair, runs, seed))
+    return checks
 
 
 def _noisy(here: Floats) -> Check:
@@ -175,32 +206,55 @@ def _scale(here: Floats, noise: float | None) -> Check:
 
 
 def _moved(
-    here: Floats,
-    there: Floats,
-    sensitivity: float | None,
-    norm: int,
+    release: Mechanism,
+    pair: tuple[Any, Any],
+    runs: tuple[Floats, Floats],
+    promises: Promises,
     repeatable: bool,
 ) -> Check:
-    farthest = float(np.linalg.norm(there - here, ord=norm, axis=1).max())
-    allowed = math.inf if sensitivity is None else sensitivity * (1 + 1e-6)
-    allowed += _ROUNDING * float(np.abs([here, there]).max())
-    skipped = ""
-    if not repeatable:
+    exact, promised, norm = promises.deterministic, promises.sensitivity, promises.norm
+
+    def move(tried: tuple[Any, Any]) -> float:
+        """By equal noise, or none."""
+        if exact is None:
+            one, two = (_released(release, data, 0, 0, 1) for data in tried)
+        else:
+            one, two = (_row(exact(copy.deepcopy(data)))[None] for data in tried)
+        return _farthest(one, two, norm)
+
+    farthest, at, skipped = _farthest(*runs, norm), "", ""
+    if exact is None and not repeatable:
         skipped = "equal generators give different releases: it draws from elsewhere"
-    elif sensitivity is None:
+    elif promised is None:
         skipped = f"none is promised; it moved by up to {farthest:.4g}"
-    wrong = not skipped and farthest > allowed
+    else:
+        if exact is not None:
+            farthest = move(pair)
+        if promises.pairs is not None:
+            found, worst = pipelines.searched(move, promises.pairs, _SEARCHED)
+            if worst is not None and found > farthest:
+                farthest, at = found, f", on the pair {pasted(worst)[0]}"
+    wrong = not skipped and promised and farthest > promised * (1 + 1e-6)
     return Check(
         name="sensitivity",
         what="the record moves what is released no further than promised",
         findings=(
             f"the record moved what is released by {farthest:.4g} in L{norm} norm; "
-            f"{sensitivity:.4g} is promised",
+            f"{promised:.4g} is promised{at}",
         )
         if wrong
         else (),
         skipped=skipped,
     )
+
+
+def _farthest(here: Floats, there: Floats, norm: int) -> float:
+    """The largest distance of rows, but for what rounding comes to."""
+    if here.shape != there.shape:
+        return math.inf
+    rounding = _ROUNDING * float(np.abs([here, there]).max())
+    far = float(np.linalg.norm(there - here, ord=norm, axis=1).max())
+    return max(0.0, far - rounding)
 
 
 def _low_bits(here: Floats, other: Floats, more: _More) -> Check:
@@ -238,17 +292,7 @@ def _released(
     release = by_generator(release)
     for sequence in np.random.SeedSequence((seed, stream)).spawn(runs):
         found = release(data, np.random.default_rng(sequence))
-        if hasattr(found, "detach"):
-            found = found.detach().cpu()
-        try:
-            row = real_numbers(found).ravel()
-        except ValueError as error:
-            raise ValueError(f"the release gave no numbers: {error}") from None
-        if not len(row) or not np.isfinite(row).all():
-            raise ValueError(
-                "a release must be finite numbers to be probed, got "
-                f"{row[:5]} of length {len(row)}"
-            )
+        row = _row(found)
         if rows and len(row) != len(rows[0]):
             raise ValueError(
                 f"releases must have one length to be probed, got {len(rows[0])} and "
@@ -256,3 +300,18 @@ def _released(
             )
         rows.append(row)
     return np.stack(rows)
+
+
+def _row(found: Any) -> Floats:
+    if hasattr(found, "detach"):
+        found = found.detach().cpu()
+    try:
+        row = real_numbers(found).ravel()
+    except ValueError as error:
+        raise ValueError(f"the release gave no numbers: {error}") from None
+    if not len(row) or not np.isfinite(row).all():
+        raise ValueError(
+            "a release must be finite numbers to be probed, got "
+            f"{row[:5]} of length {len(row)}"
+        )
+    return row.astype(float)

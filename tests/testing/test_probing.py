@@ -1,12 +1,14 @@
 import math
+import random
 from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
-from privaudit.testing import assert_probes, judge
+from privaudit.testing import assert_probes, judge, neighbours
 from privaudit.testing.low_bits import log_e_value, lone
-from privaudit.testing.probing import probe
+from privaudit.testing.probing import Promises, probe
 
 PAIR = ([0.25, 0.5], [0.25, 0.5, 1.0])
 
@@ -91,6 +93,195 @@ def test_the_same_noise_under_both_data_sets():
 
     with pytest.raises(AssertionError, match="same noise was added to both"):
         assert_probes(Replayed(), PAIR)
+
+
+def accused(release, pair=PAIR, **promises):
+    """What `assert_probes` says of a release, "" if nothing."""
+    try:
+        assert_probes(release, pair, low_bits=False, runs=400, **promises)
+    except AssertionError as error:
+        return str(error)
+    return ""
+
+
+class Walk:
+    """Noise of which a part is kept for the next run."""
+
+    def __init__(self, kept):
+        self.kept, self.last = kept, 0.0
+
+    def __call__(self, data, rng):
+        self.last = self.kept * self.last + rng.normal()
+        return float(on_grid(sum(data) + self.last))
+
+
+class Louder:
+    """Noise as wide as the last run's was."""
+
+    def __init__(self):
+        self.size = 1.0
+
+    def __call__(self, data, rng):
+        noise = rng.normal() * self.size
+        self.size = min(9.0, 0.3 + abs(noise))
+        return float(on_grid(sum(data) + noise))
+
+
+class Late:
+    """Noise that another coordinate had one run before."""
+
+    def __init__(self):
+        self.last = 0.0
+
+    def __call__(self, data, rng):
+        noise = rng.normal()
+        found = on_grid(sum(data) + np.array([noise, self.last]))
+        self.last = noise
+        return found
+
+
+class Replayed:
+    """Noise by a counter that starts again, and is wider, for larger data."""
+
+    def __init__(self):
+        self.data, self.calls = None, 0
+
+    def __call__(self, data, rng):
+        if data != self.data:
+            self.data, self.calls = data, 0
+        self.calls += 1
+        noise = np.random.default_rng(self.calls).normal()
+        return float(on_grid(sum(data) + len(data) * noise))
+
+
+class TestState:
+    @pytest.mark.parametrize(
+        "make", [lambda: Walk(1.0), lambda: Walk(-0.6), Louder, Late, Replayed]
+    )
+    def test_runs_that_depend_on_runs_are_found(self, make):
+        assert "share noise or a state" in accused(make())
+
+    def test_independent_runs_are_not_accused(self):
+        """Each seed at a chance of 1e-9: twenty coordinates, heavy tails, ties."""
+
+        def wide(data, rng):
+            return on_grid(sum(data) + rng.standard_cauchy(size=20))
+
+        def coin(data, rng):
+            return [float(rng.random() < 0.5), float(rng.integers(3))]
+
+        for seed in range(3):
+            for release in (wide, coin):
+                assert "state" not in accused(release, seed=seed)
+
+    @pytest.mark.parametrize("module", ["numpy", "random"])
+    def test_generators_of_others(self, module):
+        def seeds(data, rng):
+            (np.random if module == "numpy" else random).seed(7)
+            return total(data, rng)
+
+        def draws(data, rng):
+            random.random()
+            return total(data, rng)
+
+        assert f"the generator of {module}" in accused(seeds)
+        assert not accused(draws)
+        kept = random.getstate()
+        assert not accused(total)
+        assert random.getstate() == kept
+
+
+class TestSearch:
+    NUMBERS = neighbours(
+        st.lists(st.floats(-100, 100), max_size=4), relation="add-or-remove-one"
+    )
+
+    def test_a_pair_that_moves_it_further_is_found(self):
+        def half_clipped(data, rng):
+            return on_grid(sum(min(x, 1.0) for x in data) + rng.normal())
+
+        def clipped(data, rng):
+            return on_grid(sum(max(-1.0, min(x, 1.0)) for x in data) + rng.normal())
+
+        assert not accused(half_clipped, sensitivity=1.0)
+        found = accused(half_clipped, sensitivity=1.0, pairs=self.NUMBERS)
+        assert "by 100 in L2 norm; 1 is promised, on the pair" in found
+        assert not accused(clipped, sensitivity=1.0, pairs=self.NUMBERS)
+
+    def test_it_climbs_to_a_peak_that_is_not_at_an_end(self):
+        def humped(data):
+            return sum(2.0 * math.exp(-(((x - 37.0) / 9) ** 2)) for x in data)
+
+        given = {"deterministic": humped, "pairs": self.NUMBERS}
+        elsewhere = np.random.default_rng(5)
+
+        def release(data, rng):
+            return float(on_grid(humped(data) + elsewhere.normal()))
+
+        assert "further" not in accused(release, sensitivity=2.0, **given)
+        found = accused(release, sensitivity=1.9, **given)
+        assert "1.9 is promised, on the pair" in found
+
+    def test_a_release_that_has_as_many_numbers_as_records(self):
+        found = accused(total, sensitivity=1.0, deterministic=lambda data: data)
+        assert "by inf" in found
+
+
+class TestBudget:
+    def made(self, charge):
+        """A pipeline of two releases, and what it charges for them."""
+        spent = [0.0]
+
+        def release(data, rng):
+            spent[0] += charge(data)
+            return total(data, rng)
+
+        return release, lambda: spent[0]
+
+    @pytest.mark.parametrize(
+        ("charge", "words"),
+        [
+            (lambda data: 0.5, ""),
+            (lambda data: 1.0, "spent 1 where 0.5 is promised, counted twice"),
+            (lambda data: 0.3, "part of it is not counted"),
+            (lambda data: 0.0, "spent nothing: what it releases is not counted"),
+            (lambda data: 0.5 * (len(data) > 2), "data set 0 spent nothing"),
+            (lambda data: 0.1 * len(data), "is promised"),
+        ],
+    )
+    def test_what_a_run_is_charged(self, charge, words):
+        release, spent = self.made(charge)
+        found = accused(release, spent=spent, budget=0.5)
+        assert words in found
+        assert bool(found) == bool(words)
+
+    def test_a_total_that_does_not_add_up_may_be_read_without_a_promise(self):
+        count = [0]
+
+        def release(data, rng):
+            count[0] += 1
+            return total(data, rng)
+
+        assert not accused(release, spent=lambda: math.sqrt(count[0]))
+        assert "spent nothing" in accused(release, spent=lambda: min(count[0], 1201))
+
+
+def test_times_are_an_option(monkeypatch):
+    """By a clock that runs as the release says."""
+    now = [0]
+
+    def slow(data, rng):
+        now[0] += 1000 + int(rng.integers(100)) + 60 * len(data)
+        return total(data, rng)
+
+    def even(data, rng):
+        now[0] += 1000 + int(rng.integers(100))
+        return total(data, rng)
+
+    monkeypatch.setattr("time.perf_counter_ns", lambda: now[0])
+    assert not accused(slow)
+    assert "the second data set took longer in" in accused(slow, timing=True)
+    assert not accused(even, timing=True)
 
 
 def test_low_bits_can_be_accepted_and_sensitivity_is_only_compared_where_it_can_be():
@@ -194,16 +385,7 @@ class TestLowBits:
             told = data[0] if rng.random() < 0.99966 else 1 - data[0]
             return 1.5 if told else 1.0
 
-        found = probe(
-            response,
-            ([0], [1]),
-            sensitivity=None,
-            norm=2,
-            noise=None,
-            read_bits=True,
-            runs=1000,
-            seed=0,
-        )
+        found = probe(response, ([0], [1]), Promises(), 1000, 0)
         assert not found[-1].findings
 
     def test_integer_noise_on_data_that_are_not_whole(self):
@@ -221,6 +403,8 @@ class TestLowBits:
         ({"norm": 3}, "norm must be"),
         ({"noise": 0.0}, "noise must be"),
         ({"sensitivity": -1.0}, "sensitivity must be"),
+        ({"pairs": st.nothing()}, "searched for a sensitivity"),
+        ({"budget": 1.0}, "budget goes with spent"),
     ],
 )
 def test_values_out_of_range(values, words):

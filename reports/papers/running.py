@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import math
-import pathlib
 import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
 from privaudit.accounting import account_nodes, noise_multiplier
-from privaudit.files.folder import write_whole
 from privaudit.ledger import Ledger
-from reports.study import digest
+from reports.pushsum.cells import traced
 from trainers.algorithms.family import HasPaperNoise
-from trainers.data import Dataset, PrivateData
+from trainers.data import Dataset
 from trainers.gradients.per_sample import PerSample
 from trainers.models import make_model
 from trainers.numerics.randomness import Streams
-from trainers.runs import checkpoint
 from trainers.runs.material import Material
-from trainers.runs.measures import CurveRecorder, Measured, accuracy
+from trainers.runs.measures import CurveRecorder, accuracy
 from trainers.runs.problem import Observers, Problem
 from trainers.runs.search import held_out_accuracy
 from trainers.runs.training import training_from
 
-KEPT = pathlib.Path(__file__).parent / "runs"  # of cells that were stopped midway
 RELATIONS = ("add-or-remove-one", "replace-one")
-_EVERY = 60.0  # seconds between two checkpoints
 
 
 def certified(ledger: Ledger, delta: float) -> dict[str, float]:
@@ -83,46 +79,25 @@ def trained(
 ) -> dict[str, Any]:
     """One run: final accuracy on all test data, its curve, and certified epsilons.
 
-    A run that is stopped goes on from its last checkpoint. ``norms`` are medians over
-    records of the gradient's norm, by node, at the points of the curve.
+    ``norms`` are medians over records of the gradient's norm, by node, at the points of
+    the curve.
     """
     problem = Problem.of(training_from(training, where=__name__))
     multiplier = planned_noise(problem, epsilon, delta, how)
     gradients = problem.gradients()
     curve = CurveRecorder(problem, gradients, points)
-    kept = KEPT / f"{digest([training, epsilon, delta, how, seed])}.pt"
-    resume = checkpoint.unpack(kept.read_bytes()) if kept.exists() else None
     norms: list[list[float]] = []
-    if resume is not None:
-        norms = resume["norms"]
-        curve.points = [Measured(*values) for values in resume["points"]]
-        curve.resume(resume["done"])
-    last = time.monotonic()
 
     def after(done: int, models: torch.Tensor, ledger: Callable[[], Ledger]) -> None:
         if curve(done, models) is not None:
             norms.append(gradient_norms(problem, models))
 
-    def keep(done: int, state: Callable[[], Any]) -> None:
-        nonlocal last
-        if time.monotonic() - last > _EVERY:
-            told = [list(point) for point in curve.points]
-            content = {**state(), "norms": norms, "points": told}
-            KEPT.mkdir(exist_ok=True)
-            write_whole(kept, checkpoint.pack(content))
-            last = time.monotonic()
-
+    watch = Observers(after_round=after)
     try:
-        models, ledger = problem.train(
-            multiplier,
-            Streams(seed),
-            observers=Observers(after_round=after, keep=keep),
-            resume=resume,
-        )
+        models, ledger = problem.train(multiplier, Streams(seed), observers=watch)
     except ValueError as error:  # it diverged
         return {"accuracy": None, "why": str(error), "noise_multiplier": multiplier}
     right = accuracy(gradients, models, problem.test)[0]
-    kept.unlink(missing_ok=True)
     return {
         "accuracy": float(right.mean()),
         "worst": float(right.min()),
@@ -154,44 +129,29 @@ def staged(
     Each stage ends with a synchronisation, where the states are equal and sensitivities
     begin anew, so that training goes on from its models alone.
     """
-    models, real, used = None, [], []
-    right = []
+    models, traces, right = None, [], []
     for rounds, step, noise in stages:
-        values = {
-            **training,
-            "rounds": int(rounds),
-            "step_size": training["step_size"] * step,
-        }
+        step_size = training["step_size"] * step
+        values = {**training, "rounds": int(rounds), "step_size": step_size}
         problem = Problem.of(training_from(values, where=__name__))
-        start = problem.start(seed) if models is None else models
         if models is None:
-            right = [accuracy(problem.gradients(), start, problem.test)]
-        oracle = problem.training.family.oracle(
-            PrivateData.of(problem.shares),
-            problem.gradients(),
-            problem.training.mechanism(multiplier * noise),
-            Streams(seed, len(right)),
-            runs=1,
-        )
-
-        def watch(k: int, is_: Any, was: Any) -> None:
-            real.append(float(is_[0]))
-            used.append(float(was[0]))
-
-        oracle.channel.watch = watch
+            models = problem.start(seed)
+            right = [accuracy(problem.gradients(), models, problem.test)]
+        streams = Streams(seed, len(right))
         try:
-            models = problem.network.run(start, oracle, int(rounds))
+            models, *trace = traced(problem, multiplier * noise, models, streams)
         except ValueError as error:  # noise that feeds itself
             return {"accuracy": None, "why": str(error), "start": _mean(right[0])}
+        traces.append(trace)
         right.append(accuracy(problem.gradients(), models, problem.test))
-    below = [u < r for u, r in zip(used, real, strict=True)]
+    real, used = (np.concatenate(part)[:, 0] for part in zip(*traces, strict=True))
     return {
         "accuracy": _mean(right[-1]),
         "start": _mean(right[0]),
         "after": [_mean(each) for each in right[1:]],
         "ras": math.fsum(real) / len(real),
-        "most": max(real),
-        "below": sum(below),
+        "most": float(max(real)),
+        "below": int((used < real).sum()),
         "rounds": len(real),
         "real": [float(f"{value:.5g}") for value in real[:50]],
         "used": [float(f"{value:.5g}") for value in used[:50]],

@@ -32,28 +32,34 @@ GRAPHS = ("d-out:2", "exponential")
 SHARED = {1: "layers:1", 2: "layers:2", 3: "*"}
 
 
+def traced(
+    problem: Problem, multiplier: float, start: torch.Tensor, streams: Streams
+) -> tuple[torch.Tensor, np.ndarray, np.ndarray]:
+    """Final models, real and used sensitivities (rounds, runs)."""
+    oracle = problem.training.family.oracle(
+        PrivateData.of(problem.shares),
+        problem.gradients(),
+        problem.training.mechanism(multiplier),
+        streams,
+        runs=len(start),
+    )
+    trace: list[tuple[np.ndarray, np.ndarray]] = []
+    oracle.channel.watch = lambda k, real, used: trace.append((real, used))
+    models = problem.network.run(start, oracle, problem.training.rounds)
+    real, used = (np.array(part) for part in zip(*trace, strict=True))
+    return models, real, used
+
+
 def run(
-    training: dict[str, Any], multiplier: float, runs: int, seed: int = 0
+    training: dict[str, Any], multiplier: float, runs: int
 ) -> tuple[Problem, torch.Tensor, np.ndarray, np.ndarray]:
     """Problem, final models, real and used sensitivities (rounds, runs).
 
     Runs differ in start, batches and noise; the data are dealt alike.
     """
     problem = Problem.of(training_from(training, where=__name__))
-    family, rounds = problem.training.family, problem.training.rounds
-    oracle = family.oracle(
-        PrivateData.of(problem.shares),
-        problem.gradients(),
-        problem.training.mechanism(multiplier),
-        Streams(seed),
-        runs=runs,
-    )
-    trace: list[tuple[np.ndarray, np.ndarray]] = []
-    oracle.channel.watch = lambda k, real, used: trace.append((real, used))
-    start = torch.cat([problem.start(seed + index) for index in range(runs)])
-    models = problem.network.run(start, oracle, rounds)
-    real, used = (np.array(part) for part in zip(*trace, strict=True))
-    return problem, models, real, used
+    start = torch.cat([problem.start(index) for index in range(runs)])
+    return problem, *traced(problem, multiplier, start, Streams(0))
 
 
 def sensitivities(training: dict, multiplier: float, runs: int) -> dict[str, Any]:

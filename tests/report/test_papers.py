@@ -265,32 +265,8 @@ class TestRuns:
         "rounds": 24,  # a point of the curve every second
     }
 
-    def trained(self):
-        return running.trained(self.TRAINING, 1.0, 1e-5, "certified", 3, points=10)
-
-    def test_a_stopped_run_goes_on_and_ends_alike(self, monkeypatch, tmp_path):
-        monkeypatch.setattr(running, "KEPT", tmp_path)
-        whole = self.trained()
-        write, kept = running.write_whole, []
-
-        def stops(path, content):
-            kept.append(path)
-            if len(kept) == 13:  # and the last that is kept is after 12 rounds of 24
-                raise KeyboardInterrupt
-            write(path, content)
-
-        monkeypatch.setattr(running, "_EVERY", 0.0)
-        monkeypatch.setattr(running, "write_whole", stops)
-        with pytest.raises(KeyboardInterrupt):
-            self.trained()
-        assert list(tmp_path.iterdir()) == kept[:1]
-        assert self.trained() == whole
-        assert len(kept) == 13 + 24 - 12
-        assert not list(tmp_path.iterdir())
-
-    def test_is_certified_in_both_relations(self, monkeypatch, tmp_path):
-        monkeypatch.setattr(running, "KEPT", tmp_path)
-        found = self.trained()
+    def test_is_certified_in_both_relations(self):
+        found = running.trained(self.TRAINING, 1.0, 1e-5, "certified", 3, points=10)
         assert 0.99 < found["add-or-remove-one"] <= 1.0
         assert found["replace-one"] > 1.5
         assert len(found["norms"]) == len(found["curve"])

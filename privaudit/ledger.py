@@ -51,8 +51,8 @@ PLACED = (
 # What an account assumes of units whose gradients are their own in these ways; "by
 # construction" needs nothing. Decided by `trainers.models.independence`.
 ASSUMED: dict[Independence, str] = {
-    "by isolation": "the code of the model, the loss and the data keeps nothing of a "
-    "{unit} outside its process",
+    "by isolation": "the code of the model, the loss and the data looks up no {unit} "
+    "but the one it is given, and keeps nothing of a {unit} outside its process",
 }
 
 

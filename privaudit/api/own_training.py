@@ -323,7 +323,8 @@ def train(
         parameters; those that require no gradient, and buffers, stay as they are. Its
         parameters must not come from the private data: the account covers only what
         happens from here on. It is
-        ``conditional`` on that your code keeps nothing of a record outside its process,
+        ``conditional`` on that your code looks up no record but the one it is given,
+        and keeps nothing of a record outside its process,
         unless model and loss are tensor operations that can be traced of one record,
         without ``if``, ``.item()`` and the like, and data are arrays
         (``result.independence``, and ``result.remarks`` say why).

@@ -408,12 +408,12 @@ def _tensor(values: Any, name: str = "a record") -> Tensor:
             )
     try:
         if not isinstance(values, Tensor):
-            values = torch.as_tensor(np.require(values, requirements="W"))
+            values = torch.as_tensor(np.require(values, requirements=["C", "W"]))
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} holds what is no number: {error}") from None
+    if values.layout is not torch.strided:
+        values = values.to_dense()
     found = plain(values).cpu()
-    if found.layout is not torch.strided:
-        found = found.to_dense()
     if found.is_floating_point():
         return found.float()
     return found if found.is_complex() or found.dtype == torch.bool else found.long()

@@ -32,7 +32,12 @@ def differentiator(
     (batch statistics), and for bf16 where it cannot be had.
     """
     lower = check_precision(precision, compiled=compiled)
-    if getattr(module, "alone", False) and not lower:
+    if any(getattr(one, "alone", False) for one in (module, loss)):
+        if lower:
+            raise ValueError(
+                "bf16 is for models and losses that can be traced, and a record of "
+                "these takes a process of its own: use float32"
+            )
         return PerSample(module, loss)
     try:
         eager = BookKeeping(module, loss, example, target)

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from torch import Tensor, nn
-from torch.nn import functional
 
 from privaudit.results import Independence
 from trainers.models.start import cross_entropy
@@ -43,18 +42,6 @@ _LAYERS = (
     *(nn.Hardswish, nn.Hardsigmoid, nn.LogSigmoid, nn.Tanhshrink),
 )
 
-_LOSSES = (
-    *(nn.CrossEntropyLoss, nn.NLLLoss, nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss),
-    *(nn.HuberLoss, nn.BCELoss, nn.BCEWithLogitsLoss, nn.KLDivLoss, nn.PoissonNLLLoss),
-)
-
-_LOSS_FUNCTIONS = (
-    *(functional.cross_entropy, functional.nll_loss, functional.mse_loss),
-    *(functional.l1_loss, functional.smooth_l1_loss, functional.huber_loss),
-    *(functional.binary_cross_entropy, functional.binary_cross_entropy_with_logits),
-    *(functional.kl_div, functional.poisson_nll_loss),
-)
-
 
 def independence(
     module: nn.Module,
@@ -75,14 +62,14 @@ def independence(
 
     Examples
     --------
-    >>> independence(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), functional.mse_loss)
+    >>> independence(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), cross_entropy)
     'by construction'
     >>> independence(nn.Linear(4, 2), lambda outputs, targets: outputs.mean())
     'by isolation'
     """
     code = (
         is_known(module) or getattr(module, "constructed", False),
-        loss is None or is_known_loss(loss) or getattr(loss, "constructed", False),
+        loss in (None, cross_entropy) or getattr(loss, "constructed", False),
         not any(getattr(share, "by_their_code", False) for share in shares),
         transform is None,
     )
@@ -109,13 +96,7 @@ def _takes_rows_alone(layer: nn.Module) -> bool:
     return ours or kind in _LAYERS or kind in _CONTAINERS
 
 
-def is_known_loss(loss: Callable[..., Any]) -> bool:
-    """Return whether a loss is one of torch's, or cross entropy of ours."""
-    if isinstance(loss, nn.Module):
-        return type(loss) in _LOSSES and _is_plain(loss)
-    return any(loss is one for one in (*_LOSS_FUNCTIONS, cross_entropy))
-
-
+_OURS = ("torch", "trainers")
 _HOOKS = (
     "_forward_hooks",
     "_forward_pre_hooks",
@@ -125,10 +106,12 @@ _HOOKS = (
 
 
 def _is_plain(layer: nn.Module) -> bool:
-    """Return whether it runs its class's code: no hooks, no functions of its own."""
+    """Return whether it runs torch's code, or ours: no hooks, no function put in."""
+    code = type(layer).forward, type(layer).__call__
     tensors = [*layer.parameters(False), *layer.buffers(False)]
     return not (
-        any(getattr(layer, name) for name in _HOOKS)
+        any(one.__module__.partition(".")[0] not in _OURS for one in code)
+        or any(getattr(layer, name) for name in _HOOKS)
         or any(type(one) not in (nn.Parameter, Tensor) for one in tensors)
         or any(one._backward_hooks for one in tensors)
         or any(

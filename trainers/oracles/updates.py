@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from privaudit.release import PoissonSampling, Release
@@ -140,15 +140,6 @@ class Users:
         return present_rows(self, runs, planted)
 
 
-def tensors_left(
-    module: nn.Module, parameters: Sequence[Tensor]
-) -> list[tuple[Tensor, Tensor]]:
-    """Buffers, and parameters that are not among ``parameters``, each with a copy."""
-    moving = set(map(id, parameters))
-    left = (*module.buffers(), *module.parameters())
-    return [(each, each.detach().clone()) for each in left if id(each) not in moving]
-
-
 class UpdateOracle(Oracle):
     """Noisy mean updates of the nodes' users, as gradients.
 
@@ -186,7 +177,6 @@ class UpdateOracle(Oracle):
         # Copies: parameters are set while it runs, which other threads must not see.
         self._module = copy.deepcopy(differentiator.module).to(data.device)
         self._parameters: list[Tensor] = list(trained(self._module).values())
-        self._kept = tensors_left(self._module, self._parameters)
         self._loss = differentiator.loss
         code = differentiator.module, differentiator.loss
         self._alone = any(getattr(one, "alone", False) for one in code)
@@ -237,9 +227,6 @@ class UpdateOracle(Oracle):
         records = self._units.records[node][user]
         size = self._local.step(self._releases[node])
         vector_to_parameters(start.clone(), self._parameters)
-        with torch.no_grad():
-            for each, begin in self._kept:  # what one user leaves reaches no other
-                each.copy_(begin)
         word = self._differentiator.word
         if isinstance(word, Tensor):  # run by run, a node after another
             word = int(word[run * len(word) // self.runs])

@@ -61,7 +61,10 @@ class TestForms:
     def test_arrays_tensors_and_torch_datasets_are_the_same(self):
         inputs, targets = pair()
         tensors = torch.from_numpy(inputs), torch.from_numpy(targets)
-        for form in ((inputs, targets), tensors, TensorDataset(*tensors)):
+        backwards = np.ascontiguousarray(inputs[::-1])[::-1], targets
+        sparse = tensors[0].to_sparse(), tensors[1]
+        forms = (inputs, targets), tensors, TensorDataset(*tensors), backwards, sparse
+        for form in forms:
             (share,) = shares_of([form])
             assert share.inputs.dtype == torch.float32
             assert share.targets.dtype == torch.int64

@@ -13,7 +13,7 @@ from torch.utils.data import Dataset, TensorDataset
 from trainers.data.shares import shares_of
 from trainers.gradients.per_sample import check_module
 from trainers.models import make_model
-from trainers.models.independence import independence
+from trainers.models.independence import independence, is_known
 from trainers.models.own import replace_batch_norm
 from trainers.models.registry import MODELS
 from trainers.runs.material import Material
@@ -118,6 +118,12 @@ class TestSound:
     def test_layers_that_may_mix_rows_are_not_known(self, module):
         assert independence(module) == "by isolation"
 
+    def test_layers_that_somebody_patched_are_not_known(self, monkeypatch):
+        net = nn.Sequential(nn.Linear(5, 5), nn.Tanh(), nn.Linear(5, 2))
+        assert is_known(net)
+        monkeypatch.setattr(nn.Tanh, "forward", lambda layer, x: x - x.mean(0))
+        assert not is_known(net)
+
     def test_a_hook_on_a_parameter_is_seen(self):
         module = nn.Linear(5, 2)
         module.weight.register_hook(lambda gradient: gradient * 100)
@@ -165,8 +171,10 @@ class TestTight:
             *(norm, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()),
             *(nn.Linear(4, 2), nn.LogSoftmax(1)),
         )
+        shares = [(torch.randn(9, 3, 5, 5), torch.arange(9) % 2)]
         for loss in (None, functional.nll_loss, nn.NLLLoss()):
-            assert independence(net, loss) == "by construction"
+            found = Material.own(net, shares, loss=loss)
+            assert found.independence == "by construction"
 
     def test_records_in_memory(self):
         shares = shares_of([(X, Y), TensorDataset(X, Y), (X.numpy(), Y.numpy())])

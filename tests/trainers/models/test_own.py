@@ -120,6 +120,7 @@ class TestLosses:
         ("loss", "said"),
         [
             (lambda o, t: (o - o.mean(0)).square().sum(), "records alone"),
+            (nn.CrossEntropyLoss(weight=torch.tensor([1.0, 9, 1, 1])), "class weights"),
             (lambda o, t: o, "4 numbers for one record"),
             (lambda o: o.sum(), "positional argument"),
             (lambda o, t: 3.0, "not a tensor of floats"),
@@ -128,6 +129,22 @@ class TestLosses:
     def test_what_is_no_records_own_is_refused(self, loss, said):
         with pytest.raises(ValueError, match=said):
             enter(nn.Linear(5, 4), loss, rows()[0], CLASSES[0])
+
+
+class TestRows:
+    @pytest.mark.parametrize(
+        "module",
+        [nn.LayerNorm((3, 5)), nn.Conv1d(3, 3, 1), nn.AvgPool1d(1)],
+        ids=lambda module: type(module).__name__,
+    )
+    def test_layers_take_one_record_as_they_take_three(self, module):
+        """Of three rows, which a trial has, the first two make something of all."""
+        net = nn.Sequential(module, nn.Linear(5, 2))
+        if isinstance(module, nn.AvgPool1d):
+            enter(net, None, rows()[0], CLASSES[0])
+            return
+        with pytest.raises(ValueError, match=r"cannot take inputs of shape \(5,\)"):
+            enter(net, None, rows()[0], CLASSES[0])
 
 
 class TestFrozen:

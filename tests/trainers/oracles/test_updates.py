@@ -11,7 +11,7 @@ from trainers.gradients.choose import differentiator
 from trainers.models import cross_entropy
 from trainers.numerics.keys import Key
 from trainers.numerics.randomness import Streams
-from trainers.oracles.updates import UpdateMechanism, UpdateOracle, tensors_left
+from trainers.oracles.updates import UpdateMechanism, UpdateOracle
 
 SIZES = (12, 7)
 
@@ -112,28 +112,6 @@ class TestSound:
         ]
         assert torch.equal(*found)
         assert found[0].any()
-
-    @pytest.mark.parametrize("kind", ["buffer", "frozen parameter"])
-    def test_what_a_user_leaves_in_a_tensor_reaches_no_other(self, kind):
-        private = oracle(UpdateMechanism(1.0, local_steps=2, local_step_size=0.2))
-        kept = torch.zeros(4)
-        if kind == "buffer":
-            private._module.register_buffer("kept", kept)
-        else:
-            frozen = torch.nn.Parameter(kept, requires_grad=False)
-            private._module.register_parameter("kept", frozen)
-        private._kept = tensors_left(private._module, private._parameters)
-        plain = private._module.forward
-
-        def forward(inputs):
-            out = plain(inputs + private._module.kept)
-            private._module.kept.data.add_(inputs.mean(0))
-            return out
-
-        private._module.forward = forward
-        (first,) = private._update(start()[0, 0], 0, 1, 0)
-        private._update(start()[0, 0], 0, 2, 0)
-        assert torch.equal(private._update(start()[0, 0], 0, 1, 0)[0], first)
 
     def test_what_is_not_finite_counts_nothing(self):
         mechanism = UpdateMechanism(1.0, 1.0, local_steps=2, local_step_size=0.1)

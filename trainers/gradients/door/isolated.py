@@ -19,7 +19,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from privaudit.files.user_code import checked
 from trainers.data import forked
-from trainers.data.forked import Ended
 from trainers.data.generators import Generators
 from trainers.data.transforms import drawn_from
 from trainers.gradients.door.operators import seeds_of
@@ -117,7 +116,7 @@ class _Own:
 class IsolatedLoss:
     """A loss, called with one record at a time, in a process that ends with it.
 
-    So is its gradient, which is taken at once. A record on which either fails has none.
+    Gradients are taken in such a process, as those of `Isolated` are.
     """
 
     alone = True
@@ -128,42 +127,18 @@ class IsolatedLoss:
         self._generators = Generators(self._own)
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        if not torch.is_grad_enabled():  # to be measured
-            call = functools.partial(self._values, outputs.cpu(), targets.cpu())
-            return forked.one(call)[0].to(outputs.device)
-        rows = list(zip(outputs.split(1), targets.split(1), strict=True))
-        calls = [
-            functools.partial(self._of_one, output.detach().cpu(), target.cpu())
-            for output, target in rows
-        ]
+        if forked.inside():
+            return self._values(outputs, targets)
+        call = functools.partial(self._values, outputs.cpu(), targets.cpu())
+        (found,) = forked.one(lambda: (call(),))
+        return found.to(outputs.device)
+
+    def _values(self, outputs: Tensor, targets: Tensor) -> Tensor:
         found = []
-        like = [outputs.new_zeros(()), outputs[:1]]
-        for (output, _), one in zip(rows, forked.each(calls, like), strict=True):
-            if isinstance(one, Ended):
-                found.append((0.0 * output).sum())
-                continue
-            value, slope = (each.to(output.device) for each in one)
-            along = (slope * output).sum()
-            found.append(along + (value - along).detach())
+        for output, target in zip(outputs.split(1), targets.split(1), strict=True):
+            seed = int(seeds_of(output, 0) % 2**62)
+            with _checking():
+                drawn_from(seed)
+                self._generators.begin(seed)
+                found.append(bare(self._own(output, target.clone())).reshape(()))
         return torch.stack(found)
-
-    def _values(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor]:
-        rows = zip(outputs.split(1), targets.split(1), strict=True)
-        return (torch.stack([self._value(*row) for row in rows]),)
-
-    def _value(self, output: Tensor, target: Tensor) -> Tensor:
-        seed = int(seeds_of(output, 0) % 2**62)
-        with _checking():
-            drawn_from(seed)
-            self._generators.begin(seed)
-            return bare(self._own(output, target.clone())).reshape(())
-
-    def _of_one(self, output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Value, and slope along the output, of a record's loss."""
-        with torch.enable_grad():
-            here = output.clone().requires_grad_()
-            value = self._value(here, target)
-            (slope,) = torch.autograd.grad(
-                value, here, allow_unused=True, materialize_grads=True
-            )
-        return value.detach().to(output.dtype), slope

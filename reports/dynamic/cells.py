@@ -11,17 +11,6 @@ import torch
 
 from privaudit.accounting import account, noise_multiplier
 from reports import told
-from reports.dynamic.names import (
-    CALIBRATIONS,
-    EPSILONS,
-    GRAPHS,
-    METHODS,
-    NODES,
-    key_of,
-)
-from reports.dynamic.names import (
-    NAMES as NAMES,
-)
 from reports.study import Cell, shrunk
 from trainers.algorithms.family import HasPaperNoise
 from trainers.data import Dataset
@@ -32,6 +21,17 @@ from trainers.runs.measures import accuracy
 from trainers.runs.problem import Observers, Problem
 from trainers.runs.training import training_from
 
+EPSILONS = (0.3, 0.7, 1.0, 3.0)
+METHODS = ("const-d2p", "dyn-mu-d2p", "dyn-c-d2p", "dyn-d2p")
+CALIBRATIONS = ("paper", "certified")
+NAMES = {
+    "const-d2p": "Const-D2P",
+    "dyn-mu-d2p": "Dyn[mu]-D2P",
+    "dyn-c-d2p": "Dyn[C]-D2P",
+    "dyn-d2p": "Dyn-D2P",
+}
+GRAPHS = ("directed-ring", "exponential", "complete")
+NODES = (5, 10, 20, 40)
 DELTA = 1e-4
 TUNED_AT = 1.0
 RECORDS, ROUNDS = 900, 900  # J / sqrt(K) = 30, as with the following
@@ -242,6 +242,14 @@ def tuned(how: str, method: str) -> dict[str, Any]:
         words = " ".join(f"{name}={value:.3g}" for name, value in options.items())
         names.append(f"tuning {how} {method} {words}")
     return {"grid": GRID[method], "tuned": names}
+
+
+def key_of(how: str, method: str, epsilon: float, **network: Any) -> str:
+    """By what a cell is kept; what is as in the tables is not said again."""
+    usual = {"graph": "exponential", "nodes": 20}
+    said = {name: value for name, value in network.items() if usual[name] != value}
+    where = "".join(f" {name}={value}" for name, value in said.items())
+    return f"cell {how} {method} epsilon={epsilon:g}{where}"
 
 
 def cell(how: str, method: str, epsilon: float, **network: Any) -> Cell:

@@ -7,7 +7,7 @@ import pathlib
 import statistics
 
 from reports import pages
-from reports.dynamic.names import EPSILONS, METHODS, NAMES, key_of
+from reports.dynamic.cells import EPSILONS, METHODS, NAMES, key_of
 from reports.papers.manifest import published
 from reports.study import Results
 

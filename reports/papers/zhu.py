@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from reports import told
-from reports.dynamic.cells import GRID
-from reports.dynamic.names import (
+from reports.dynamic.cells import (
     CALIBRATIONS,
     EPSILONS,
     GRAPHS,
+    GRID,
     METHODS,
     NAMES,
     NODES,

@@ -149,6 +149,11 @@ class FinishedTraining:
         return () if self.result.left is UNSET else self.result.left
 
     @property
+    def has_missed(self) -> bool:
+        """Return whether it was lost, and has released less than was planned."""
+        return self.result.missed is not UNSET
+
+    @property
     def protected(self) -> bool:
         """Return whether its noise is secret."""
         return self.result.protected

@@ -711,9 +711,13 @@ def _ledger_by_settings(
         return _unlike(run, "what its account assumes", had, missing)
     unchecked.append("how many records each node has, which needs the data")
     checked.append("the ledger against the settings")
+    if getattr(run, "has_missed", False):
+        unchecked.append("in which rounds it had no part, which the others know")
     planned_here = expected.nodes[held.start : held.stop]
     for node, own, planned in zip(held, run.ledger.nodes, planned_here, strict=True):
         if RESUMED in run.ledger.assumptions and _has_all(own, planned):
+            continue
+        if getattr(run, "has_missed", False) and _has_part(run.ledger, own, planned):
             continue
         counts = sum(e.count for e in own), sum(e.count for e in planned)
         if counts[0] > counts[1] or (counts[0] < counts[1] and not most):
@@ -735,6 +739,16 @@ def _unlike(
     """Difference of the ledger from the settings."""
     file = run.path / "ledger.json"
     return Difference(file, what, str(had), str(wanted), f"{by} says")
+
+
+def _has_part(ledger: Ledger, own: Sequence[Entry], planned: Sequence[Entry]) -> bool:
+    """Return whether ``own``, of a party that came back, is of what was planned.
+
+    Releases that it made again, at other models, are further ones.
+    """
+    if RESUMED in ledger.assumptions:
+        own = [e for e in own if not isinstance(e.release.sampling, NoSampling)]
+    return _has_all(planned, own)
 
 
 def _has_all(own: Sequence[Entry], planned: Sequence[Entry]) -> bool:

@@ -17,6 +17,7 @@ from nvflare.fuel.f3.message import Message
 
 import privaudit as pa
 from privaudit.api.federation import Job, write
+from privaudit.ledger import Ledger
 from trainers.network.by_flare import ByFlare
 from trainers.network.exchange import PartyLostError
 
@@ -34,7 +35,6 @@ def all_shares():
     return [share(node) for node in range(3)]
 
 def net():
-    torch.manual_seed(7)
     return torch.nn.Linear(5, 2)
 """
 SETTINGS = {"noise_multiplier": 1.5, "epsilon": 1000.0, "seed": 3}
@@ -78,17 +78,23 @@ def test_the_simulator_makes_the_bits_of_one_process(tmp_path):
     assert joint.ledger == whole.ledger
 
 
-def at_sites(kits, out, tmp_path, *options):
-    """Status of the command at each site, and what it said."""
+def commands(tmp_path, *options):
+    """Status of a training for each of ``options``, at once, and what it said."""
     environment = {**os.environ, "PYTHONPATH": f"{os.getcwd()}{os.pathsep}{tmp_path}"}
     environment["OMP_NUM_THREADS"] = "1"
     command = [sys.executable, "-m", "privaudit", "train", "dp-dsgt"]
-    command += ["--exchange", "flare", "--data", "mine:share", "--model", "mine:net"]
-    command += ["--out", str(out), *options]
+    command += ["--model", "mine:net", "--noise-multiplier", "1.5", "--seed", "3"]
+    for change in ("graph=ring", "rounds=8", "batch_size=10"):
+        command += ["--set", change]
     piped = {"env": environment, "stderr": subprocess.PIPE, "text": True}
-    started = [subprocess.Popen([*command, "--kit", str(kit)], **piped) for kit in kits]
+    started = [subprocess.Popen([*command, *each], **piped) for each in options]
     said = [one.communicate(timeout=240)[1] for one in started]
     return [(one.returncode, text) for one, text in zip(started, said, strict=True)]
+
+
+def with_kit(kit, out):
+    words = ["--exchange", "flare", "--kit", str(kit), "--data", "mine:share"]
+    return [*words, "--out", str(out)]
 
 
 @pytest.fixture
@@ -119,27 +125,22 @@ def kits(tmp_path):
 
 def test_sites_train_by_their_kits(kits, tmp_path):
     """To the bits of one process; who has another's certificate is not let in."""
-    out, options = tmp_path / "out", ["--noise-multiplier", "1.5", "--seed", "3"]
-    options += ["--set", "graph=ring", "--set", "rounds=8", "--set", "batch_size=10"]
-    assert [s for s, _ in at_sites(kits, out, tmp_path, *options)] == [0, 0, 0]
-    given = {"__name__": "mine"}
-    exec(MINE, given)
-    whole = pa.train(
-        given["net"],
-        given["all_shares"](),
-        "dp-dsgt",
-        **{"rounds": 8, "graph": "ring", "batch_size": 10},
-        **{"noise_multiplier": 1.5, "seed": 3},
-    )
+    out, one = tmp_path / "out", ["--data", "mine:all_shares", "--out"]
+    found = commands(tmp_path, *(with_kit(kit, out) for kit in kits))
+    assert [status for status, _ in found] == [0, 0, 0], found
+    assert commands(tmp_path, [*one, str(tmp_path / "one")])[0][0] == 0
     joint = pa.join([out / f"party-{party}" for party in range(3)])
-    assert joint.ledger == whole.ledger
-    for node, model in enumerate(whole.models):
-        file = out / f"party-{node}/model.safetensors"
-        kept = {name.partition(".")[2]: x for name, x in load_file(file).items()}
-        assert all(kept[name].equal(x) for name, x in model.state_dict().items())
+    kept = (tmp_path / "one/ledger.json").read_text()
+    assert joint.ledger == Ledger.from_json(kept)
+    whole = load_file(tmp_path / "one/model.safetensors")
+    for party in range(3):
+        kept = load_file(out / f"party-{party}/model.safetensors")
+        assert {name: x.equal(whole[name]) for name, x in kept.items()} == {
+            f"node{party}.{name}": True for name in ("weight", "bias")
+        }
     file = kits[1] / "startup/fed_client.json"
     file.write_text(file.read_text().replace("clinic", "ward"))
-    ((status, said),) = at_sites([kits[1]], tmp_path / "forged", tmp_path, *options)
+    ((status, said),) = commands(tmp_path, with_kit(kits[1], tmp_path / "forged"))
     assert status == 3
     assert "FLARE's server does not let ward in" in said
 

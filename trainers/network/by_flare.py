@@ -11,6 +11,7 @@ kit: see `by_kit`.
 from __future__ import annotations
 
 import contextlib
+import logging
 import secrets
 import threading
 import time
@@ -185,6 +186,8 @@ def by_kit(kit: Kit, patience: float = PATIENCE) -> Iterator[Exchange]:
     FLARE's threads may wait forever for a site that is gone: who has used this ends its
     process by `trainers.network.ranks.leave`.
     """
+    # Who is lost is said in a line, not in FLARE's, one for each message.
+    logging.getLogger("nvflare").addHandler(logging.NullHandler())
     flare_decomposers.register()
     credentials = {
         DriverParams.CA_CERT.value: kit.authority,

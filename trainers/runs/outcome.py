@@ -155,7 +155,8 @@ class TrainingResult(
     without frames' headers. Unset where all was in one process.
 
     ``left`` has the parties that were lost, each with the round in which it was missed,
-    where the others went on.
+    where the others went on. ``missed`` are of a party that was lost and came back: the
+    last round before, and the last that it had no part in.
 
     Where the accounts are for an observer, ``seen_by_all`` is that of whoever sees all
     releases.
@@ -189,6 +190,7 @@ class TrainingResult(
     messages_sent: int | UnsetType = UNSET
     bytes_sent: int | UnsetType = UNSET
     left: tuple[tuple[int, int], ...] | UnsetType = UNSET
+    missed: tuple[tuple[int, int], ...] | UnsetType = UNSET
     independence: Independence | UnsetType = UNSET
     audits: tuple[RunAudit, ...] | UnsetType = UNSET
 

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 import torch
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
@@ -43,6 +43,7 @@ from trainers.network.ranks import own_gpu, where_am_i
 from trainers.runs import checkpoint
 from trainers.runs.material import Material
 from trainers.runs.measures import CurveRecorder, Measured, as_figures
+from trainers.runs.outcome import TrainingResult
 from trainers.runs.problem import units
 from trainers.runs.run import Assignment, Keeper, OneProcess, Part
 from trainers.runs.training import Training
@@ -149,6 +150,7 @@ def _opened(
     if settings.kit is None:
         return joined(rank, size, settings.patience)
     need("--exchange flare", "flare")
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # read as it is loaded
     from trainers.network.by_flare import by_kit
 
     return by_kit(Kit.read(settings.kit), settings.patience)
@@ -335,10 +337,12 @@ class Parties(OneProcess):
         self._rounds = rounds = given.run.training.rounds
         start = given.problem.start(given.run.public_seed)[0, 0].numpy().tobytes()
         own = [rounds] if ended else self.kept(folder)
+        self._losses = losses = Losses.of(folder)
         material = given.problem.material
         words = Begin(
             start=digest(start),
             kept=own,
+            lost=[*losses.lost],
             python=f"{sys.version_info.major}.{sys.version_info.minor}",
             loss=Code.of(material.given_loss),
             transform=Code.of(material.transform),
@@ -355,17 +359,24 @@ class Parties(OneProcess):
                     f"the models of party {other} start at other parameters than those "
                     "of party 0: make them the same, as with torch.manual_seed"
                 )
-        common = set.intersection(*(set(theirs.kept) for theirs in said))
+        lost = {other for theirs in said for other in theirs.lost}
+        # Who was lost goes on from where it is itself, if it has kept that; a study has
+        # no journal of what it released since then.
+        back = {other for other in lost if max(said[other].kept, default=0) > 0}
+        back -= set() if given.run.seed is None else lost
+        every = range(len(said))
+        here = [other for other in every if other not in back] or every
+        common = _common(said, every) or _common(said, here)
         if not common:
-            last = min(
-                range(len(said)), key=lambda other: max(said[other].kept, default=-1)
-            )
+            last = min(here, key=lambda other: max(said[other].kept, default=-1))
             exchange.disagree(
                 f"party {last} has kept nothing of this run after the rounds that the "
                 "others can go on from: give the folder that it began with, or begin "
                 "again in new ones, with --out"
             )
         self._common = max(common)
+        if self._common not in own and not ended:
+            losses.missed.append((max(own), self._common))
         exchange.begins(self._common)
         if ended:
             exchange.over()
@@ -376,7 +387,9 @@ class Parties(OneProcess):
 
     def keeper(self, given: Assignment, folder: RunFolder) -> PartyKeeper:
         """See `PartyKeeper`."""
-        return PartyKeeper(given, folder, self._party.exchange, self._common)
+        return PartyKeeper(
+            given, folder, self._party.exchange, self._common, self._losses
+        )
 
     def gathered(self, part: Part) -> list[Part] | None:
         """This party's alone, once all others can end without it."""
@@ -409,11 +422,42 @@ class Parties(OneProcess):
                 "went on: its releases stopped, and are in its own ledger alone; its "
                 "weight in each average is the node's own since then"
             )
+        for party, k in sorted(self._losses.lost.items()):
+            if party not in self._party.exchange.left:
+                yield f"party {party} was lost in round {k}, and came back later"
+        for one, two in self._losses.missed:
+            yield f"this party was lost: it had no part in rounds {one + 1} to {two}"
         here = [node for node in range(ranks.nodes) if node not in gone]
         ever = np.asarray(self._mixing.matrices).sum(0)[np.ix_(here, here)]
         many, _ = connected_components(ever, connection="strong")
         if gone and many > 1:
             yield f"without them the graph falls into {many} parts, which do not meet"
+
+
+def _common(said: Sequence[Begin], parties: Sequence[int]) -> set[int]:
+    """Rounds after which all of ``parties`` can go on."""
+    return set.intersection(*(set(said[other].kept) for other in parties))
+
+
+@dataclasses.dataclass
+class Losses:
+    """Who was lost in which round, by what this party has kept.
+
+    ``missed`` are rounds that it had no part in, as it was lost itself: the last
+    before them, and the last of them.
+    """
+
+    lost: dict[int, int]
+    missed: list[tuple[int, int]]
+
+    @classmethod
+    def of(cls, folder: RunFolder) -> Losses:
+        """As the last checkpoint in ``folder`` has them, or the result."""
+        if folder.has("result.json"):
+            found = folder.read("result.json", TrainingResult)
+            return cls(dict(found.left or ()), [])
+        lost, missed = (contents(folder) or [{}])[-1].get("losses", ((), ()))
+        return cls(dict(lost), [(one, two) for one, two in missed])
 
 
 class Code(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -454,10 +498,14 @@ def _same_code(exchange: Exchange, what: str, said: Sequence[Begin]) -> bool:
 
 
 class Begin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Start of a party's models, the rounds after which it can go on, and its code."""
+    """Start of a party's models, the rounds after which it can go on, and its code.
+
+    ``lost`` are parties that this one went on without before.
+    """
 
     start: str
     kept: list[int]
+    lost: list[int]
     python: str
     loss: Code
     transform: Code
@@ -498,9 +546,14 @@ class PartyKeeper(Keeper):
     _recorder = PartyRecorder
 
     def __init__(
-        self, given: Assignment, folder: RunFolder, exchange: Exchange, common: int
+        self,
+        given: Assignment,
+        folder: RunFolder,
+        exchange: Exchange,
+        common: int,
+        losses: Losses,
     ) -> None:
-        self._others, self._common = exchange, common
+        self._others, self._common, self._losses = exchange, common, losses
         self._states: list[tuple[int, bytes]] = []
         super().__init__(given, folder)
 
@@ -509,12 +562,15 @@ class PartyKeeper(Keeper):
             done = content["middle"]["done"]
             if done <= self._common:
                 self._states.append((done, checkpoint.pack(content)))
-            if done == self._common:
+            came_back = self._losses.missed[-1:] == [(done, self._common)]
+            if done == self._common or came_back:
+                content["middle"] |= {"done": self._common, "came_back": came_back}
                 self._take(content)
 
-    def left(self) -> tuple[tuple[int, int], ...] | UnsetType:
-        """Parties that were lost, and the rounds; unset if none."""
-        return tuple(sorted(self._others.left.items())) or UNSET
+    def losses(self) -> dict[str, Any]:
+        """Fields of the result: who is lost, and rounds that this party missed."""
+        left = tuple(sorted(self._others.left.items()))
+        return {"left": left or UNSET, "missed": tuple(self._losses.missed) or UNSET}
 
     def keep(self, done: int, middle: Callable[[], Any]) -> None:
         """Write a checkpoint where epsilon is computed, and after the last round.
@@ -530,6 +586,9 @@ class PartyKeeper(Keeper):
 
     def _store(self, content: dict[str, Any]) -> None:
         done = content["middle"]["done"]
+        self._losses.lost.update(self._others.left)
+        losses = [*self._losses.lost.items()], self._losses.missed
+        content = {**content, "losses": losses}
         self._states = [*self._states, (done, checkpoint.pack(content))][-2:]
         whole = checkpoint.pack({"kept": [part for _, part in self._states]})
         self._folder.write("checkpoint.pt", whole)

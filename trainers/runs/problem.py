@@ -376,6 +376,9 @@ class Problem:
         middle = None
         if resume is not None:
             oracle.load_state_dict(resume["oracle"])
+            if resume.get("came_back"):  # what it released since then is not repeated
+                oracle.skip_begun()
+                oracle.load_state_dict(oracle.state_dict())  # perhaps within an epoch
             state = checkpoint.like(self.network.begin(begin), resume["state"])
             middle = (resume["done"], state)
 

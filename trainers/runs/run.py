@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 import torch
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from privaudit.accounting.certificate import keep_witness
 from privaudit.accounting.verdict import verdict_by_node
@@ -194,9 +194,9 @@ class Keeper:
         """Spent on the run, in all processes that had a part in it."""
         return self._before + time.monotonic() - self._began
 
-    def left(self) -> tuple[tuple[int, int], ...] | UnsetType:
-        """Parties that were lost, and in which rounds; unset if none."""
-        return UNSET
+    def losses(self) -> dict[str, Any]:
+        """Fields of the result about parties that were lost."""
+        return {}
 
     def after_round(
         self, done: int, models: torch.Tensor, ledger: Callable[[], Ledger]
@@ -311,7 +311,7 @@ class Keeper:
             test_size=None if problem.test is None else len(problem.test),
             messages_sent=UNSET if sent is None else sent.messages,
             bytes_sent=UNSET if sent is None else sent.bytes,
-            left=self.left(),
+            **self.losses(),
             independence=problem.material.independence
             if run.training.family.private
             else UNSET,

@@ -176,7 +176,7 @@ def at_all(exchanges, work):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(120)
         assert not thread.is_alive()
     return found
 

@@ -12,6 +12,7 @@ import shutil
 import threading
 import traceback
 from types import SimpleNamespace
+from unittest import mock
 
 import msgspec
 import pytest
@@ -33,6 +34,7 @@ from tests.trainers.network.test_exchange import at_all
 from trainers.network.exchange import PartyLostError
 from trainers.network.queued import InProcess
 from trainers.network.ranks import RankLostError
+from trainers.numerics.randomness import Streams
 from trainers.runs.material import OwnData
 from trainers.runs.parties import (
     Code,
@@ -619,23 +621,36 @@ class TestObserver:
 class TestDropped:
     """One of five parties is lost for good, and the others go on."""
 
-    def trained(self, tmp_path, lost=4, last=5, size=5, drop=True, **changes):
+    @pytest.fixture(autouse=True)
+    def keeps_after_each_third_round(self, monkeypatch):
+        monkeypatch.setattr("trainers.runs.run._ACCOUNTS", 4)
+
+    def trained(self, tmp_path, ends=((4, 5),), size=5, drop=True, **changes):
+        """What all say; of ``ends`` each ends in that round."""
         exchanges = InProcess.all(size, 60)
-        send = exchanges[lost].send
 
-        def fails(other, tensor, k, name):
-            if k == last:
-                raise OSError("pulled out")
-            send(other, tensor, k, name)
+        def pulled_out(call, last):
+            def fails(*given):
+                if last in given[-2:]:
+                    raise OSError("pulled out")
+                call(*given)
 
-        exchanges[lost].send = fails
+            return fails
+
+        for party, last in ends:
+            one = exchanges[party]
+            one.send = pulled_out(one.send, last)
+            one.all_kept = pulled_out(one.all_kept, last)
         given = {**SETTINGS, "seed": 3, "nodes": 5, **changes}
 
         def work(one):
             if drop:
                 one.may_go_on()
             own = shares([one.rank])
-            return pa.train(net(), own, exchange=one, out=tmp_path / "out", **given)
+            try:
+                return pa.train(net(), own, exchange=one, out=tmp_path / "out", **given)
+            except ValueError as error:
+                return str(error)
 
         return at_all(exchanges, work)
 
@@ -663,6 +678,54 @@ class TestDropped:
     def test_without_being_asked_all_end(self, tmp_path):
         found = self.trained(tmp_path, drop=False)
         assert all("party 4 ended with an error" in words for words in found[:4])
+
+    # Between checkpoints, which are after each third round, or after the last round.
+    @pytest.mark.parametrize("stopped", [10, 12])
+    def test_who_was_lost_comes_back_when_all_go_on(self, tmp_path, stopped):
+        """All that it released is in its ledger, and nothing is released twice."""
+        given, noisy = {"seed": None}, Streams.noisy
+        seen = {node: set() for node in range(5)}
+
+        def noted(self, total, who, index, *how, **more):
+            found = noisy(self, total, who, index, *how, **more)
+            for row, node in enumerate(who):
+                seen[node].add(found[0, row].numpy().tobytes())
+            return found
+
+        with mock.patch.object(Streams, "noisy", noted):
+            ends = [(4, 4), *((party, stopped) for party in range(4))]
+            assert {str} == {*map(type, self.trained(tmp_path, ends, **given))}
+            *rest, back = self.trained(tmp_path, [], **given)
+        folders = [tmp_path / f"out/party-{party}" for party in range(5)]
+        for folder, run in zip(folders, [*rest, back], strict=True):
+            assert not pa.verify(folder).differences
+            (entries,) = run.ledger.nodes
+            (node,) = run.config.party.nodes
+            assert sum(entry.count for entry in entries) == len(seen[node])
+        ((one, two),) = back.result.missed
+        assert (one, two) == (3, stopped - stopped % 3)
+        assert len(seen[4]) < len(seen[0])
+        assert pa.join(folders).left == ()
+        with pytest.raises(ValueError, match="folder of party 4 is missing"):
+            pa.join(folders[:4])
+
+    def test_who_comes_back_after_the_end_has_its_account(self, tmp_path):
+        self.trained(tmp_path, [(4, 4)], seed=None)
+        *_, back = self.trained(tmp_path, [], seed=None)
+        assert back.result.missed == ((3, 12),)
+        (entries,) = back.ledger.nodes
+        assert sum(entry.count for entry in entries) in (4, 5)
+        folders = [tmp_path / f"out/party-{party}" for party in range(5)]
+        assert len(pa.join(folders).ledger.nodes[4]) == len(entries)
+
+    def test_who_lost_its_folder_does_not_come_back(self, tmp_path):
+        ends = [(4, 5), *((party, 9) for party in range(4))]
+        self.trained(tmp_path, ends, seed=None)
+        shutil.rmtree(tmp_path / "out/party-4")
+        assert all(
+            "party 4 has kept nothing of this run" in words
+            for words in self.trained(tmp_path, [], seed=None)
+        )
 
     @pytest.mark.parametrize(
         ("changes", "words"),

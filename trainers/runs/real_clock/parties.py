@@ -42,7 +42,9 @@ class ClockParties(Parties):
 
     def keeper(self, given: Assignment, folder: RunFolder) -> ClockKeeper:
         """See `ClockKeeper`."""
-        return ClockKeeper(given, folder, self._party.exchange, self._common)
+        return ClockKeeper(
+            given, folder, self._party.exchange, self._common, self._losses
+        )
 
     def remarks(self, parts: Sequence[Part]) -> tuple[str, ...]:
         """As of parties; and how stale gradients were."""

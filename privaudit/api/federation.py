@@ -7,7 +7,7 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 import msgspec
@@ -231,7 +231,6 @@ def write(
     *,
     server: str = "localhost",
     relay: str | None = None,
-    organisations: Sequence[str] = (),
     sealed: bool = True,
 ) -> list[str]:
     """Write a federation's ``project.yml`` and ``job``; what to do next, in sentences.
@@ -246,8 +245,6 @@ def write(
         Under which name the sites reach FLARE's server.
     relay
         Under which name they reach a relay that goes on to it; None: there is none.
-    organisations
-        Whose each site is; its own name by default.
     sealed
         False for FLARE's simulator, whose sites have no certificates: the relay then
         reads all messages.
@@ -297,7 +294,7 @@ def write(
             "components": [],
         },
     )
-    (there / "project.yml").write_text(_project(job, server, relay, organisations))
+    (there / "project.yml").write_text(_project(job, server, relay))
     return [
         f"nvflare provision -p {there}/project.yml -w {there}/kits: one kit a site, "
         "with its certificate; give each its own, and no other",
@@ -324,12 +321,9 @@ studies = false                  # whether a job may have a seed
 """
 
 
-def _project(
-    job: Job, server: str, relay: str | None, organisations: Sequence[str]
-) -> str:
+def _project(job: Job, server: str, relay: str | None) -> str:
     """FLARE's project: server, relay, sites and an admin, with a certificate each."""
-    whose = dict(zip(job.sites, organisations, strict=False))
-    orgs = [re.sub(r"[^A-Za-z0-9_]", "_", whose.get(s, s)) for s in job.sites]
+    orgs = [site.replace("-", "_") for site in job.sites]
     by = "" if relay is None else f"    connect_to:\n      name: {relay}\n"
     sites = "".join(
         f"  - name: {site}\n    type: client\n    org: {org}\n{by}"

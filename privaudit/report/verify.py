@@ -712,7 +712,7 @@ def _ledger_by_settings(
     unchecked.append("how many records each node has, which needs the data")
     checked.append("the ledger against the settings")
     if getattr(run, "has_missed", False):
-        unchecked.append("in which rounds it had no part, which the others know")
+        unchecked.append("how many rounds it missed, which the others know")
     planned_here = expected.nodes[held.start : held.stop]
     for node, own, planned in zip(held, run.ledger.nodes, planned_here, strict=True):
         if RESUMED in run.ledger.assumptions and _has_all(own, planned):

@@ -193,7 +193,8 @@ def by_kit(kit: Kit, patience: float = PATIENCE) -> Iterator[Exchange]:
         DriverParams.CA_CERT.value: kit.authority,
         DriverParams.CLIENT_CERT.value: kit.certificate,
         DriverParams.CLIENT_KEY.value: kit.key,
-        DriverParams.CONNECTION_SECURITY.value: kit.security,
+        # With it FLARE holds each certificate against the name that its site claims.
+        DriverParams.CONNECTION_SECURITY.value: "mtls",
     }
     places, url = [*kit.places], make_url(kit.scheme, kit.target, True)
     above = {} if kit.relay is None else {kit.relay: FQCN.split(kit.relay)[-1]}

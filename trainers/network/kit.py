@@ -25,8 +25,6 @@ class Kit(msgspec.Struct, frozen=True, kw_only=True):
         Where messages go, and how: to the server, or to a relay of that name.
     authority, certificate, key
         Files of the federation's root certificate, and of this site's own.
-    security
-        FLARE's word for how the connection is secured.
     """
 
     name: str
@@ -39,7 +37,6 @@ class Kit(msgspec.Struct, frozen=True, kw_only=True):
     authority: str
     certificate: str
     key: str
-    security: str
 
     @property
     def rank(self) -> int:
@@ -79,7 +76,6 @@ class Kit(msgspec.Struct, frozen=True, kw_only=True):
                 authority=str(startup / client["ssl_root_cert"]),
                 certificate=str(startup / client["ssl_cert"]),
                 key=str(startup / client["ssl_private_key"]),
-                security=client.get("connection_security", "mtls"),
             )
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise ValueError(

@@ -155,8 +155,8 @@ class TrainingResult(
     without frames' headers. Unset where all was in one process.
 
     ``left`` has the parties that were lost, each with the round in which it was missed,
-    where the others went on. ``missed`` are of a party that was lost and came back: the
-    last round before, and the last that it had no part in.
+    where the others went on. ``missed`` is of a party that was lost and came back: the
+    round of the state with which it did, and how many the others had done by then.
 
     Where the accounts are for an observer, ``seen_by_all`` is that of whoever sees all
     releases.

@@ -426,7 +426,10 @@ class Parties(OneProcess):
             if party not in self._party.exchange.left:
                 yield f"party {party} was lost in round {k}, and came back later"
         for one, two in self._losses.missed:
-            yield f"this party was lost: it had no part in rounds {one + 1} to {two}"
+            yield (
+                f"this party was lost, and came back with its models of round {one} "
+                f"when the others had done {two}"
+            )
         here = [node for node in range(ranks.nodes) if node not in gone]
         ever = np.asarray(self._mixing.matrices).sum(0)[np.ix_(here, here)]
         many, _ = connected_components(ever, connection="strong")
@@ -443,8 +446,8 @@ def _common(said: Sequence[Begin], parties: Sequence[int]) -> set[int]:
 class Losses:
     """Who was lost in which round, by what this party has kept.
 
-    ``missed`` are rounds that it had no part in, as it was lost itself: the last
-    before them, and the last of them.
+    ``missed`` is where it was lost itself: the round of the state with which it came
+    back, and how many the others had done by then.
     """
 
     lost: dict[int, int]

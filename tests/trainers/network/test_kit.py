@@ -32,7 +32,7 @@ def kit(tmp_path):
 def test_what_it_says(kit):
     found = Kit.read(kit)
     assert (found.rank, found.project, found.server) == (1, "joint", "flare")
-    assert (found.target, found.security) == ("flare.example.org:8002", "mtls")
+    assert (found.scheme, found.target) == ("grpc", "flare.example.org:8002")
     assert found.key == str(kit / "startup/client.key")
     assert found.places == {"ward": "ward", "clinic": "clinic"}
     settings = pa.TrainingSettings(exchange="flare", kit=kit)

@@ -444,7 +444,7 @@ def _common(said: Sequence[Begin], parties: Sequence[int]) -> set[int]:
 
 @dataclasses.dataclass
 class Losses:
-    """Who was lost in which round, by what this party has kept.
+    """Losses of parties by round, as this party has kept them.
 
     ``missed`` is where it was lost itself: the round of the state with which it came
     back, and how many the others had done by then.

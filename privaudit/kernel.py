@@ -24,8 +24,6 @@ delta at epsilon = log a is H(a) = E_Q[(dP/dQ - a)+]. Lemmas, proved in docs/ker
 8. FLINT. arb encloses; fmpq and fmpz are exact; fmpz_poly // rounds what is >= 0 down.
 """
 
-import json
-import math
 import re
 import sys
 import time
@@ -33,13 +31,17 @@ from bisect import bisect_left, bisect_right
 from fractions import Fraction
 from functools import partial
 from itertools import accumulate, chain, combinations, pairwise
+from json import loads
 from typing import Any
 
 from flint import arb, ctx, fmpq, fmpq_mat, fmpz_poly
 
 SECONDS, LETTERS, POINTS = 1800, 1 << 24, 1 << 20  # at most
-ONES = fmpz_poly([1] * POINTS)
 SUMS, POWERS = ("gaussian", "laplace"), {"discrete-gaussian": 2, "discrete-laplace": 1}
+FORMS = """groups|bits,lost,spacing,widen|count,moves,noise,points,told|(above,)?lines(,
+pass)?(,view)?|count,(noise(,p,q)?|moves,noise,norm|delta,epsilon,noise),rate,sampling|count,(
+moves,noise,rate,sampling,scale|noise,p,rate,sampling,shifts)|assumes,delta,failure,format
+,group,hints,lower,nodes(,observer)?,overlap,relation,unit,upper"""  # an object's names
 
 
 def need(fact, why="there are too many points or nodes, or it takes too long"):
@@ -72,8 +74,8 @@ def tail(x):
     return (x / arb(2).sqrt()).erfc() / 2
 
 
-# A pair (lemma 1) is a function of a loss and its exp, a, as last arguments. It gives P
-# and Q of an event with all outputs of larger losses and no lesser: H(a) = p - a q.
+# A pair (lemma 1) is a function of a loss and its exp, a, as last arguments: balls p, q
+# of one event, which shrinks as a grows, where p - a q encloses H(a) or is above it.
 def gaussian(m, loss, a):
     """N(m, 1) against N(0, 1): the loss at x is m x - m^2 / 2."""
     return tail(loss / m - m / 2), tail(loss / m + m / 2)
@@ -90,7 +92,7 @@ def laplace(m, loss, a):
 def normal(law, loss, a):
     """N(s, 1) at chances p under P and q under Q, where P's density is r times Q's at x
     and r grows: P(X > x) - r Q(X > x) is H(r), and H(a) is at most r - a above H(r)."""
-    for _ in range(99):  # any x is sound: Newton's method from the last one
+    for _ in range(99):  # any x is sound, its own r being used: Newton's method
         x, *rows = law
         at = [((s * x - s * s / 2).exp(), s, p, q) for s, p, q in rows]
         one, other = (sum(row[0] * row[i] for row in at) for i in (2, 3))
@@ -106,7 +108,7 @@ def normal(law, loss, a):
 
 
 def atoms(law, loss, a):
-    """Outputs of masses (p, q): of some a ball does not say whether p > a q."""
+    """Outputs of masses (p, q); one of which a ball does not say p > a q may be in."""
     gaps = [(p - a * q, p, q) for p, q in law]
     p, q = (sum((x[i] for x in gaps if x[0] > 0), arb(0)) for i in (1, 2))
     return p + sum(gap.max(0) for gap, *_ in gaps if not gap > 0), q
@@ -118,7 +120,7 @@ def discrete(scale, power, s):
     while len(w) < s + 2 or not w[-s - 1] < arb(2) ** (-2 * ctx.prec):
         need(len(w) < POINTS >> 4, "it moves too far, or is too wide")
         w.append((-arb((len(w) / scale) ** power / power)).exp())
-    f = len(w) - s - 1
+    f = len(w) - s - 1  # beyond it at most rest, of both laws; in no event
     rest = arb(0).union(2 * w[f] / (1 - w[f] / w[f - 1]))  # a geometric series, twice
     total = 2 * sum(w) - 1 + rest
     law = [(w[abs(x - s)] / total, w[abs(x)] / total) for x in range(-f, f + s + 1)]
@@ -128,16 +130,13 @@ def discrete(scale, power, s):
 def guarantee(e, d):
     """Any (e, d)-DP mechanism (Kairouz, Oh, Viswanath 2015)."""
     law = [((1 - d) / (1 + (-x).exp()), (1 - d) / (1 + x.exp())) for x in (e, -e)]
-    need(law[0][1] > 0, "a guarantee has no bound")
     return partial(atoms, [(d, arb(0)), *law, (arb(0), d)])
 
 
 def sampled(of, rate, loss, a):
-    """``of``, Poisson sampled (lemma 2)."""
+    """``of``, Poisson sampled (2); not covered where t may be 0, its log no number."""
     t = (a - 1 + rate) / rate
-    if t <= 0:
-        return arb(1), arb(1)
-    p, less = of(t.log(), t)  # no numbers, and not covered, where t may be 0
+    p, less = (arb(1), arb(1)) if t <= 0 else of(t.log(), t)
     return (1 - rate) * less + rate * p, less
 
 
@@ -162,26 +161,25 @@ def pays(unit, lines, one):
     """Return whether copies of a line pay for all of some, or for any one (5, 6)."""
     squares = not one and (unit["noise"], unit["sampling"]) == ("gaussian", "none")
     fits = all(x["noise"] == "gaussian" if squares else over(unit, x) for x in lines)
-    power, all_ = 2 if squares else 0, (unit, *lines)
-    moved = (number(x.get("moves", 1)) ** power for x in all_)
-    paid, *costs = (count(x["count"], 1) * m for x, m in zip(all_, moved, strict=True))
+    every = unit, *lines
+    moved = (number(x["moves"]) ** 2 if squares else 1 for x in every)
+    paid, *costs = (m * count(x["count"], 1) for m, x in zip(moved, every, strict=True))
     return fits and (one or sum(costs) <= paid)
 
 
 def observed(view, lines):
     """Check that an observer is told no more than lines say, one a sum (lemma 7)."""
-    exact = partial(number, low=-(10**9))
-    names = ("told", "points", "noise")
+    exact, names = partial(number, low=-(10**9)), ("told", "points", "noise")
     told, points, noise = ([[*map(exact, row)] for row in view[x]] for x in names)
     need(0 < len(told) <= 256 >= len(noise), "a view is too large")
-    for held, point in zip(zip(*told, strict=True), points, strict=True):
+    columns, spread = zip(*told, strict=True), fmpq_mat(len(noise), len(noise))
+    sums = zip(columns, points, lines, view["moves"], strict=True)
+    for p, (held, point, line, moves) in enumerate(sums):
         need(not any(held) or not any(point) or point in told, "a point is hidden")
-    spread = fmpq_mat(len(noise), len(noise))
-    for p, (line, moves) in enumerate(zip(lines, view["moves"], strict=True)):
-        if line is not None:  # a sum of the node's own
-            same = (line["noise"], line["count"]) == ("gaussian", view["count"])
-            need(same, "a sum is not what its line says")
-            spread[p, p] = (exact(moves) / exact(line["moves"])) ** 2
+        own = line and (line["noise"], line["count"]) == ("gaussian", view["count"])
+        other = line is None and not (any(held) and number(moves))
+        need(own or other, "a sum is not what its line says")
+        spread[p, p] = (number(moves) / number(line["moves"])) ** 2 if own else 0
     rows, each = fmpq_mat(told), fmpq_mat(noise)
     gap = rows * (each * each.transpose() - spread) * rows.transpose()
     signs = [(-1) ** k * x for k, x in enumerate(gap.charpoly().coeffs()[::-1])]
@@ -193,11 +191,12 @@ class Certificate:
 
     def __init__(self, text):
         def once(items):
-            need(len(dict(items)) == len(items), "a name is there twice")
+            names = ",".join(sorted(name for name, _ in items))
+            need(re.fullmatch(FORMS, names, re.X), f"unknown or twice: {names:.80}")
             return dict(items)
 
-        exact = {"parse_float": str, "parse_int": str, "object_pairs_hook": once}
-        self.c = c = json.loads(text, **exact)
+        need(len(text) <= LETTERS)
+        self.c = c = loads(text, parse_float=str, parse_int=str, object_pairs_hook=once)
         need(c["format"] == "privaudit-certificate-3", "this is no such certificate")
         self.replaced = ("add-or-remove-one", "replace-one").index(c["relation"]) == 1
         self.overlap = count(c["overlap"], 1, len(c["nodes"]))
@@ -265,7 +264,7 @@ class Certificate:
         need(size * max(1, self.bits >> 7) < POINTS and time.monotonic() < self.until)
         *_, up = found = [x * y for x, y in zip(masses, others, strict=True)]
         found = [x // self.unit for x in found]
-        found[-1] += ONES.truncate(len(up))  # P's from above, or Q's
+        found[-1] += fmpz_poly([1] * len(up))  # P's from above, or Q's
         sums = [*accumulate(found[0].coeffs(), initial=0)]
         first = bisect_right(sums, self.lost) - 1
         last = bisect_left(sums, sums[-1] - self.lost)
@@ -274,6 +273,7 @@ class Certificate:
         beyond = ((t + p) * (u + q) - t * u) // self.unit
         if len(found) == 1:  # up, and what was cut off is infinite
             beyond += int(sums[-1] - found[0](1)) + 1
+        need(max(beyond, int(found[-1](1))) <= 9 * self.unit)  # or rounding is all
         return low + high + first, found, beyond
 
     def power(self, steps, law_of):
@@ -301,27 +301,29 @@ class Certificate:
         return found.upper() if above else found.lower()
 
     def pairs(self, line):
-        """Pairs above a line's releases, and one that data attain, if any (1, 2, 6)."""
+        """Pairs above a release, and attained, each None if there is none (1, 2, 6)."""
         noise, how, k = line["noise"], line["sampling"], self.group
         rate, fixed = number(line["rate"], 0, 1), how == "fixed" and self.replaced
         covered = rate == 1 if how == "none" else how == "poisson" or fixed
         need(covered and (noise in SUMS or not fixed), f"sampling {how!s:.40} here")
         moves = number(line["moves"]) if noise in (*SUMS, *POWERS) else fmpq(1)
+        norm = number(line["norm"]) if noise in SUMS else moves
+        need(moves <= 2 * norm, "a record moves further than it is long")
         if not rate or not moves:
             return None, None
-        q, m, attained = arb(rate), arb(moves), noise != "guarantee"
+        q, m, c, attained = arb(rate), arb(moves), arb(norm), noise != "guarantee"
         if noise in SUMS:  # first the pair of a release of all records
             pair = partial(gaussian if noise == "gaussian" else laplace, k * m)
         elif noise in POWERS:
             pair = discrete(number(line["scale"]), POWERS[noise], k * count(moves))
         elif noise == "guarantee":
             e, d = arb(number(line["epsilon"], 0, 700)), arb(number(line["delta"]))
-            pair = guarantee(k * e, sum((i * e).exp() * d for i in range(k)))
+            pair = guarantee(k * e, (d * sum((i * e).exp() for i in range(k))).min(1))
         elif noise == "pair" and k == 1:
             law = zip(divided(line["p"]), divided(line["q"]), strict=True)
             pair = partial(atoms, [*law])
         else:
-            covered = noise == "mixture" and k == 1 and not self.replaced
+            covered = (noise, k, self.replaced) == ("mixture", 1, False)
             need(covered, f"noise {noise!s:.40} of this relation, or of groups")
             law = zip(map(number, line["shifts"]), divided(line["p"]), strict=True)
             rows = ((arb(s), p, 0) for s, p in law)
@@ -329,11 +331,10 @@ class Certificate:
         if rate < 1 and k == 1 and (fixed or not self.replaced):
             pair = partial(sampled, pair, q)
         elif rate < 1 and noise == "gaussian" and not self.replaced:
-            law = (math.comb(k, i) * q**i * (1 - q) ** (k - i) for i in range(k + 1))
+            law = (arb(k).bin(i) * q**i * (1 - q) ** (k - i) for i in range(k + 1))
             rows = ((i * m, p, 0) for i, p in enumerate(law))
             pair = partial(normal, [arb(0), (0, 0, 1), *rows])
         elif rate < 1 and k == 1 and noise in SUMS:
-            c = arb(max(moves / 2, number(line["norm"])))
             if noise == "laplace":  # from the largest of all losses to minus it
                 ends = (1 - q + q * c.exp()) / (1 - q + q * (c - m).exp())
                 return guarantee(ends.log(), arb(0)), None
@@ -346,39 +347,40 @@ class Certificate:
     def steps(self, nodes):
         """Pairs of all that a record enters at ``nodes``, and how often (6)."""
         for group in chain(*(node["groups"] for node in nodes)):
-            lines, above = group["lines"], group.get("above")
+            need(time.monotonic() < self.until)
+            lines = group["lines"]
             if "view" in group:
                 alone = self.overlap * self.group == 1 and self.c["lower"] is None
                 need(alone, "overlap, groups, or a lower side, of what is observed")
                 observed(group["view"], lines)
-            if above is None:
-                yield from ((self.pairs(x), count(x["count"], 1)) for x in lines if x)
-            else:
-                good = self.group == 1 and pays(above, lines, "pass" in group)
+                lines = [x for x in lines if x is not None]
+            steps = [(self.pairs(x), count(x["count"], 1)) for x in lines]
+            if {"above", "pass"} & {*group}:
+                above, one = group["above"], count(group.get("pass", 0))
+                good = self.group == 1 and pays(above, lines, one)
                 need(good, "what is said to be above is not")
-                yield (self.pairs(above)[0], None), count(above["count"], 1)
+                steps = [((self.pairs(above)[0], None), count(above["count"], 1))]
+            yield from steps
 
     def check(self, tell=print):
         """Tell a line for each side; return whether all claims are proved."""
-        c, left, proved = self.c, arb(self.left), []
+        c, d, proved, told = self.c, arb(self.left), [], []
         sides = [(k, x) for k, x in enumerate(("upper", "lower")) if c[x] is not None]
         need(sides, "nothing is claimed")
         for k, side in sides:
             law_of, sign = (self.below, ">=") if k else (self.above, "<=")
             deltas, epsilon = [arb(0)], number(c[side], 0, 10**6)
-            for i, nodes in enumerate(combinations(c["nodes"], self.overlap)):
-                need(i < 4096)
+            for nodes in combinations(c["nodes"], self.overlap):
                 steps = [(pairs[k], n) for pairs, n in self.steps(nodes) if pairs[k]]
                 laws = self.power(steps, law_of) if steps else ()
                 deltas += [self.delta_of(law, epsilon) for law in laws]
-            met = [x > left if k else x <= left for x in deltas]
-            good = any(met) if k else all(met)
+            good = any(x > d for x in deltas) if k else all(x <= d for x in deltas)
             says = f"{side}: epsilon {sign} {c[side]} at delta {c['delta']} is "
             says += f"{'' if good else 'not '}proved; delta there: "
-            tell(says + f"{float(max(deltas, key=float)):.5g}")
+            told.append(says + f"{float(max(deltas, key=float)):.5g}")
             proved.append(good)
-        for what in c["assumes"]:
-            tell(f"assuming that {what!a:.200}")
+        for line in [*told, *(f"assuming that {x!a:.200}" for x in c["assumes"])]:
+            tell(line)
         return all(proved)
 
 
@@ -386,12 +388,12 @@ def main(path):
     """Check a file; return the status."""
     try:
         with open(path, encoding="utf-8") as file:
-            good = Certificate(file.read(LETTERS)).check()
+            good = Certificate(file.read(LETTERS + 1)).check()
     except Exception as why:  # of a stranger's file: anything
         print("NOT COVERED:", ascii(str(why))[1:-1][:200])
         return 3
     print("PROVED" if good else "NOT PROVED")
-    return 0 if good else 1
+    return int(not good)
 
 
 if __name__ == "__main__":

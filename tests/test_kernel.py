@@ -276,7 +276,10 @@ def check_ledgers(kernel):
     twice = document([pure | WHOLE_RATE], epsilon=2.0, group=2)
     assert proves(kernel, twice, upper="2.1") is True
     assert proves(kernel, twice, upper="1.9") is False
-    batch = poisson("0.1", moves="2", norm="0.1")  # two records far apart are so far
+    batch = poisson("0.1", moves="2", norm="1")
+    short = document([{**batch, "norm": "0.99"}], REPLACE)  # no two are so far apart
+    assert proves(kernel, short, upper="1000") is None
+    assert proves(kernel, short, lower="0.01") is None
     found = Certificate.of(ledger_of((of_sum(1.0, PoissonSampling(0.1)), 1)), REPLACE)
     found = found.epsilon(1e-5)
     holds_both(kernel, [batch], (found.lower, found.upper), REPLACE)
@@ -374,6 +377,9 @@ def check_budget(kernel):
             assert proves(kernel, one, lower="0.01") is not True
         else:
             assert proves(kernel, one, upper="1000") is None
+    fixed = [gaussian("3", sampling="fixed", rate="0.01")]
+    one = document([], REPLACE, nodes=[node(fixed, above=unit)])
+    assert proves(kernel, one, upper="1000") is None
     # Of unsampled Gaussian noise squares add up: 5 of 25, and 3 of 16.
     truth = float(gdp.epsilon(1.0, 1e-5))
     for lines, fits in (
@@ -398,7 +404,7 @@ def view_of(told, points=None, noise=None, count=1):
         "told": told,
         "points": points or none,
         "noise": noise or each,
-        "moves": ["1"] * 4,
+        "moves": ["1", "0", "0", "0"],
         "count": count,
     }
 
@@ -465,6 +471,56 @@ def check_hostile(kernel):
     silent = document([gaussian(moves="0"), poisson("0", count=9)], upper="0")
     assert proves(kernel, silent) is True
     assert proves(kernel, silent, lower="0") is False
+
+
+def check_grammar(kernel):
+    """What the kernel does not read, or reads twice, is refused: it may say more."""
+
+    def refused(lines, more=None, **changed):
+        one = document([], **changed)
+        one["nodes"] = [node(lines, **(more or {}))]
+        for side in ({"upper": "1000"}, {"lower": "0.001"}):
+            assert proves(kernel, {**one, **side}) is None, (lines, more, changed)
+
+    for nothing in ({}, None, "", [], False, 0):
+        refused([nothing])
+    refused([gaussian(truncated="5")])
+    refused([{**gaussian(), "shifts": ["1"], "p": ["1"]}])
+    refused([{k: v for k, v in gaussian().items() if k != "norm"}])
+    refused([gaussian()], {"veiw": {}})
+    refused([gaussian()], truncated=5)
+    refused([gaussian()], hints={**HINTS, "spacing": "0.1", "more": 1})
+    # A pass is one by its number, and says what is above all its lines.
+    for what in (False, True, None, "one", -1):
+        refused([gaussian("1", 100)], {"pass": what, "above": gaussian()})
+    refused([gaussian("1", 4)], {"pass": 1})
+    refused([gaussian("1", 4)], {"pass": 1, "above": None})
+    refused([gaussian("1", 100)], {"pass": 0, "above": gaussian()})  # a budget's line
+    # Of what squares pay for each line is read.
+    for other in (
+        {"sampling": "fixed", "rate": "0.1"},
+        {"sampling": "random-allocation", "rate": "0.1"},
+        {"sampling": "poisson", "rate": "5"},
+        {"sampling": "poisson", "rate": "-3"},
+        {"rate": "abc"},
+    ):
+        refused([gaussian("9", **other)], {"above": gaussian()})
+    # A sum of the node's own is told as a line of its own.
+    view = view_of([["1", "1", "1", "1"]])
+    refused([None] * 4, {"view": view})
+    refused([gaussian("4"), None, None], {"view": view})
+    refused([gaussian("4")], {"view": {**view, "moves": ["1"]}})
+    refused([gaussian("4"), *[None] * 3], {"view": {**view, "moves": ["1", "1", "0", "0"]}})
+    refused([gaussian("4"), *[None] * 3], {"view": {**view, "often": "1"}})
+    # A document that is too long is not read in part, and one that rounding has eaten
+    # up, in which masses double at each product, ends.
+    text = json.dumps(document([gaussian()], upper="5"))
+    with pytest.raises(ValueError, match="too many"):
+        kernel.Certificate(text + " " * kernel.LETTERS)
+    hints = {"spacing": "1", "widen": 1, "lost": 0, "bits": 32}
+    still = gaussian(moves="1e-150", count="1" + "0" * 300)
+    eaten = document([still], delta="0.5", hints=hints)
+    assert proves(kernel, eaten, upper="1") is not True
 
 
 def check_orders(kernel):
@@ -591,6 +647,7 @@ def check_kinds(kernel, figures):
 CHECKS = (  # the shortest first: a fault falls by the first that sees it
     check_units,
     check_hostile,
+    check_grammar,
     check_orders,
     check_observers,
     check_passes,
@@ -627,10 +684,10 @@ class TestSound:
 # Each would have the kernel accept a claim that is false, or charge nothing for what it
 # leaves out: what stands in the kernel, and what is put in its place.
 FAULTS = {
-    "P rounded down above": ("found[-1] += ONES.truncate(len(up))", "pass"),
-    "one mass not rounded up": ("ONES.truncate(len(up))", "ONES.truncate(len(up) - 1)"),
-    "rounded up by less": ("ONES.truncate(len(up))", "ONES.truncate(len(found[-1]))"),
-    "P rounded up below": ("found[-1] += ONES", "found[0] += ONES"),
+    "P rounded down above": ("found[-1] += fmpz_poly([1] * len(up))", "pass"),
+    "one mass not rounded up": ("fmpz_poly([1] * len(up))", "fmpz_poly([1] * (len(up) - 1))"),
+    "rounded up by less": ("fmpz_poly([1] * len(up))", "fmpz_poly([1] * len(found[-1]))"),
+    "P rounded up below": ("found[-1] += fmpz", "found[0] += fmpz"),
     "units of an upper bound are of the least": ("(x * self.unit).upper().ceil() if up", "(x * self.unit).lower().ceil() if up"),
     "units of an upper bound rounded down": (".upper().ceil() if up", ".upper().floor() if up"),
     "units of a lower bound rounded up": (".lower().floor()", ".lower().ceil()"),
@@ -667,9 +724,9 @@ FAULTS = {
     "guarantees without delta": ("[(d, arb(0)), *law,", "[*law,"),
     "guarantees attained": ('noise != "guarantee"', "True"),
     "discrete noise moved less": ('k * count(moves))', 'k * count(moves) // 2)'),
-    "budget: above none": ('pays(above, lines, "pass" in group)', '("pass" not in group or pays(above, lines, True))'),
-    "passes: what is above none": ('pays(above, lines, "pass" in group)', '("pass" in group or pays(above, lines, False))'),
-    "passes counted below": ('yield (self.pairs(above)[0], None), count', 'yield self.pairs(above), count'),
+    "budget: above none": ('pays(above, lines, one)', '(not one or pays(above, lines, 1))'),
+    "passes: what is above none": ('pays(above, lines, one)', '(one or pays(above, lines, 0))'),
+    "passes counted below": ('((self.pairs(above)[0], None), count', '(self.pairs(above), count'),
     "passes: one way": ('squares = not one and', 'squares = '),
     "budget: any number": ('(one or sum(costs) <= paid)', 'True'),
     "budget: anything": ("return fits and", "return"),
@@ -680,6 +737,11 @@ FAULTS = {
     "failure not paid": ('self.left = number(c["delta"], 0, 1) - failure', 'self.left = number(c["delta"], 0, 1)'),
     "failure paid once": ('failure = self.overlap * self.group * number', 'failure = number'),
     "unknown below": ('need(known or c["lower"] is None,', "need(True,"),
+    "names that are not known": ("need(re.fullmatch(FORMS, names, re.X),", "need(True,"),
+    "lines that are paid for are not read": ('for x in lines]\n            if {', 'for x in lines if "above" not in group]\n            if {'),
+    "records further apart than they are long": ("need(moves <= 2 * norm,", "need(True,"),
+    "a document is cut": ("need(len(text) <= LETTERS)", "text = text[:LETTERS]"),
+    "a sum of its own without a line": ("not (any(held) and number(moves))", "True"),
     "views are known below": (' and self.c["lower"] is None', ''),
     "views not looked at": ('observed(group["view"], lines)', 'pass'),
     "views: points may be hidden": ("or not any(point) or point in told", "or True"),
@@ -687,8 +749,8 @@ FAULTS = {
     "views: other noise": ('(line["noise"], line["count"]) == ("gaussian", view["count"])', 'line["count"] == view["count"]'),
     "views: a negative square": ("need(all(x >= 0 for x in signs)", "need(any(x >= 0 for x in signs)"),
     "views: signs that do not turn": ("(-1) ** k * x", "x * x"),
-    "views: scales instead of squares": ("exact(line[\"moves\"])) ** 2", "exact(line[\"moves\"]))"),
-    "one node is enough": ('any(met) if k else all(met)', 'any(met)'),
+    "views: scales instead of squares": ("number(line[\"moves\"])) ** 2", "number(line[\"moves\"]))"),
+    "one node is enough": ('else all(x <= d', 'else any(x <= d'),
     "overlap ignored": ('combinations(c["nodes"], self.overlap)', 'combinations(c["nodes"], 1)'),
     "groups ignored": ('else laplace, k * m)', 'else laplace, m)'),
     "groups of samples: all are in it": ("q**i * (1 - q) ** (k - i)", "q**i"),
@@ -696,7 +758,7 @@ FAULTS = {
     "mixtures: shifts halved": ('rows = ((arb(s), p, 0) for', 'rows = ((arb(s) / 2, p, 0) for'),
     "the loss of a Gaussian": ("tail(loss / m - m / 2), tail(loss / m + m / 2)", "tail(loss / m - m / 2), tail(loss / m + m)"),
     "the tail of a normal law": ("arb(2).sqrt()).erfc() / 2", "arb(2).sqrt()).erfc() / 3"),
-    "delta not reached from below": ('x > left if k', 'x >= 0 if k'),
+    "delta not reached from below": ('x > d for', 'x >= 0 for'),
     "order of other sampling": ('for x in ("noise", "sampling"))', 'for x in ("noise",))'),
     "sampled and unknown: attained": ('attained = False\n', 'attained = attained\n'),
     "views of records at two nodes": ("alone = self.overlap * self.group == 1", "alone = self.group == 1"),

@@ -123,15 +123,15 @@ def of_budget(
     whole = Ledger(nodes=(tuple(Entry(one, n) for one, n in releases.items()),))
     found = witness(whole, relation, delta, (0.0, epsilon))
     lines = [line_of(one, relation, n) for one, n in releases.items()]
-    above: dict[str, object] = {"noise": "as a Renyi divergence", "sampling": "none"}
+    above: dict[str, object] = {"noise": "as a Renyi divergence"}
     if isinstance(unit, float):
         moves = repr(unit)
-        above = {"noise": "gaussian", "moves": moves, "norm": moves, "rate": "1"}
-        above |= {"sampling": "none"}
+        above = {"noise": "gaussian", "moves": moves, "norm": moves}
     elif unit is not None:
         above = line_of(unit, relation, count)
     hints = _hints(epsilon, delta, count, 1, None)
-    groups = [{"lines": lines, "above": {"count": 1, **above}}]
+    plain = {"sampling": "none", "rate": "1", "count": 1}
+    groups = [{"lines": lines, "above": {**plain, **above}}]
     return {**found, "nodes": [{"groups": groups}], "hints": hints}
 
 
@@ -319,13 +319,16 @@ def line_of(release: Release, relation: Relation, count: int) -> dict[str, objec
     found: dict[str, object]
     match what:
         case UnsetType():
-            moves = release.sensitivity_under(relation)
+            moves, norm = release.sensitivity_under(relation), release.norm_bound
             scale = repr(release.noise)
             found = {
                 "noise": release.mechanism,
                 "moves": f"{moves!r}/{scale}",
-                "norm": f"{release.norm_bound!r}/{scale}",
+                "norm": f"{norm!r}/{scale}",
             }
+            half = _value(repr(moves)) / 2  # twice a decimal is not that of twice
+            if half > _value(repr(norm)):
+                found["norm"] = str(half / _value(scale))
         case mechanisms.RandomizedResponse():
             p, k = fractions.Fraction(repr(what.noise_parameter)), what.buckets
             law = [1 - p + p / k, (k - 2) * p / k, p / k]

@@ -63,7 +63,14 @@ from privaudit.files.arguments import public
 from privaudit.files.folder import CERTIFICATE, RunFolder
 from privaudit.files.notebook import box
 from privaudit.ledger import Entry, Ledger
-from privaudit.results import Bracket, Relation, check_relation, seen_by, symbols
+from privaudit.results import (
+    Bracket,
+    Relation,
+    check_relation,
+    held_at,
+    seen_by,
+    symbols,
+)
 
 Floats = NDArray[np.float64]
 Entries = tuple[Entry, ...]
@@ -379,6 +386,7 @@ class Certificate:
             f"{nodes}, {releases}{'' if len(counts) == 1 else ' at most each'}; under "
             f"{self.relation}, unit: {self.ledger.unit}"
             f"{seen_by(self.ledger.observer)}"
+            f"{held_at(self.told_overlap, self.ledger.unit)}"
         )
         return [about, *(f"assuming that {what}" for what in self.ledger.assumptions)]
 

@@ -9,6 +9,7 @@ import privaudit as pa
 from privaudit.accounting import account
 from privaudit.accounting.plans import Plan
 from privaudit.accounting.pld import compose_steps, grouping
+from privaudit.accounting.pld.families import Family
 from privaudit.accounting.pld.fourier import (
     Bundle,
     _power,
@@ -16,6 +17,8 @@ from privaudit.accounting.pld.fourier import (
     _Spread,
     _Transform,
 )
+from privaudit.accounting.pld.grouping import Group, bundle
+from privaudit.accounting.pld.mechanisms.noise import ends
 
 
 def quiet_and_loud():
@@ -150,6 +153,42 @@ class TestSound:
         assert (found.wrong < 1e-4).all()
         assert (np.abs(product) < slip).any()
         assert (np.abs(found.value - product) <= found.wrong * (1 + 1e-9)).all()
+
+    @pytest.mark.parametrize("way", ["remove", "add"])
+    @pytest.mark.parametrize("scheme", ["poisson", "replace", "fixed"])
+    def test_what_is_left_out_at_the_ends_counts(self, scheme, way):
+        """However near they are, and whatever is between, delta is no less."""
+        r = np.random.default_rng([len(scheme), len(way)])
+        x = np.linspace(-14, 18, 20_001)
+        for reach in (0.3, 1.0, 2.5, 7.0):
+            m, q = r.uniform(0.1, 4), 10 ** r.uniform(-4, -0.01)
+            one, spacing = np.ones(1), 10 ** r.uniform(-3, -1)
+            family = Family("gaussian", scheme, m * one, q * one, one)
+            top = ends(family.step(m, q), way, reach)
+            points = np.append(r.uniform(*top, 40), top) / spacing / 2
+            edges = 2 * np.unique(np.append(np.rint(points), [-1, 0, 1])).astype(int)
+            found = bundle(Group(family, edges, True), way, spacing, 0.0, reach)
+            losses, mass = found.index * spacing, found.mean * math.exp(found.base)
+            normal, far, near = (np.exp(-((x - c) ** 2) / 2) for c in (0, m, -m))
+            p, other = (1 - q) * normal + q * far, (1 - q) * normal + q * near
+            pairs = {
+                "poisson": (p, normal),
+                "replace": (p, other),
+                "fixed": (p, normal),
+            }
+            p, other = pairs[scheme] if way == "remove" else pairs[scheme][::-1]
+            for epsilon in np.append(losses[::3], r.uniform(-4, 4, 20)):
+                # Of steps of a fixed size, of which either order may be the worse.
+                each = [(p, other)] if scheme != "fixed" else [(p, other), (other, p)]
+                truth = max(
+                    np.maximum(a - math.exp(epsilon) * b, 0).sum()
+                    * (x[1] - x[0])
+                    / math.sqrt(2 * math.pi)
+                    for a, b in each
+                )
+                more = np.exp(np.minimum(epsilon - losses, 50.0))
+                shown = found.lost + mass @ np.maximum(1 - more, 0)
+                assert shown >= truth * (1 - 1e-6) - 1e-7, (reach, m, q, epsilon)
 
     def test_half_a_step_is_refused(self):
         with pytest.raises(ValueError, match=r"whole numbers, got \[1\.5\]"):

@@ -426,7 +426,10 @@ class Composition:
                 bundles.append(Bundle.single(measure, often, tilt, spacing))
         if not bundles:
             return None
-        return compose(bundles, spacing, guess)
+        found = compose(bundles, spacing, guess)
+        if found is None and any(group.apart for group in grid.groups):
+            return self._composed(way, grid.told(apart=False), guess, side)
+        return found
 
     def _lowered(
         self,
@@ -619,6 +622,8 @@ class _Search:
             if found is not None or self.upper[way] < math.inf:
                 break
             self.fine /= 4
+            guess = dataclasses.replace(guess, window=2 * guess.window)
+            self.guesses[way] = guess
             grid = self.grid(way)
         if grid is None or found is None:
             self.coarse = True
@@ -633,8 +638,7 @@ class _Search:
             below = self.of._composed(way, grid, guess, "below")
             if below is not None and below.error > _UNKNOWN:
                 # Kinds are too unlike to be told by their mean, on any cells.
-                apart = (dataclasses.replace(one, apart=True) for one in grid.groups)
-                grid = dataclasses.replace(grid, groups=tuple(apart))
+                grid = grid.told(apart=True)
                 below = self.of._composed(way, grid, guess, "below")
             low = 0.0 if below is None else self.target.lower(below, guess)
             self.inner[way] = max(self.inner[way], low)

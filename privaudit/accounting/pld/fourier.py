@@ -29,6 +29,9 @@ MOST_POINTS = 1 << 21
 _AT_ONCE = 1 << 18  # frequencies of all kinds that are transformed together
 _ALL_IN_ONE = 8  # times the points of a kind, for all to be on those of all
 _SINE, _TRANSFORM = 12.0, 8.0  # what a point costs, beside a product of a sum
+_LOOKED_AT = 32  # frequencies
+_MOST_WORK = 2e9  # cells of all frequencies: some seconds
+_CHANGES = np.array([1.0, 0.5, 0.25, 2.0])  # of the tilt, over what was guessed
 _SMALL_SQUARES = 1e-10  # of what steps differ by: what is bounded, not summed
 
 
@@ -303,11 +306,10 @@ class Bundle:
         """Number of steps."""
         return float(self.counts.sum())
 
-    @property
-    def spread(self) -> float:
-        """About the variance of all steps together: how fast their transform falls."""
-        at = (self.index - self.index[self.mean.argmax()]).astype(float)
-        return self.steps * float(self.mean @ at**2 - (self.mean @ at) ** 2)
+    def fall(self, turns: Floats) -> Floats:
+        """About the log of all steps' transform at frequencies, in turns a point."""
+        waves = np.exp(-2j * math.pi * turns[:, None] * self.index)
+        return self.steps * np.log(np.maximum(np.abs(waves @ self.mean), 1e-300))
 
     def log_moment(self, change: float, spacing: float) -> float:
         """At least the log of all steps' moments at a tilt changed by ``change``.
@@ -323,9 +325,9 @@ class Bundle:
 def compose(bundles: Sequence[Bundle], spacing: float, guess: Guess) -> Tilted | None:
     """The composition of ``bundles``; None if it needs too much.
 
-    That is if the window has too many points, or if the spacing is too small for the
-    sums of waves. Of ``guess`` the tilt is taken, and the changes of it that bound the
-    window.
+    That is if the window has too many points, if kinds that are composed one by one are
+    too much work, or if the spacing is too small for the sums of waves. Of ``guess``
+    the tilt is taken, and the changes of it that bound the window.
     """
     tilt = guess.tilt
     log_moment = math.fsum(one.steps * one.base for one in bundles)
@@ -333,7 +335,10 @@ def compose(bundles: Sequence[Bundle], spacing: float, guess: Guess) -> Tilted |
     if window is None or not (tilt * spacing) * ((1 + tilt) * spacing) > 1e-290:
         return None
     start, points, outside = window
-    index, whole = _product(bundles, points)
+    known = _product(bundles, points)
+    if known is None:
+        return None
+    index, whole = known
     double = np.where((index == 0) | (2 * index == points), 1.0, 2.0)
     turn = 2 * math.pi / points * index
     scale = (double / points).astype(complex)
@@ -398,13 +403,18 @@ def _window(
     most = sum(one.steps * int(one.index[-1]) for one in bundles)
     ends: list[float] = []
     outside = 0.0
-    for sign, t in ((-1, guess.down), (1, guess.up)):
-        moved = math.fsum(one.log_moment(sign * t, spacing) for one in bundles)
-        # Tilted mass beyond x is at most exp(moved - whole - t x).
-        excess = moved - whole + 1e-12 * (abs(moved) + abs(whole)) + guess.outside
-        if not math.isfinite(excess):
+    for sign, guessed in ((-1, guess.down), (1, guess.up)):
+        nearest = math.inf
+        for t in guessed * _CHANGES:
+            moved = math.fsum(one.log_moment(sign * t, spacing) for one in bundles)
+            # Tilted mass beyond x is at most exp(moved - whole - t x).
+            excess = moved - whole + 1e-12 * (abs(moved) + abs(whole)) + guess.outside
+            nearest = min(nearest, excess / t)  # nan never is
+            if nearest < guess.window:
+                break
+        if not math.isfinite(nearest):
             return None
-        end = math.ceil(excess / t / spacing) + 1
+        end = math.ceil(nearest / spacing) + 1
         support = max(sign * least, sign * most) + 1
         if end < support:
             outside += math.exp(-guess.outside)
@@ -452,15 +462,29 @@ class _Part:
         return np.abs(self.value) + self.wrong
 
 
-def _product(bundles: Sequence[Bundle], points: int) -> tuple[NDArray[np.intp], _Part]:
+def _falling(bundles: Sequence[Bundle], points: int) -> list[Bundle]:
+    """Those first that make most frequencies negligible."""
+    if len(bundles) == 1:
+        return list(bundles)
+    turns = np.geomspace(1, points // 2, _LOOKED_AT).round() / points
+    falls = np.stack([one.fall(turns) for one in bundles])
+    total = falls.sum(axis=0)
+    where = np.argmax(total < _NEGLIGIBLE) if total.min() < _NEGLIGIBLE else -1
+    return [bundles[i] for i in np.argsort(falls[:, where])]
+
+
+def _product(
+    bundles: Sequence[Bundle], points: int
+) -> tuple[NDArray[np.intp], _Part] | None:
     """Frequencies that matter, and the transform of all steps there.
 
-    What is left out is negligible.
+    What is left out is negligible. None if kinds that are composed one by one are too
+    much work.
     """
+    work = 0.0
     transform = _Transform(points)
     whole = _Part(np.ones(transform.live.size, complex), np.zeros(transform.live.size))
-    # Those of the widest fall first, and most frequencies with them.
-    for one in sorted(bundles, key=lambda one: -one.spread):
+    for one in _falling(bundles, points):
         if one.off is not None:
             spread = _Spread.of(one.off, one.counts)
             vectors = np.concatenate([one.mean[None], spread.vectors])
@@ -473,6 +497,10 @@ def _product(bundles: Sequence[Bundle], points: int) -> tuple[NDArray[np.intp], 
         while some.stop < len(masses):
             some = slice(some.stop, some.stop + max(_AT_ONCE // whole.wrong.size, 1))
             own = index if index.ndim == 1 else index[some]
+            each = min(own.shape[-1] * transform.live.size, _TRANSFORM * points)
+            work += each * len(masses[some])
+            if one.kinds and work > _MOST_WORK:
+                return None
             spectra, slip = transform(own, masses[some])
             whole = whole.times(_powers(spectra, slip, one.counts[some]))
             whole = transform.pruned(whole)

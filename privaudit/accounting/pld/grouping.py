@@ -60,6 +60,11 @@ class Grid:
     tail: float = 1e-12  # that an epoch may lose
     groups: tuple[Group, ...] = ()
 
+    def told(self, *, apart: bool) -> Grid:
+        """The grid with all kinds composed one by one, or by their groups' means."""
+        groups = (dataclasses.replace(one, apart=apart) for one in self.groups)
+        return dataclasses.replace(self, groups=tuple(groups))
+
 
 def groups_of(family: Family) -> list[Family]:
     """At most some hundred groups of similar steps.
@@ -360,8 +365,7 @@ def bundle(
     kind = (family.noise, family.scheme)
     seen = rows(kind, way, at, family.shift, family.rate, reach)
     raised, most, base = _raised(seen, edges, spacing, tilt)
-    outside = np.exp(seen.log_p[:, [0, -1]]).sum(axis=1)
-    lost = float(family.count @ outside) * (1 + 4 * seen.accuracy)
+    lost = float(family.count @ np.exp(seen.log_p[:, -1])) * (1 + 4 * seen.accuracy)
     far = float(np.abs(at).max())
     accuracy = 8 * seen.accuracy + UNIT * (128 + 32 * (tilt * far + abs(base)))
     return Bundle.of(
@@ -398,6 +402,12 @@ def _raised(
     found = np.zeros((len(mass), edges.size))
     found[:, :-1] = (1 - share) * bottom
     found[:, 1:] += share * top
+    # What lies below has less loss than the upper end of the first cell that has mass.
+    held = mass > -np.inf
+    first = np.where(held.any(axis=1), held.argmax(axis=1) + 1, edges.size - 1)
+    under = seen.log_p[:, 0] + tilt * at[first] - base
+    np.logaddexp.at(most, first, under)
+    found[np.arange(first.size), first] += np.exp(under)
     if seen.atom.any():
         zero = int(np.searchsorted(edges, 0))
         found[:, zero] += seen.atom * math.exp(-base)

@@ -16,6 +16,7 @@ from scipy import fft, special
 
 from privaudit.accounting.pld.cells import Direction, Step
 from privaudit.accounting.pld.line import Floats
+from privaudit.accounting.pld.mechanisms.gaussian import upper_reach
 from privaudit.accounting.pld.mechanisms.noise import total_variation
 
 _LOG_SQRT_TAU = 0.5 * math.log(2 * math.pi)
@@ -448,7 +449,9 @@ def _quadrature(
         # As far as tilts that matter can reach, at a step that the trapezoid forgives.
         far = 12 + 4 * m + 24
         apart = 0.4 if m < 2 else 0.2
-        low, high = max(-far, -reach), min(far, reach + m)
+        low, high = max(-far, -reach), min(far, float(upper_reach(m, q, reach)) + m)
+        if step.scheme == "replace":
+            low = -high
         points = int(min(max((high - low) / apart, 40), 2000))
         x = np.linspace(low, high, points, dtype=np.float64)
         if step.scheme == "fixed":

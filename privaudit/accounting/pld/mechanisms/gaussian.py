@@ -37,13 +37,26 @@ def total_variation(shift: float) -> float:
     return math.erf(shift / math.sqrt(8))
 
 
+def upper_reach(shift: Floats, rate: Floats, reach: float) -> Floats:
+    """How far beyond the shift no more is left of the mixture than Phi(-reach), about.
+
+    Most of what lies so far out is of records that are in the batch.
+    """
+    if not reach < math.inf:
+        return np.full(np.shape(shift), reach)
+    log_tail = special.log_ndtr(-reach) - math.log(2)
+    own = -special.ndtri_exp(np.minimum(log_tail - np.log(rate), -1.0))
+    rest = -special.ndtri_exp(log_tail) - shift
+    return np.minimum(np.maximum(own, rest), reach)
+
+
 def masses(edges: Floats, shift: Floats, rate: Floats, reach: float) -> Masses:
     """Logs of the masses of N(0), and of its mixture with N(shift), by their loss.
 
     Below the first of ``edges``, between, and above, a row a step; see `noise.masses`.
     """
     x = unsampled_loss(edges, rate) / shift + shift / 2
-    x = np.clip(x, -reach, reach + shift)
+    x = np.clip(x, -reach, upper_reach(shift, rate, reach) + shift)
     log_a = _normal(x, 0.0)
     log_b = mix(rate, log_a, _normal(x, shift))
     return log_a, log_b, accuracy_of(x, float(shift.max()))
@@ -71,7 +84,8 @@ def opposed(edges: Floats, shift: Floats, rate: Floats, reach: float) -> Masses:
         near = np.arcsinh(np.exp(np.minimum(log_z, 30)))
         arc = np.where(log_z > 30, log_z + math.log(2), near)
     x = np.copysign((size / 2 + arc) / shift, edges)
-    x = np.clip(x, -reach - shift, reach + shift)
+    far = upper_reach(shift, rate, reach) + shift
+    x = np.clip(x, -far, far)
     base = _normal(x, 0.0)
     log_p, log_q = (mix(rate, base, _normal(x, m)) for m in (shift, -shift))
     return log_p, log_q, 4 * accuracy_of(x, float(shift.max()))

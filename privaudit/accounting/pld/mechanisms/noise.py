@@ -73,8 +73,8 @@ def rows(
     shift, rate
         One a step; shape (steps,).
     reach
-        Outputs further out than that, of any of the mixed variables, count as below or
-        above all losses.
+        Outputs further out count as below or above all losses: so far out that less
+        than Phi(-reach), about, of the mixture is left there.
     """
     noise, scheme = kind
     masses = _NOISE[noise].masses
@@ -109,10 +109,13 @@ def rows(
 def ends(step: Step, way: Direction, reach: float) -> tuple[float, float]:
     """Losses that all lies between but what is further out than ``reach``."""
     m, q = step.shift, step.rate
-    far = m * (reach + m / 2) if step.noise == "gaussian" else m
-    low, high = sampled_loss(-far, q), sampled_loss(far, q)
+    far = most = m
+    if step.noise == "gaussian":
+        far, beyond = m * (reach + m / 2), gaussian.upper_reach(m, q, reach)
+        most = m * (float(beyond) + m / 2)
+    low, high = sampled_loss(-far, q), sampled_loss(most, q)
     if step.scheme == "replace":
-        high -= sampled_loss(-far - m * m, q)
+        high -= sampled_loss(-most - m * m, q)
     if step.scheme != "poisson":
         return -high, high
     return (low, high) if way == "remove" else (-high, -low)

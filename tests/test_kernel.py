@@ -510,7 +510,9 @@ def check_grammar(kernel):
     refused([None] * 4, {"view": view})
     refused([gaussian("4"), None, None], {"view": view})
     refused([gaussian("4")], {"view": {**view, "moves": ["1"]}})
-    refused([gaussian("4"), *[None] * 3], {"view": {**view, "moves": ["1", "1", "0", "0"]}})
+    refused(
+        [gaussian("4"), *[None] * 3], {"view": {**view, "moves": ["1", "1", "0", "0"]}}
+    )
     refused([gaussian("4"), *[None] * 3], {"view": {**view, "often": "1"}})
     # A document that is too long is not read in part, and one that rounding has eaten
     # up, in which masses double at each product, ends.

@@ -37,13 +37,15 @@ def total_variation(shift: float) -> float:
     return math.erf(shift / math.sqrt(8))
 
 
-def upper_reach(shift: Floats, rate: Floats, reach: float) -> Floats:
-    """How far beyond the shift no more is left of the mixture than Phi(-reach), about.
+def upper_reach(
+    shift: float | Floats, rate: float | Floats, reach: float
+) -> float | Floats:
+    """Reach beyond the shift that leaves about Phi(-reach) of the mixture.
 
     Most of what lies so far out is of records that are in the batch.
     """
     if not reach < math.inf:
-        return np.full(np.shape(shift), reach)
+        return reach
     log_tail = special.log_ndtr(-reach) - math.log(2)
     own = -special.ndtri_exp(np.minimum(log_tail - np.log(rate), -1.0))
     rest = -special.ndtri_exp(log_tail) - shift

@@ -2,20 +2,19 @@
 
 A record is by itself in k of an epoch's t batches, drawn in secret. Two bounds, both
 with their proof in ``pld/allocation.md``: the record's batches known, that is, the k
-releases that cost most, without sampling; and for Gaussian noise under
-add-or-remove-one the mixture over all batches (`privaudit.accounting.pld.allocation`).
+releases that cost most, without sampling; and for Gaussian noise the mixture over all
+batches (`privaudit.accounting.pld.allocation`).
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
-import functools
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from privaudit.accounting.pld.allocation import Epoch
-from privaudit.accounting.pld.allocation_below import AllocatedBelow
+from privaudit.accounting.pld.allocation import AllocatedBelow, Epoch
 from privaudit.accounting.pld.mechanisms import Loss
 from privaudit.ledger import Entry
 from privaudit.release import NoSampling, RandomAllocation, Release
@@ -56,38 +55,49 @@ class Allocated:
                     yield Entry(plain, some * self.often)
                 wanted -= some
 
-    def above(self) -> Iterator[tuple[Epoch, int]]:
-        """As mixtures over the batches, and how often: of blocks, if it is in more."""
-        epoch, taken = self._epoch, self.how.taken
-        if taken == 1:
+    def above(self, relation: Relation) -> Iterator[tuple[Epoch, int]]:
+        """As mixtures over the batches, and how often: of blocks, if it is in more.
+
+        Blocks have two of a record's batches, those of a replaced record one.
+        """
+        opposed = relation == "replace-one"
+        epoch, taken = self._epoch(relation, attained=False), self.how.taken
+        most = 1 if opposed else 2
+        if taken <= most:
             yield epoch, self.often
             return
         shift = max(epoch.shifts)
-        block, longer = divmod(self.how.batches, taken)
-        yield Epoch((shift,), (block,), block), self.often * (taken - longer)
-        if longer:
-            yield Epoch((shift,), (block + 1,), block + 1), self.often * longer
+        each, longer = divmod(self.how.batches, taken)
+        sizes = [each + 1] * longer + [each] * (taken - longer)
+        blocks = [sizes[i : i + most] for i in range(0, taken, most)]
+        for block, often in collections.Counter(map(tuple, blocks)).items():
+            size = sum(block)
+            one = Epoch((shift,), (size,), size, len(block), opposed)
+            yield one, self.often * often
 
-    def below(self) -> tuple[Loss, int] | None:
+    def below(self, relation: Relation) -> tuple[Loss, int] | None:
         """Loss that some data attain, and its count; None if that is not known."""
-        loss = AllocatedBelow.of(self._epoch, self.how.taken)
+        loss = AllocatedBelow.of(self._epoch(relation, attained=True))
         return None if loss is None else (loss, self.often)
 
-    @property
-    def tells(self) -> bool:
+    def tells(self, relation: Relation) -> bool:
         """Return whether any of its releases depends on the record."""
-        return bool(self._epoch.shifts)
+        return bool(self._epoch(relation, attained=True).shifts)
 
-    @functools.cached_property
-    def _epoch(self) -> Epoch:
+    def _epoch(self, relation: Relation, *, attained: bool) -> Epoch:
+        """Under replace-one records C and -C, as for Poisson sampling (``pld.md``)."""
+        opposed = relation == "replace-one"
         shifts: dict[float, int] = {}
         for release, count in self.releases:
-            shift = release.sensitivity_under("add-or-remove-one") / release.noise
+            moved = release.sensitivity_under(relation)
+            if opposed:
+                moved = moved / 2 if attained else release.opposed_norm()
+            shift = moved / release.noise
             if shift > 0:
                 shifts[shift] = shifts.get(shift, 0) + count
         rows = sorted(shifts.items())
         kinds, counts = tuple(s for s, _ in rows), tuple(n for _, n in rows)
-        return Epoch(kinds, counts, self.how.batches)
+        return Epoch(kinds, counts, self.how.batches, self.how.taken, opposed)
 
 
 def epochs_of(entries: Sequence[Entry]) -> list[Allocated]:

@@ -101,10 +101,8 @@ class Steps:
         allocated = epochs_of(entries)
         known = [one for some in allocated for one in some.known_batches(relation)]
         told: list[Allocated] = []
-        if relation == "add-or-remove-one" and all(
-            entry.release.mechanism == "gaussian" for entry in known
-        ):
-            told = [some for some in allocated if some.tells]
+        if all(entry.release.mechanism == "gaussian" for entry in known):
+            told = [some for some in allocated if some.tells(relation)]
         steps = cls._of([*plain, *known], relation)
         if not allocated:
             return steps
@@ -169,10 +167,12 @@ class Steps:
         if not self.epochs:  # known batches are no more than a bound
             return dataclasses.replace(found, exact=False)
         base = found.attained or found
-        below = [one for one in (some.below() for some in self.epochs) if one]
+        below = [one for some in self.epochs if (one := some.below(self.relation))]
         return dataclasses.replace(
             found,
-            epochs=tuple(one for some in self.epochs for one in some.above()),
+            epochs=tuple(
+                one for some in self.epochs for one in some.above(self.relation)
+            ),
             attained=dataclasses.replace(base, others=(*base.others, *below)),
         )
 

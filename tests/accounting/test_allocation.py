@@ -4,19 +4,23 @@ import functools
 import itertools
 import math
 
-import mpmath as mp
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import fft, special
+from scipy import special
 
 from privaudit.accounting import Certificate, account, gdp
 from privaudit.accounting.allocation import epochs_of
-from privaudit.accounting.pld import allocation, allocation_below
-from privaudit.accounting.pld.allocation import Epoch, epoch_law, epoch_measure
-from privaudit.accounting.pld.allocation_below import AllocatedBelow
-from privaudit.accounting.pld.line import LONG, LONG_UNIT, UNIT
+from privaudit.accounting.pld import allocation, allocation_plane
+from privaudit.accounting.pld.allocation import (
+    AllocatedBelow,
+    Epoch,
+    epoch_law,
+    epoch_masses,
+    epoch_measure,
+)
+from privaudit.accounting.pld.allocation_plane import Points
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import NoSampling, PoissonSampling, RandomAllocation, Release
 from tests.tiers import examples
@@ -93,9 +97,9 @@ class TestSound:
         found = one_of(batches, noise, taken=taken).delta(epsilon)
         assert found.upper >= truth * (1 - 1e-6)
         assert found.lower <= truth * (1 + 1e-6)
-        if taken == 1 and truth > 1e-6:
-            assert found.upper <= 1.002 * truth
-            assert found.lower >= 0.995 * truth
+        if truth > 1e-6:
+            assert found.upper <= (1.002 if taken == 1 else 1.08) * truth
+            assert found.lower >= (0.995 if taken == 1 else 0.95) * truth
 
     @examples(30)
     @given(
@@ -115,19 +119,102 @@ class TestSound:
     @pytest.mark.sampled(3)
     @pytest.mark.parametrize("shifts", [(1.0, 1.0), (2.0, 2.0, 2.0), (0.3, 1.5)])
     @pytest.mark.parametrize("tail", [0.3, 1e-2, 1e-5, 1e-9])
-    def test_the_measure_dominates_at_any_loss(self, shifts, tail):
+    @pytest.mark.parametrize("taken", [1, 2])
+    def test_the_measure_dominates_at_any_loss(self, shifts, taken, tail):
         """Also below 0, which composing needs, and where a coarse grid loses most."""
         kinds = sorted(set(shifts))
         counts = tuple(shifts.count(kind) for kind in kinds)
-        epoch = Epoch(tuple(kinds), counts, len(shifts))
+        epoch = Epoch(tuple(kinds), counts, len(shifts), taken)
         for epsilon in (-3.0, -1.0, -0.1, 0.0, 0.5, 2.0, 4.0, 8.0):
             ways = ("remove", "add")
-            for way, truth in zip(ways, exact(shifts, epsilon), strict=True):
+            for way, truth in zip(ways, exact(shifts, epsilon, taken), strict=True):
                 measure = epoch_measure(epoch, way, 0.01, tail)
                 index = measure.start + np.arange(measure.mass.size)
                 gain = np.maximum(0.0, -np.expm1(epsilon - 0.01 * index))
                 found = measure.mass @ gain + measure.infinite
                 assert found >= truth * (1 - 3e-5)  # the quadrature's error
+
+    @pytest.mark.sampled(2)
+    @pytest.mark.parametrize("shifts", [(1.0, 1.0), (0.3, 1.5), (2.0,), (0.5, 0.5)])
+    def test_a_replaced_record_on_both_sides(self, shifts):
+        """By quadrature of the two mixtures, at any loss."""
+        kinds = sorted(set(shifts))
+        counts = tuple(shifts.count(kind) for kind in kinds)
+        epoch = Epoch(tuple(kinds), counts, 2, 1, True)
+        s = [*shifts, 1e-9][:2]
+        one, other = (
+            sum(
+                np.exp(sign * m * x - m * m / 2) / 2 for m, x in zip(s, at, strict=True)
+            )
+            for sign in (1, -1)
+            for at in [np.meshgrid(NODES, NODES, indexing="ij")]
+        )
+        for epsilon in (-2.0, -0.1, 0.0, 0.5, 1.0, 2.0):
+            gain = np.maximum(one - math.exp(epsilon) * other, 0)
+            truth = float(WEIGHTS @ gain @ WEIGHTS)
+            for way in ("remove", "add"):
+                measure = epoch_measure(epoch, way, 0.002, 1e-9)
+                index = measure.start + np.arange(measure.mass.size)
+                more = np.maximum(0.0, -np.expm1(epsilon - 0.002 * index))
+                found = measure.mass @ more + measure.infinite
+                assert truth * (1 - 3e-5) - 1e-9 <= found <= 1.04 * truth + 1e-5
+            law = epoch_masses(epoch, "below", 1e-9)
+            found = np.maximum(law.p - math.exp(epsilon) * law.q, 0).sum()
+            assert 0.96 * truth - 1e-5 <= found <= truth * (1 + 3e-5) + 1e-9
+
+    @pytest.mark.parametrize(
+        ("opposed", "side"),
+        [
+            *itertools.product([False], ["remove", "add", "below"]),
+            *itertools.product([True], ["remove", "below"]),
+        ],
+    )
+    @pytest.mark.parametrize("seed", range(8))
+    def test_cells_of_a_sum_bound_it(self, opposed, side, seed):
+        """For any convex function that may be asked of it; all pairs enumerated."""
+        generator = np.random.default_rng(seed)
+        tail = 10 ** generator.uniform(-3, -0.5)  # much is beyond the cells
+        atoms = generator.uniform(0, (4, 1, 1), (generator.integers(3, 30), 3))
+        atoms[:3] *= generator.integers(0, 2, (3, 1))  # sums that are 0
+        atoms[:, 2] += 1e-3
+        rows, mass = np.array(atoms)[:, :2], np.array(atoms)[:, 2]
+        if not opposed:
+            rows[:, 1] *= rows[:, 0] ** 2 / 2
+        taken = 1 if opposed else 2
+        shape = allocation_plane.shape_of(1.0, 4, taken, opposed, side)
+        law = Points(rows, mass / mass.sum(), (0.0, 0.0), 0.0, 0.0, 2)
+        found = allocation_plane._added(law, law, shape, side, tail)
+        u, v = rows[:, None].repeat(len(rows), 1) + rows, None
+        u, v = u.reshape(-1, 2).T
+        if not opposed:
+            v = v + np.outer(rows[:, 0], rows[:, 0]).ravel()
+        weight = np.outer(law.mass, law.mass).ravel()
+        for slope in (0.0, 0.3, 1.0, 4.0):
+            for strike in (-2.0, 0.0, 0.5, 3.0, 9.0):
+                if opposed:
+                    each = lambda a, b: np.maximum(a - slope * b - strike, 0)  # noqa: B023, E731
+                elif side == "add":
+                    each = lambda a, b: np.maximum(strike - slope * a - b, 0)  # noqa: B023, E731
+                else:
+                    each = lambda a, b: np.maximum(slope * a + b - strike, 0)  # noqa: B023, E731
+                truth = weight @ each(u, v)
+                bound = found.mass @ each(*found.rows.T)
+                if side == "below":
+                    assert bound <= truth + 1e-9
+                else:
+                    lacking = found.lacking[0] * (1 if opposed else slope)
+                    lacking += found.lacking[1] * (not opposed)
+                    assert bound + lacking >= truth - 1e-9
+
+    def test_errors_of_a_sum_add_up(self):
+        for side, taken, opposed in (("remove", 2, False), ("below", 3, True)):
+            shape = allocation_plane.shape_of(1.0, 4, taken, opposed, side)
+            kinds = [(np.ones(1), np.ones(1), 1)]
+            one = allocation_plane.summed(kinds, shape, side, 0.1)
+            some = allocation_plane.summed([(*kinds[0][:2], 4)], shape, side, 0.1)
+            assert some.accuracy >= 4 * one.accuracy > 0
+            assert some.moved >= 4 * one.moved > 0
+            assert some.size == 4
 
     @given(
         st.lists(st.tuples(st.floats(0, 9), st.floats(0.01, 1)), min_size=1),
@@ -201,88 +288,6 @@ class TestSound:
             same = np.convolve(same, [1 - one, one])
         assert (np.cumsum(some) >= np.cumsum(same) - 1e-12).all()
 
-    @pytest.mark.parametrize("together", [1, 3, 1000])
-    @pytest.mark.parametrize("far", [0.0, 1.0])
-    def test_what_rounding_gives_is_taken_from_below(self, together, far):
-        """Wherever the error is: in one chance, or alike in all of an output."""
-        generator = np.random.default_rng(together)
-        place = np.arange(1000) // together
-        first, second = generator.dirichlet(np.full(1000, 50.0), 2)
-        off = np.zeros(1000)
-        if far:
-            off[place == 0] = 1e-6 / math.sqrt(together)
-        else:
-            off[place == place[500]] = 1e-6 / math.sqrt(together)
-        least, other, wrong = allocation_below._outputs(
-            place, (first + off, 1e-6), (second - off, 1e-6)
-        )
-        truth = [np.bincount(place, weights=law) for law in (first, second)]
-        assert least.size == other.size == truth[0].size
-        assert (least <= truth[0] * (1 + 1e-12)).all()
-        assert (other + wrong >= truth[1] * (1 - 1e-12)).all()
-        assert math.fsum(least) > 0.95
-
-    @pytest.mark.parametrize("taken", [1, 2])
-    def test_errors_of_transforms_are_carried_along(self, taken):
-        """Of three kinds of batches whose transforms are off by a little, anywhere."""
-        generator, epoch = np.random.default_rng(taken), Epoch((1, 2, 3), (3, 1, 2), 7)
-        mixed = []
-        spectra = generator.uniform(-0.7, 0.7, (3, 2, 50, 2)) @ [1, 1j]
-        off = 1e-6 * np.exp(2j * np.pi * generator.uniform(size=spectra.shape))
-        for each, tiny in ((spectra, 0.0), (spectra + off, 1.0001e-6)):
-            known = {0: (np.ones(1, complex), np.zeros(1))}
-            shares = allocation_below._shares(epoch, taken)
-            for pair, n, some in zip(each, epoch.counts, shares, strict=False):
-
-                def power(m, pair=pair, n=n, tiny=tiny):
-                    return allocation_below._power(pair, n, m, tiny=tiny, unit=UNIT)
-
-                known = allocation_below._added(known, some, power, UNIT)
-            mixed.append(known)
-        exact, wrong = mixed
-        for j in exact:
-            error = np.abs(exact[j][0] - wrong[j][0])
-            assert error.max() > 1e-9
-            assert (error <= wrong[j][1] + exact[j][1]).all()
-
-    @pytest.mark.sampled(2)
-    @pytest.mark.parametrize("taken", [2, 1])
-    def test_the_error_of_all_chances_is_said_of_the_pair(self, taken):
-        epoch = Epoch((0.3, 1.5), (20, 30), 50)
-        if taken == 1:
-            law = epoch_law(epoch, "below", 1e-18)
-            relative = law.accuracy + law.moved
-        else:
-            *_, relative = allocation_below._laws(epoch, taken)
-        for pair in allocation_below._pairs(epoch, taken).values():
-            assert relative <= pair.accuracy <= 2 * relative + 1e-10
-
-    @pytest.mark.parametrize("taken", [1, 2, 4])
-    @pytest.mark.parametrize("counts", [(2, 3, 1), (1, 1, 4)])
-    def test_kinds_share_the_batches_as_subsets_do(self, counts, taken):
-        """Counted over all subsets of the batches, with one that is not released."""
-        epoch = Epoch((1.0, 2.0, 3.0), counts, sum(counts) + 1)
-        kinds = [k for k, n in enumerate((*counts, 1)) for _ in range(n)]
-        rows = list(allocation_below._shares(epoch, taken))
-        assert len(rows) == 4
-        for last, row in enumerate(rows):
-            here = [kind for kind in kinds if kind <= last]
-            assert {j for j, _, _ in row} >= {0, min(taken, len(here))}
-            for j, m, chance in row:
-                ways = [*itertools.combinations(here, j)]
-                share = sum(way.count(last) == m for way in ways) / len(ways)
-                assert chance == pytest.approx(share, rel=1e-12)
-
-    def test_chances_that_are_not_known_are_made_one_or_left(self):
-        first = np.array([0.5, 0.3, *np.full(64, 1e-3), 0.136])
-        second = np.array([0.4, *np.full(65, 1e-9), 0.6])
-        least, other, _ = allocation_below._outputs(
-            np.arange(67), (first, 1e-3), (second, 1e-3)
-        )
-        assert least.size == 3  # two are known, and what is left together
-        assert sum(least) <= 1
-        assert sum(other) == pytest.approx(1.0, abs=1e-6)
-
     @pytest.mark.sampled(4)
     @pytest.mark.parametrize(
         ("shifts", "counts", "batches", "taken"),
@@ -302,10 +307,10 @@ class TestSound:
         self, shifts, counts, batches, taken, spacing
     ):
         """Also below 0, which composing needs."""
-        epoch = Epoch(shifts, counts, batches)
+        epoch = Epoch(shifts, counts, batches, taken)
         all_ = [s for s, n in zip(shifts, counts, strict=True) for _ in range(n)]
         all_ += [1e-9] * (batches - len(all_))
-        loss = AllocatedBelow.of(epoch, taken)
+        loss = AllocatedBelow.of(epoch)
         for epsilon in (-3.0, -1.0, -0.1, 0.0, 0.5, 2.0, 4.0):
             ways = ("remove", "add")
             for way, truth in zip(ways, exact(all_, epsilon, taken), strict=True):
@@ -317,7 +322,7 @@ class TestSound:
                 gain = np.maximum(0.0, -np.expm1(epsilon - spacing * index))
                 found = measure.mass @ gain + measure.infinite
                 assert found <= truth * (1 + 3e-5) + 1e-9
-                least, share = (1e-3, 0.98) if taken == 1 else (0.05, 0.9)
+                least, share = (1e-3, 0.98) if taken == 1 else (1e-2, 0.95)
                 if truth > least and spacing < 0.01 and max(shifts) < 2:
                     assert found >= share * truth
 
@@ -374,12 +379,13 @@ class TestSound:
         assert truth < exact([s, s], 0.4)[0]
         assert one_of(2, 1 / s).delta(0.4).upper >= truth
 
-    def test_replacing_a_record_is_not_amplified(self):
-        released = release(2.0, RandomAllocation(100))
-        found = Certificate.of(Ledger.of(released, 300), "replace-one").epsilon(1e-5)
-        plain = Certificate.of(Ledger.of(release(2.0, NoSampling()), 3), "replace-one")
-        assert found.upper == plain.epsilon(1e-5).upper
-        assert found.lower == 0
+    def test_replacing_a_record_is_amplified(self):
+        released = release(2.0, RandomAllocation(5))
+        found = Certificate.of(Ledger.of(released, 5), "replace-one").epsilon(1e-5)
+        assert found.lower >= 0.97 * found.upper
+        plain = Certificate.of(Ledger.of(release(2.0, NoSampling()), 1), "replace-one")
+        less = Certificate.of(Ledger.of(released, 5)).epsilon(1e-5)
+        assert less.upper < found.lower < found.upper < 0.7 * plain.epsilon(1e-5).lower
 
     def test_laplace_noise_is_not_amplified(self):
         released = release(5.0, RandomAllocation(10), "laplace")
@@ -445,10 +451,22 @@ class TestTight:
         found = one_of(20, 10.0, taken=20).epsilon(1e-5).upper
         assert found == pytest.approx(float(gdp.epsilon(20**0.5 / 10, 1e-5)), rel=2e-3)
 
+    @pytest.mark.full
     def test_several_of_many_batches(self):
         found = one_of(100, 1.0, taken=5).epsilon(1e-5)
         # e_5 of 100 log-normal ratios, 4e6 draws: 2.858, its delta to 8 %
-        assert 0.945 * found.upper <= found.lower <= 2.88 <= found.upper
+        assert 0.965 * found.upper <= found.lower <= 2.88 <= found.upper
+
+    def test_two_of_few_batches(self):
+        found = one_of(4, 1.0, taken=2).epsilon(1e-5)
+        assert 5.01 <= found.lower <= 5.04 <= found.upper <= 5.07  # by simulation 5.04
+
+    @pytest.mark.full
+    def test_two_of_different_batches(self):
+        how = RandomAllocation(5, 2)
+        entries = tuple(Entry(release(z, how)) for z in (0.6, 0.8, 1.0, 1.5, 3.0))
+        found = Certificate.of(Ledger(nodes=(entries,))).epsilon(1e-5)
+        assert 0.98 * found.upper <= found.lower
 
     def test_blocks_take_all_batches(self):
         """6 of 11: blocks of two and one, not six releases without sampling."""
@@ -494,52 +512,6 @@ class TestTight:
         """Where rounding of transforms would be all of delta."""
         found = one_of(batches, noise, epochs).epsilon(1e-8)
         assert 0.99 * found.upper <= found.lower
-
-
-def precise(x):
-    """A long double, as it is."""
-    high = float(x)
-    return mp.mpf(high) + mp.mpf(float(x - high))
-
-
-@pytest.mark.skipif(LONG_UNIT == UNIT, reason="long doubles are doubles, or slow, here")
-class TestLongDoubles:
-    """What proofs assume of them."""
-
-    def near(self, found, true):
-        assert abs(precise(found) - true) <= 16 * LONG_UNIT * abs(true)
-
-    def test_functions(self):
-        generator = np.random.default_rng(0)
-        one, other = generator.uniform(-1, 1, (2, 200)).astype(LONG)
-        one += generator.uniform(-1e-17, 1e-17, 200)  # no doubles
-        with mp.workdps(40):
-            for x, y in zip(one, other, strict=True):
-                self.near(np.exp(60 * x), mp.exp(precise(60 * x)))
-                self.near(np.log(abs(x)), mp.log(precise(abs(x))))
-                turn = np.angle(x + 1j * y)
-                self.near(turn, mp.atan2(precise(y), precise(x)))
-                around = np.exp(1j * (1e5 * x))
-                for part, true in (
-                    (around.real, mp.cos(precise(1e5 * x))),
-                    (around.imag, mp.sin(precise(1e5 * x))),
-                ):
-                    assert abs(precise(part) - true) <= 16 * LONG_UNIT
-
-    @pytest.mark.parametrize("points", [64, 90])
-    def test_transforms(self, points):
-        values = np.random.default_rng(points).uniform(0, 1, points).astype(LONG)
-        found = fft.rfft(values)
-        bound = 24 * LONG_UNIT * (math.log2(points) + 2) * float(values.sum())
-        with mp.workdps(40):
-            exact = [precise(x) for x in values]
-            for k, one in enumerate(found):
-                turns = [mp.expjpi(mp.mpf(-2) * k * j / points) for j in range(points)]
-                true = mp.fdot(exact, turns)
-                off = mp.mpc(precise(one.real), precise(one.imag)) - true
-                assert abs(off) <= bound / 10
-        back = fft.irfft(found, points) - values
-        assert float(np.linalg.norm(back)) <= bound
 
 
 class TestLaws:

@@ -15,16 +15,22 @@ import functools
 import heapq
 import itertools
 import math
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from privaudit.accounting.pld.allocation_plane import (
+    Masses,
+    Side,
+    shape_of,
+    two_laws,
+)
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.dots import GridMeasure
 from privaudit.accounting.pld.line import UNIT, Floats, log_normal_mass
 from privaudit.accounting.pld.mechanisms.atoms import Atoms
+from privaudit.accounting.pld.mechanisms.loss import PairLoss
 
 # Cells in the middle, over the deviation of the bulk. Each of some ten doublings adds a
 # sixth of its square to the variance, or takes half of that; costs are one over it.
@@ -37,16 +43,14 @@ _MOST_KINDS = 300  # of batches; more are bounded in so many groups
 _MOST_SHIFT = 12.0  # beyond, ratios times the least mass are not small
 _AWAY = 1e-3  # of the tail that may be lost, what each sum loses at either end
 _LEAST_TAIL = 1e-25
-_TAIL_BELOW = 1e-18
+_TAIL_BELOW, _TAIL_PLANE = 1e-18, 1e-13
 _LEAST_MASS = 1e-150  # products of two do not underflow
 _COARSE = 250  # points that are enough to lay a grid
-
-Side = Literal["remove", "add", "below"]  # above, in either direction; or below in both
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Epoch:
-    """Batches of which a record is in just one, all equally likely.
+    """Batches of which a record is in some, all choices equally likely.
 
     Parameters
     ----------
@@ -54,11 +58,21 @@ class Epoch:
         Sensitivity over noise of each kind of batch, and how many of it were released.
     batches
         How many the epoch has; those that were not released tell nothing.
+    taken, opposed
+        How many a record is in, one if more is not said, two at most from above;
+        whether it is replaced by its opposite, not removed.
     """
 
     shifts: tuple[float, ...]
     counts: tuple[int, ...]
     batches: int
+    taken: int = 1
+    opposed: bool = False
+
+    @property
+    def is_sum(self) -> bool:
+        """Return whether its likelihood ratio is a sum of the batches'."""
+        return self.taken == 1 and not self.opposed
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -98,15 +112,17 @@ def epoch_measure(
     tail
         About how much probability may be counted as lost, in (0, 1).
     """
-    law = epoch_law(epoch, way, tail)
+    side: Side = "remove" if epoch.opposed else way
+    law = epoch_masses(epoch, side, tail)
     if law is None:
         return None
-    some = law.value > 0
-    ratio, mass = law.value[some], law.mass[some]
-    loss = np.log(ratio)
-    p, q, infinite = ratio * mass, mass, law.lacking
-    if way == "add":
-        loss, p, q, infinite = -loss, mass, ratio * mass, float(law.mass[~some].sum())
+    p, q, infinite = law.p, law.q, law.lacking
+    if side == "add":
+        p, q, infinite = q, p, 0.0
+    some = (p > 0) & (q > 0)
+    infinite += float(p[~some].sum())
+    p, q = p[some], q[some]
+    loss = np.log(p / q)
     accuracy = UNIT * (64 + 16 * float(np.abs(loss).max()))
     index = np.floor(loss / spacing).astype(np.int64)
     start, stop = _bounds(index, p, tail)
@@ -127,7 +143,7 @@ def epoch_measure(
     found[:-1] = masses - upper
     found[1:] += upper
     found[0] += below
-    accuracy = law.accuracy + law.moved + 4 * accuracy
+    accuracy = law.accuracy + 4 * accuracy
     infinite = float(infinite) * (1 + accuracy + 1e-12)
     return GridMeasure(start, found, infinite, float(accuracy))
 
@@ -145,21 +161,57 @@ def _bounds(index: NDArray[np.int64], p: Floats, tail: float) -> tuple[int, int]
 
 def losses(epoch: Epoch, way: Direction, tail: float) -> tuple[Floats, Floats] | None:
     """About what the losses are, and logs of their masses under Q: no bound."""
-    law = epoch_law(epoch, "below", tail)
+    law = epoch_masses(epoch, "below", tail)
     if law is None:
         return None
-    loss, log_q = np.log(law.value), np.log(law.mass)
+    loss, log_q = np.log(law.p / law.q), np.log(law.q)
     return (loss, log_q) if way == "remove" else (-loss, log_q + loss)
 
 
-def pair_below(epoch: Epoch) -> Atoms | None:
-    """A pair that some data attain, or one that tells less; None as in `epoch_law`."""
-    law = epoch_law(epoch, "below", _TAIL_BELOW)
-    if law is None:
+class AllocatedBelow(PairLoss):
+    """The loss of an epoch, for lower bounds only."""
+
+    @classmethod
+    def of(cls, epoch: Epoch) -> AllocatedBelow | None:
+        """Of a pair that some data attain, or that tells less; None if none is held."""
+        law = epoch_masses(epoch, "below", _TAIL_BELOW)
+        if law is None:
+            return None
+        return cls(Atoms(np.log(law.p), np.log(law.q), far=law.accuracy / UNIT))
+
+    def above(self, way: Direction, spacing: float, reach: float) -> GridMeasure:
+        """See `Loss`; nothing is known."""
+        raise NotImplementedError("an epoch from below bounds nothing from above")
+
+    def range(self, way: Direction) -> tuple[float, float]:
+        """See `Loss`."""
+        return math.inf, math.inf
+
+    def distance(self) -> float:
+        """See `Loss`."""
+        return 1.0
+
+
+def epoch_masses(epoch: Epoch, side: Side, tail: float) -> Masses | None:
+    """P's and Q's masses, bounded on one side; None if doubles do not hold them."""
+    if epoch.is_sum:
+        law = epoch_law(epoch, side, tail)
+        if law is None:
+            return None
+        error = law.accuracy + law.moved
+        return Masses(law.value * law.mass, law.mass, law.lacking, error)
+    # A plane takes seconds: one for several tails.
+    tail = max(1000.0 ** math.floor(math.log(tail, 1000) + 1e-9), _LEAST_TAIL)
+    return _plane(epoch, side, tail if side != "below" else _TAIL_PLANE)
+
+
+@functools.lru_cache(maxsize=48)
+def _plane(epoch: Epoch, side: Side, tail: float) -> Masses | None:
+    largest = max(epoch.shifts)
+    if largest > _MOST_SHIFT:
         return None
-    log_q = np.log(law.mass)
-    far = (law.accuracy + law.moved) / UNIT
-    return Atoms(log_q + np.log(law.value), log_q, far=far)
+    shape = shape_of(largest, epoch.batches, epoch.taken, epoch.opposed, side)
+    return two_laws(_kinds(epoch, side), shape, epoch.batches, side, tail)
 
 
 def epoch_law(epoch: Epoch, side: Side, tail: float) -> Law | None:

@@ -16,9 +16,6 @@ from scipy import special
 Floats = NDArray[np.float64]
 
 UNIT = 2.0**-53  # unit roundoff
-# x86's long doubles; those of other processors are doubles, or slow.
-_EXTENDED = np.finfo(np.longdouble).nmant == 63
-LONG, LONG_UNIT = (np.longdouble, 2.0**-64) if _EXTENDED else (np.float64, UNIT)
 _LOG_SQRT_TAU = 0.5 * math.log(2 * math.pi)
 _NARROW = 0.05
 

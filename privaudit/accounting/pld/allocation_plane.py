@@ -390,7 +390,7 @@ def _at_corners(
 
 
 def _lacking(one: Points, other: Points, shape: Shape) -> tuple[float, float]:
-    """What both lack of the means of the sum: e_2 also of e_1 times the other's."""
+    """Add up what both lack of the means: of e_2 also e_1 times the other's."""
     first = one.lacking[0] + other.lacking[0]
     second = one.lacking[1] + other.lacking[1]
     if not shape.opposed:

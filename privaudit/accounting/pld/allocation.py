@@ -173,7 +173,7 @@ class AllocatedBelow(PairLoss):
 
     @classmethod
     def of(cls, epoch: Epoch) -> AllocatedBelow | None:
-        """Build from a pair that some data attain, or that tells less; None if too far."""
+        """Build from a pair that data attain, or that tells less; None if too far."""
         law = epoch_masses(epoch, "below", _TAIL_BELOW)
         if law is None:
             return None

@@ -1,0 +1,111 @@
+"""Random allocations drawn at random: widths and times, and a simulation beside them.
+
+Run as ``python tests/benchmarks/bench_allocations.py --seed N``: 1 to 5 of 2 to 1 000
+batches, noise .3 to 5, a third of different noises, a fifth under replace-one,
+delta 1e-12 to 1e-3. Epsilon at a delta that 200 000 draws can show is held against the
+simulated one's five deviations, whatever the delta asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+
+import numpy as np
+
+from privaudit.accounting import Certificate
+from privaudit.ledger import Entry, Ledger
+from privaudit.release import RandomAllocation, Release
+from privaudit.results import Relation
+
+_DRAWS = 200_000
+
+
+def draw(r: np.random.Generator) -> tuple[list[float], int, float, Relation]:
+    """Noise of each batch, how many of them, delta and relation."""
+    taken = int(r.choice([1, 1, 2, 2, 3, 5]))
+    batches = max(round(10 ** r.uniform(0.31, 3)), taken + 1)
+    noise = [float(np.exp(r.uniform(math.log(0.3), math.log(5))))] * batches
+    if r.random() < 1 / 3 and batches <= 100:
+        noise = (noise[0] * np.exp(r.uniform(0, 1, batches))).clip(0.3, 5).tolist()
+    relation: Relation = "replace-one" if r.random() < 0.2 else "add-or-remove-one"
+    return noise, taken, 10 ** r.uniform(-12, -3), relation
+
+
+def simulated(
+    noise: list[float], taken: int, relation: Relation, epsilon: float
+) -> tuple[float, float]:
+    """delta at epsilon of the worse direction, and its deviation."""
+    r = np.random.default_rng(1)
+    s = 1 / np.array(noise)
+    gains = []
+    for _ in range(max(1, _DRAWS * len(noise) // 2_000_000)):
+        x = r.standard_normal((min(_DRAWS, 2_000_000 // len(noise)), len(noise)))
+        one, other = (_mean(np.exp(way * s * x - s * s / 2), taken) for way in (1, -1))
+        if relation == "add-or-remove-one":
+            other = np.ones_like(one)
+        g = math.exp(epsilon)
+        gains.append(
+            np.stack([np.maximum(one - g * other, 0), np.maximum(other - g * one, 0)])
+        )
+    gain = np.concatenate(gains, 1)
+    worst = gain[int(np.argmax(gain.mean(1)))]
+    return float(worst.mean()), float(worst.std() / math.sqrt(worst.size))
+
+
+def _mean(ratios: np.ndarray, taken: int) -> np.ndarray:
+    """e_k of each row over the number of choices."""
+    sums = [np.ones(len(ratios))] + [np.zeros(len(ratios))] * taken
+    for column in ratios.T:
+        for j in range(taken, 0, -1):
+            sums[j] = sums[j] + column * sums[j - 1]
+    return sums[taken] / math.comb(ratios.shape[1], taken)
+
+
+def main() -> None:
+    """Draw, account, simulate, and print."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--seed", type=int, required=True)
+    options.add_argument("--count", type=int, default=200)
+    asked = options.parse_args()
+    r = np.random.default_rng(asked.seed)
+    opened, times, wrong = [], [], 0
+    for index in range(asked.count):
+        noise, taken, delta, relation = draw(r)
+        how = RandomAllocation(len(noise), taken)
+        entries = tuple(
+            Entry(
+                Release.of_sum(norm_bound=1.0, noise_multiplier=z, sampling=how),
+                noise.count(z),
+            )
+            for z in dict.fromkeys(noise)
+        )
+        one = Certificate.of(Ledger(nodes=(entries,)), relation)
+        start = time.process_time()
+        found = one.epsilon(delta)
+        times.append(time.process_time() - start)
+        gap = found.upper - found.lower
+        opened.append(gap / max(found.lower, 1e-300) if gap > 1e-4 else 0.0)
+        at = one.epsilon(0.01).lower  # a delta that draws can show
+        bracket = one.delta(at)
+        value, off = simulated(noise, taken, relation, at)
+        bad = not bracket.lower - 5 * off <= value <= bracket.upper + 5 * off
+        wrong += bad
+        print(
+            f"{index:3d} {taken} of {len(noise):4d} noise {min(noise):.3g} to "
+            f"{max(noise):.3g} {relation[:7]} delta {delta:.1e}: [{found.lower:.5g}, "
+            f"{found.upper:.5g}] {opened[-1]:.2%} {times[-1]:.1f} s; at {at:.3g} "
+            f"[{bracket.lower:.4g}, {bracket.upper:.4g}], drawn {value:.4g}"
+            + " WRONG"
+            * bad,
+            flush=True,
+        )
+    for name, values in (("open", opened), ("seconds", times)):
+        print(name, np.quantile(values, [0.5, 0.9, 1.0]).round(4).tolist())
+    within = sum(part <= 0.01 for part in opened)
+    print(f"within 1 %: {within} of {asked.count}; wrong by simulation: {wrong}")
+
+
+if __name__ == "__main__":
+    main()

@@ -23,6 +23,7 @@ from pathlib import Path
 from scipy import special
 
 from privaudit.accounting import gdp, rdp
+from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.pld.adaptive import Units
 from privaudit.accounting.pld.composition import Composition
 from privaudit.accounting.pld.steps import compose_entries
@@ -30,13 +31,15 @@ from privaudit.accounting.renyi import divergence
 from privaudit.accounting.witness import of_budget
 from privaudit.files import json as _json
 from privaudit.files.arguments import public
-from privaudit.ledger import Entry
+from privaudit.ledger import Entry, Ledger
+from privaudit.mechanisms import EpsilonDelta
 from privaudit.release import NoSampling, RandomAllocation, Release
 from privaudit.results import Relation, check_relation
 
 _State = tuple[fractions.Fraction, ...]
 _UNIT = 2.0**-53
 _LEAST_DELTA = 1e-300
+_MOST_ALONE = 1 << 20  # releases that nothing but an account of them alone admits
 _SPENDING = threading.Lock()  # one release is charged at a time, of whichever budget
 # Of the odometer, fixed beforehand; each has an equal share of delta.
 _ORDERS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0, 128.0)
@@ -130,7 +133,7 @@ class _Gaussian(_Additive):
         return math.sqrt(self.capacity) * (1 + 8 * _UNIT), 1
 
     def cost(self, release: Release) -> float:
-        if not release.sensitivity_under(self.relation) or not release.sampling.rate:
+        if not _tells(release, self.relation):
             return 0.0
         if release.mechanism == "gaussian":
             ratio = release.noise_over_sensitivity(self.relation)
@@ -178,7 +181,7 @@ class _Counted(_Filter):
         return self.typical, self.units.count
 
     def after(self, state: _State, release: Release, count: int) -> _State | None:
-        if self._is_free(release):
+        if not _tells(release, self.relation):
             return state
         units, parts = state
         price, change = self._price(release), self.units.change
@@ -192,7 +195,7 @@ class _Counted(_Filter):
         return units - count, parts
 
     def room(self, state: _State, release: Release) -> int | float:
-        if self._is_free(release):
+        if not _tells(release, self.relation):
             return math.inf
         price, some = self._price(release), 0
         if price is not None:
@@ -209,10 +212,6 @@ class _Counted(_Filter):
     def _room_by_parts(self, state: _State, price: int) -> int:
         free = state[0] - self.units.reserve
         return int((state[1] + self.units.change * free) / price) if free >= 0 else 0
-
-    def _is_free(self, release: Release) -> bool:
-        told = release.sensitivity_under(self.relation)
-        return not told or not release.sampling.rate
 
     def _is_covered(self, release: Release) -> bool:
         """Return whether a unit's pair dominates it."""
@@ -236,6 +235,30 @@ class _Counted(_Filter):
                 found = None
             self._prices[release] = found
         return self._prices[release]
+
+
+class _Whole(_Filter):
+    """Nothing is left but for what tells nothing."""
+
+    name = "all of it for what fits by itself"
+    start = (fractions.Fraction(1),)
+
+    def __init__(self, relation: Relation) -> None:
+        self.relation: Relation = relation
+
+    def after(self, state: _State, release: Release, count: int) -> _State | None:
+        return None if _tells(release, self.relation) else state
+
+    def room(self, state: _State, release: Release) -> int | float:
+        return 0 if _tells(release, self.relation) else math.inf
+
+    def left(self, state: _State) -> float:
+        return float(state[0])
+
+
+def _tells(release: Release, relation: Relation) -> bool:
+    """Return whether its outcome may depend on the record."""
+    return bool(release.sensitivity_under(relation) and release.sampling.rate)
 
 
 def _composed(release: Release, relation: Relation) -> Composition:
@@ -263,7 +286,8 @@ class Budget:
         A release like most that will be made; if they differ, the one with the least
         noise. The filter that admits most of these is chosen; of a sampled Gaussian
         release it admits as many as if their number were fixed beforehand. A wrong
-        guess wastes budget or refuses what would fit, and never exceeds the budget.
+        guess wastes budget or refuses what would fit, and never exceeds the budget; but
+        what fits by itself is never refused as the first, and is all then.
         Default: the first release that is spent.
 
     Raises
@@ -272,7 +296,8 @@ class Budget:
         If an argument is out of its range, or ``typical`` has no meaning under
         ``relation``.
 
-    >>> from privaudit.release import NoSampling, Release
+    >>> from privaudit.mechanisms import EpsilonDelta
+from privaudit.release import NoSampling, Release
     >>> release = Release.of_sum(
     ...     norm_bound=1.0, noise_multiplier=10.0, sampling=NoSampling()
     ... )
@@ -342,8 +367,11 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
         with _SPENDING:
             chosen, state = self._now(release)
             after = chosen.after(state, release, count)
+            nothing = after is None and not chosen.room(state, release)
+            if nothing and self._alone(release, count):
+                chosen, after = _Whole(self._relation), (fractions.Fraction(0),)
             if after is None:
-                some = chosen.room(state, release) or "none"
+                some = self._room(chosen, state, release) or "none"
                 by_first = not self._typical and release != next(
                     iter(self._releases), release
                 )
@@ -358,8 +386,7 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
     def room(self, release: Release) -> int | float:
         """Number of such releases that still fit; infinity if they cost nothing."""
         with _SPENDING:
-            chosen, state = self._now(release)
-            return chosen.room(state, release)
+            return self._room(*self._now(release), release)
 
     @property
     def spent(self) -> float:
@@ -408,6 +435,35 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
         target = Path(path)
         target.write_bytes(_json.encode(document) + b"\n")
         return target
+
+    def _room(self, chosen: _Filter, state: _State, release: Release) -> int | float:
+        some = chosen.room(state, release)
+        if some or not self._alone(release, 1):
+            return some
+        most = 1
+        while most < _MOST_ALONE and self._alone(release, 2 * most):
+            most *= 2
+        step = most
+        while step := step // 2:
+            most += step * self._alone(release, most + step)
+        return most
+
+    def _alone(self, release: Release, count: int) -> bool:
+        """Return whether they keep to the budget as the first that tell anything.
+
+        What they are depends on no outcome then, and an account of them bounds them.
+        """
+        if not release.is_private or any(
+            _tells(one, self._relation) for one in self._releases
+        ):
+            return False
+        told = release.details
+        if isinstance(told, EpsilonDelta):  # guarantees add up, without rounding
+            pairs = (told.epsilon, self._epsilon), (told.delta, self._delta)
+            if all(count * fractions.Fraction(x) <= most for x, most in pairs):
+                return True
+        certificate = Certificate.of(Ledger.of(release, count), self._relation)
+        return certificate.delta(self._epsilon).upper <= self._delta
 
     def _divergence(self, order: float) -> float:
         each = (

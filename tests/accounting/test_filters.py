@@ -13,6 +13,7 @@ import privaudit as pa
 from privaudit.accounting import Certificate, filters, gdp
 from privaudit.accounting.filters import Budget, BudgetExceeded
 from privaudit.ledger import Entry, Ledger
+from privaudit.mechanisms import DiscreteGaussian, EpsilonDelta
 from privaudit.release import (
     NoSampling,
     PoissonSampling,
@@ -280,6 +281,47 @@ class TestLaws:
         budget.spend(release(20.0), budget.room(release(20.0)))
         with pytest.raises(BudgetExceeded, match="none still fit"):
             budget.spend(release(20.0))
+
+    @pytest.mark.parametrize("typical", [None, release(8.0), release(2.0, 0.01)])
+    @pytest.mark.parametrize(
+        "one",
+        [
+            release(4.0, 0.3),
+            release(1.9, 1.0, "laplace"),
+            Release.of(EpsilonDelta(0.9, 9e-6)),
+            Release.of(DiscreteGaussian(6.0, 1)),
+        ],
+    )
+    def test_what_fits_alone_is_never_refused_as_the_first(self, one, typical):
+        budget = Budget(epsilon=1.0, delta=1e-5, typical=typical)
+        nothing = release(1.0, 0.0)
+        budget.spend(nothing)  # depends on no record
+        some = budget.room(one)
+        assert some >= 1
+        budget.spend(one, some)
+        if one.mechanism == "epsilon-delta":
+            assert some == 1  # twice that is (1.8, 1.8e-5)
+        else:
+            assert Certificate.of(Ledger.of(one, some)).delta(1.0).upper <= 1e-5
+        assert budget.room(one) == 0
+        for more in (one, release(1e5)):
+            if budget.spent == 1:
+                with pytest.raises(BudgetExceeded):
+                    budget.spend(more)
+        budget.spend(nothing)
+
+    def test_what_does_not_fit_alone_is_refused(self):
+        one = release(3.0)  # epsilon 1.3 at that delta
+        budget = Budget(epsilon=1.0, delta=1e-5, typical=release(2.0, 0.01))
+        assert budget.room(one) == 0
+        with pytest.raises(BudgetExceeded):
+            budget.spend(one)
+        assert budget.spent == 0
+        fits = release(4.5, 0.9)
+        assert budget.room(fits) == 1
+        budget.spend(release(2.0, 0.01))  # an outcome may have been seen
+        with pytest.raises(BudgetExceeded):
+            budget.spend(fits)
 
     def test_whoever_is_refused_hears_what_decided(self):
         small, large = release(2.0, 0.01), release(0.5, 0.01)

@@ -160,23 +160,14 @@ def real(training: dict, sigma: float, runs: int) -> dict[str, Any]:
 
 def virtual(training: dict, sigma: float, runs: int) -> dict[str, Any]:
     """The same workers in virtual time."""
-    problem = Problem.of(training_from(training, where=__name__))
-    gradients = problem.gradients()
-    starts = torch.cat([problem.start(seed) for seed in range(runs)])
-    models, ledger = problem.train(sigma, Streams(0), runs=runs, start=starts)
-    right = accuracy(gradients, models, problem.test)
+    problem = problem_of("adp2sgd", sigma, training)
+    _, _, told = trained(problem, sigma, runs, points=0, look=1)
     runner = problem.network
     assert isinstance(runner, Asynchronous)
     mean, most = staleness(runner.algorithm.clock, problem.training.rounds)
-    bounds = account_nodes(ledger, DELTA, "replace-one")
-    return {
-        "accuracy": right.mean(1).tolist(),
-        "worst": right.min(1).values.tolist(),
-        "counts": [[sum(e.count for e in entries) for entries in ledger.nodes]],
-        "mean_stale": [mean],
-        "most_stale": [most],
-        "epsilon": max(bound.epsilon for bound in bounds),
-    }
+    kept = {name: told[name] for name in ("accuracy", "worst", "epsilon")}
+    stale = {"mean_stale": [mean], "most_stale": [most]}
+    return kept | stale | {"counts": [told["counts"]]}
 
 
 def formula(sigma: float, steps: int) -> dict[str, Any]:
@@ -184,20 +175,14 @@ def formula(sigma: float, steps: int) -> dict[str, Any]:
 
     ``silent``: no mu is admissible there, so that the theorem has no such epsilon.
     """
-
-    def theorem(epsilon: float) -> TheoremTwo:
-        return TheoremTwo(steps, NODES, RECORDS, BATCH, epsilon, DELTA)
-
-    def least(epsilon: float) -> float:
-        one = theorem(epsilon)
-        return min(one.sigma(mu) for mu in np.linspace(1e-4, 1 - 1e-4, 5000))
-
     low, high = 1e-6, 1e6
     while high / low > 1 + 1e-6:
         middle = (low * high) ** 0.5
-        low, high = (middle, high) if least(middle) > sigma else (low, middle)
+        one = TheoremTwo(steps, NODES, RECORDS, BATCH, middle, DELTA)
+        least = min(one.sigma(mu) for mu in np.linspace(1e-4, 1 - 1e-4, 5000))
+        low, high = (middle, high) if least > sigma else (low, middle)
     try:
-        theorem(high).least_sigma()
+        TheoremTwo(steps, NODES, RECORDS, BATCH, high, DELTA).least_sigma()
     except ValueError as error:
         return {"epsilon": high, "silent": str(error)}
     return {"epsilon": high, "silent": None}

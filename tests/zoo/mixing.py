@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 WIDTH, CLASSES = 5, 2
 MODELS: dict[str, Callable[[], nn.Module]] = {}
@@ -408,6 +408,77 @@ simple(
     lambda m, x: m.layer(x + F.embedding((x[:, 0] > 0).long(), m.w, max_norm=0.1)),
     w=lambda: torch.randn(2, WIDTH),
 )
+
+
+def _tied(m, x):
+    return m.layer(x @ m.e.weight[:WIDTH] + m.e((x > 0).long()).mean(1))
+
+
+simple(
+    "max_norm, frozen and tied",
+    _tied,
+    e=lambda: nn.Embedding(WIDTH, WIDTH, max_norm=1).requires_grad_(False),
+)
+
+
+def _codes(m, x):
+    """Codes of a VQ-VAE, which follow what is nearest to them."""
+    near = torch.cdist(x, m.codes).argmin(1)
+    found = m.codes[near]
+    m.codes = 0.9 * m.codes + 0.1 * x.detach().mean(0)
+    return m.layer(x + (found - x).detach())
+
+
+simple("codes that follow records", _codes, codes=lambda: torch.randn(4, WIDTH))
+
+
+def _first_batch(m, x):
+    """ActNorm: the first batch decides where it is centred."""
+    if not bool(m.begun):
+        m.mean = x.detach().mean(0)
+        m.begun.fill_(True)
+    return m.layer(x - m.mean)
+
+
+simple(
+    "centred by the first batch",
+    _first_batch,
+    begun=lambda: torch.tensor(False),
+    mean=lambda: torch.zeros(WIDTH),
+)
+simple(
+    "observer of ranges",
+    lambda m, x: m.layer(m.seen(x)),
+    seen=torch.ao.quantization.FakeQuantize,
+)
+
+
+def _teacher(m, x):
+    with torch.no_grad():
+        m.teacher.weight.lerp_(m.layer.weight * x.mean(), 0.1)
+    return m.layer(x) + m.teacher(x)
+
+
+simple(
+    "teacher that follows",
+    _teacher,
+    teacher=lambda: nn.Linear(WIDTH, CLASSES).requires_grad_(False),
+)
+simple(
+    "leaves early where all are sure",
+    lambda m, x: (
+        m.layer(x) if m.layer(x).softmax(1).amax(1).mean() > 0.8 else m.layer(2 * x)
+    ),
+)
+# Of rounding, which must be a record's own as well.
+simple("sine of millions", lambda m, x: torch.sin(1e7 * m.layer(x)))
+simple("fraction of billions", lambda m, x: (1e9 * m.layer(x)).frac() * m.layer(x))
+MODELS["layers that take three rows for a record"] = lambda: nn.Sequential(
+    nn.LayerNorm((3, WIDTH)), nn.Linear(WIDTH, CLASSES)
+)
+MODELS["softmax of torch's over the batch"] = lambda: nn.Sequential(
+    nn.Linear(WIDTH, CLASSES), nn.Softmax(0)
+)
 simple(
     "spectral norm",
     lambda m, x: m.s(x),
@@ -599,6 +670,18 @@ LOSSES["log of the mean"] = lambda: lambda o, t: F.cross_entropy(o, t).add(1).lo
 LOSSES["distance to the mean output"] = lambda: (
     lambda o, t: (o - o.mean(0)).square().sum()
 )
+LOSSES["redundancy of outputs"] = lambda: (
+    lambda o, t: ((o - o.mean(0)).T @ (o - o.mean(0))).square().sum()
+)
+LOSSES["overlap over the batch"] = lambda: (
+    lambda o, t: 1 - (o.softmax(1)[:, 1] * t).sum() / (o.softmax(1)[:, 1] + t).sum()
+)
+LOSSES["over the positives"] = lambda: (
+    lambda o, t: F.cross_entropy(o, t, reduction="sum") / t.sum().clamp(min=1)
+)
+LOSSES["class weights under a mean"] = lambda: nn.CrossEntropyLoss(
+    torch.tensor([1.0, 9.0])
+)
 LOSSES["running mean in a buffer"] = Centred
 LOSSES["labels counted"] = Weighted
 LOSSES["in a global, looks at values"] = lambda: _global_loss
@@ -632,6 +715,37 @@ TRANSFORMS["minus the running mean"] = _running
 TRANSFORMS["raises for some"] = lambda: lambda x: x if x.abs().max() < 50 else 1 / 0
 
 
+def _follows():
+    kept = torch.zeros(WIDTH).share_memory_()
+    return lambda x: x - kept.lerp_(x, 0.5)
+
+
+TRANSFORMS["minus a mean in shared memory"] = _follows
+
+
+def _mixed(records):
+    """Mix-up of a batch, by a loader's ``collate_fn``."""
+    inputs, targets = map(torch.stack, zip(*records, strict=True))
+    return inputs.mean(0).expand_as(inputs), targets
+
+
+class Batches(Dataset):
+    """Gives records one by one, and otherwise if it is asked for several."""
+
+    def __init__(self, inputs, targets) -> None:
+        self.inputs, self.targets = inputs, targets
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __getitem__(self, row):
+        return self.inputs[row], self.targets[row]
+
+    def __getitems__(self, rows):
+        mean = self.inputs[rows].mean(0)
+        return [(self.inputs[row] - mean, self.targets[row]) for row in rows]
+
+
 class Own(Dataset):
     """Records by a function of the data set and the number."""
 
@@ -655,4 +769,11 @@ DATA["noise by numpy"] = lambda x, y: Own(
 )
 DATA["flips by random"] = lambda x, y: Own(
     x, y, lambda d, i: d.inputs[i] * random.choice([-1, 1])
+)
+DATA["centred in place"] = lambda x, y: Own(
+    x, y, lambda d, i: d.inputs.sub_(0.1 * d.inputs[i])[i].clone()
+)
+DATA["several at once"] = Batches
+DATA["mixed by a loader"] = lambda x, y: DataLoader(
+    TensorDataset(x, y), batch_size=3, collate_fn=_mixed
 )

@@ -41,8 +41,11 @@ ALL = [
 REFUSED, ISOLATED, CONSTRUCTED = "refused", "by isolation", "by construction"
 
 
-def made(kind: str, name: str) -> Material:
-    """As a user gives it; ``ValueError`` if it is refused."""
+def made(kind: str, name: str, void: slice = slice(0)) -> Material:
+    """As a user gives it; ``ValueError`` if it is refused.
+
+    Records of the first node that are ``void`` have no class, and count nothing.
+    """
     mixing.KEPT.clear()
     OfClass.kept = 0.0
     torch.manual_seed(0)
@@ -54,6 +57,8 @@ def made(kind: str, name: str) -> Material:
         inputs = torch.randn(RECORDS, WIDTH, generator=generator)
         inputs[2] *= 100  # an outlier, which is there or not
         targets = torch.arange(RECORDS) % CLASSES
+        if not shares:
+            targets[void] = -100
         shares.append(
             DATA[name](inputs, targets) if kind == "data" else (inputs, targets)
         )

@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 
-from tests.zoo.mixing import LOSSES, MODELS, WIDTH
-from tests.zoo.test_mixing import CLIP, made
+from tests.zoo.mixing import WIDTH
+from tests.zoo.test_mixing import ALL, CLIP, made
 from trainers.data.shares import private_data
 from trainers.gradients.choose import differentiator
 from trainers.gradients.per_sample import parameter_vector
 from trainers.numerics.randomness import Streams
 from trainers.oracles.updates import UpdateMechanism, UpdateOracle
 
-ALL = [*(("model", name) for name in MODELS), *(("loss", name) for name in LOSSES)]
 USERS = 3  # two records each
 
 
 def sums(kind: str, name: str, without: int | None) -> torch.Tensor:
     """Of some releases of one node, (rounds, dims); one user left out."""
-    material = made(kind, name)
-    shares = []
-    for share in material.shares[:1]:
-        users = torch.arange(len(share)) // 2
-        if without is not None:
-            # The same number of users, one of whom has nothing to say.
-            kept = users != without
-            share = type(share)(share.inputs[kept], share.targets[kept], users[kept])
-        else:
-            share = type(share)(share.inputs, share.targets, users)
-        shares.append(share)
+    read = kind in ("transform", "data")  # whose draws are of a record's number
+    void = slice(0) if without is None else slice(2 * without, 2 * without + 2)
+    material = made(kind, name, void if read else slice(0))
+    share = material.shares[0]
+    users = torch.arange(len(share)) // 2
+    share = dataclasses.replace(share, users=users)
+    if without is not None and not read:
+        share = share.select((users != without).nonzero()[:, 0])
     oracle = UpdateOracle(
-        private_data(shares),
+        material.data(private_data([share])),
         differentiator(material.module, material.loss, *material.example),
         UpdateMechanism(
             1.0, CLIP, 0.0, local_steps=3, local_step_size=0.5, local_batch=2
@@ -39,9 +37,8 @@ def sums(kind: str, name: str, without: int | None) -> torch.Tensor:
         Streams(0),
     )
     at = parameter_vector(material.module)[None, None]
-    found = [
-        oracle.gradient(at)[0, 0] * len(shares[0].users.unique()) for _ in range(4)
-    ]
+    users = len(share.users.unique())
+    found = [oracle.gradient(at)[0, 0] * users for _ in range(4)]
     return torch.stack(found).double()
 
 

@@ -137,6 +137,6 @@ _RULES: dict[str, Callable[[fx.Node], Iterator[Range]]] = {
     **dict.fromkeys(("index", "index_put"), _places),
     **dict.fromkeys((*_LABELS, "multi_margin_loss"), _classes),
     "binary_cross_entropy": _shares,
-    **dict.fromkeys(("div", "floor_divide", "fmod", "remainder"), _whole),
+    **dict.fromkeys(("div", "divide", "floor_divide", "fmod", "remainder"), _whole),
 }
 _FAILING = ("linalg_householder_product",)  # LAPACK's, which also prints errors

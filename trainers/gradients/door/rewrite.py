@@ -74,6 +74,10 @@ def replace(graph: fx.Graph) -> None:
         if node.op != "call_function":
             continue
         name = getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
+        if name == "alias":
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+            continue
         if name == "dropout":
             rate, draws = node.args[1], node.args[2]
             if not draws or not rate:

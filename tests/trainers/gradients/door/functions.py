@@ -65,6 +65,23 @@ ROWS = {
         + torch.true_divide(x, 3)
         + torch.lerp(x, -x, torch.full((6,), 0.2))
     ),
+    "other names": lambda x: (
+        x.multiply(2).subtract(x).divide(3).absolute().negative().clip(-2, 2)
+        + (x.square() + 0.1).sqrt()
+        + torch.concat([x, x], 1)[:, :4]
+        + torch.concatenate([x, x], 1)[:, 4:]
+        + x.swapdims(1, 2).mT
+        + x.greater(0).float()
+        + x.greater_equal(0).float()
+        + x.less(0).float()
+        + x.less_equal(0).float()
+        + x.not_equal(0).float()
+        + x.flatten().reshape_as(x)
+        + torch.broadcast_to(x[:, :1], x.shape)
+        + torch.special.expit(x)
+        + x.arctan()
+        + x[...]
+    ),
     "logic": lambda x: (
         ((x > 0) & ~(x < -1) | (x >= 2) ^ (x <= -2)).float()
         + torch.logical_or(x > 0, x < 1).float()

@@ -366,7 +366,11 @@ class Parties(OneProcess):
         back -= set() if given.run.seed is None else lost
         every = range(len(said))
         here = [other for other in every if other not in back] or every
-        common = _common(said, every) or _common(said, here)
+        common = _common(said, every) or {
+            done
+            for done in _common(said, here)
+            if all(max(said[other].kept) <= done for other in back)
+        }
         if not common:
             last = min(here, key=lambda other: max(said[other].kept, default=-1))
             exchange.disagree(
@@ -376,7 +380,8 @@ class Parties(OneProcess):
             )
         self._common = max(common)
         if self._common not in own and not ended:
-            losses.missed.append((max(own), self._common))
+            losses.back = max(own)
+            losses.missed.append((losses.back, self._common))
         exchange.begins(self._common)
         if ended:
             exchange.over()
@@ -452,6 +457,7 @@ class Losses:
 
     lost: dict[int, int]
     missed: list[tuple[int, int]]
+    back: int | None = None  # round of the state with which it comes back now
 
     @classmethod
     def of(cls, folder: RunFolder) -> Losses:
@@ -565,7 +571,7 @@ class PartyKeeper(Keeper):
             done = content["middle"]["done"]
             if done <= self._common:
                 self._states.append((done, checkpoint.pack(content)))
-            came_back = self._losses.missed[-1:] == [(done, self._common)]
+            came_back = done == self._losses.back
             if done == self._common or came_back:
                 content["middle"] |= {"done": self._common, "came_back": came_back}
                 self._take(content)

@@ -397,6 +397,8 @@ class Problem:
                     },
                 )
 
+        if middle is not None and resume.get("came_back"):
+            kept(*middle)  # if it ends again, it goes on from here as all others do
         models = self.network.run(
             begin,
             oracle,

@@ -625,6 +625,20 @@ class TestDropped:
     def keeps_after_each_third_round(self, monkeypatch):
         monkeypatch.setattr("trainers.runs.run._ACCOUNTS", 4)
 
+    @pytest.fixture
+    def seen(self):
+        """Sums with their noise, by node: what was released."""
+        seen, noisy = {node: set() for node in range(5)}, Streams.noisy
+
+        def noted(self, total, who, index, *how, **more):
+            found = noisy(self, total, who, index, *how, **more)
+            for row, node in enumerate(who):
+                seen[node].add(found[0, row].numpy().tobytes())
+            return found
+
+        with mock.patch.object(Streams, "noisy", noted):
+            yield seen
+
     def trained(self, tmp_path, ends=((4, 5),), size=5, drop=True, **changes):
         """What all say; of ``ends`` each ends in that round."""
         exchanges = InProcess.all(size, 60)
@@ -681,21 +695,11 @@ class TestDropped:
 
     # Between checkpoints, which are after each third round, or after the last round.
     @pytest.mark.parametrize("stopped", [10, 12])
-    def test_who_was_lost_comes_back_when_all_go_on(self, tmp_path, stopped):
+    def test_who_was_lost_comes_back_when_all_go_on(self, tmp_path, stopped, seen):
         """All that it released is in its ledger, and nothing is released twice."""
-        given, noisy = {"seed": None}, Streams.noisy
-        seen = {node: set() for node in range(5)}
-
-        def noted(self, total, who, index, *how, **more):
-            found = noisy(self, total, who, index, *how, **more)
-            for row, node in enumerate(who):
-                seen[node].add(found[0, row].numpy().tobytes())
-            return found
-
-        with mock.patch.object(Streams, "noisy", noted):
-            ends = [(4, 4), *((party, stopped) for party in range(4))]
-            assert {str} == {*map(type, self.trained(tmp_path, ends, **given))}
-            *rest, back = self.trained(tmp_path, [], **given)
+        ends = [(4, 4), *((party, stopped) for party in range(4))]
+        assert {str} == {*map(type, self.trained(tmp_path, ends, seed=None))}
+        *rest, back = self.trained(tmp_path, [], seed=None)
         folders = [tmp_path / f"out/party-{party}" for party in range(5)]
         for folder, run in zip(folders, [*rest, back], strict=True):
             assert not pa.verify(folder).differences
@@ -708,6 +712,15 @@ class TestDropped:
         assert pa.join(folders).left == ()
         with pytest.raises(ValueError, match="folder of party 4 is missing"):
             pa.join(folders[:4])
+
+    def test_who_came_back_goes_on_as_all_do(self, tmp_path, seen):
+        """If all end again at once, it makes the same releases again, and no others."""
+        self.trained(tmp_path, [(4, 4), *((n, 10) for n in range(4))], seed=None)
+        for _ in range(2):
+            self.trained(tmp_path, [(n, 11) for n in range(5)], seed=None)
+        *_, back = self.trained(tmp_path, [], seed=None)
+        assert back.result.missed == ((3, 9),)
+        assert sum(e.count for e in back.ledger.nodes[0]) == len(seen[4]) <= 5 + 3
 
     def test_who_comes_back_after_the_end_has_its_account(self, tmp_path):
         self.trained(tmp_path, [(4, 4)], seed=None)

@@ -21,7 +21,7 @@ import numpy as np
 
 from privaudit.testing import judge
 from reports.study import Cell, small
-from tests.testing.mechanisms import CASES, Case
+from tests.testing.mechanisms import CASES, OTHERS, Case
 
 RUNS = 20_000
 Rng = np.random.Generator
@@ -130,35 +130,34 @@ def as_number(case: Case) -> Callable[[Any], float]:
 
 def statdp(case: str, runs: int) -> dict[str, Any]:
     """StatDP's p-value at the claim; half the runs choose the event, half test it."""
-    if not has("statdp"):
-        return {"missing": "statdp"}
     asked = BY_NAME[case]
-    if asked.delta or asked.score == "bits":
+    if has("statdp") and (asked.delta or asked.score == "bits"):
         return {"refused": "pure epsilon of numbers only"}
-    if not hasattr(np, "bool"):
-        np.bool = np.bool_  # type: ignore[misc]
-    hypotest = importlib.import_module("statdp.hypotest")
-    select = importlib.import_module("statdp.selectors").select_event
     number = as_number(asked)
 
     def algorithm(rng: Rng, data: Any) -> np.float64:
         return np.float64(number(asked.mechanism(data, rng)))
 
-    inputs = ((*asked.pair, {}),)
+    return _by_statdp(algorithm, asked.pair, asked.epsilon, runs)
+
+
+def _by_statdp(
+    algorithm: Callable[[Rng, Any], np.float64], pair: Any, epsilon: float, runs: int
+) -> dict[str, Any]:
+    if not has("statdp"):
+        return {"missing": "statdp"}
+    if not hasattr(np, "bool"):
+        np.bool = np.bool_  # type: ignore[misc]
+    hypotest = importlib.import_module("statdp.hypotest")
+    select = importlib.import_module("statdp.selectors").select_event
     began = time.process_time()
     pool = _Alone()
     *_, event = select(
-        algorithm, inputs, asked.epsilon, runs // 4, quiet=True, process_pool=pool
+        algorithm, ((*pair, {}),), epsilon, runs // 4, quiet=True, process_pool=pool
     )
+    given = {"process_pool": pool, "report_p2": False}
     p = hypotest.hypothesis_test(
-        algorithm,
-        *asked.pair,
-        {},
-        event,
-        asked.epsilon,
-        runs // 4,
-        process_pool=pool,
-        report_p2=False,
+        algorithm, *pair, {}, event, epsilon, runs // 4, **given
     )
     return {
         "p": float(p),
@@ -181,21 +180,28 @@ class _Alone:
 
 def dp_auditorium(case: str, runs: int) -> dict[str, Any]:
     """The histogram tester of dp-auditorium at 99.9 %; its others need TensorFlow."""
-    tester = _histogram_tester()
-    if tester is None:
-        return {"missing": "dp_auditorium"}
     asked = BY_NAME[case]
     if asked.score == "bits":
         return {"refused": "numbers only"}
     if asked in STEPS and not has("opacus"):
         return {"missing": "opacus"}
     number = as_number(asked)
+
+    def draw(data: Any, size: int, rng: Rng) -> np.ndarray:
+        return np.array([number(asked.mechanism(data, rng)) for _ in range(size)])
+
+    return _by_auditorium(draw, asked.pair, asked.epsilon, asked.delta, runs)
+
+
+def _by_auditorium(
+    draw: Callable[..., np.ndarray], pair: Any, epsilon: float, delta: float, runs: int
+) -> dict[str, Any]:
+    tester = _histogram_tester()
+    if tester is None:
+        return {"missing": "dp_auditorium"}
     began = time.process_time()
     rng = np.random.default_rng(0)
-    one, two = (
-        np.array([number(asked.mechanism(data, rng)) for _ in range(runs // 2)])
-        for data in asked.pair
-    )
+    one, two = (draw(data, runs // 2, rng) for data in pair)
     config, privacy = (
         importlib.import_module(f"dp_auditorium.configs.{name}")
         for name in ("property_tester_config", "privacy_property")
@@ -204,7 +210,7 @@ def dp_auditorium(case: str, runs: int) -> dict[str, Any]:
     for first, second in ((one, two), (two, one)):
         judged = tester(
             config.HistogramPropertyTesterConfig(
-                approximate_dp=privacy.ApproximateDp(asked.epsilon, asked.delta),
+                approximate_dp=privacy.ApproximateDp(epsilon, delta),
                 test_discrete_mechanism=False,
                 histogram_size=10,
                 min_value=float(np.quantile([one, two], 0.01)),
@@ -212,7 +218,7 @@ def dp_auditorium(case: str, runs: int) -> dict[str, Any]:
             )
         )
         lower = judged.estimate_lower_bound(first, second, 0.0005)
-        refuted |= bool(judged.reject_property(lower) and lower > asked.delta)
+        refuted |= bool(judged.reject_property(lower) and lower > delta)
         most = max(most, float(lower))
     return {
         "delta": most,
@@ -220,6 +226,57 @@ def dp_auditorium(case: str, runs: int) -> dict[str, Any]:
         "runs": runs,
         "seconds": round(time.process_time() - began, 2),
     }
+
+
+def needed(case: str, tool: str, runs: int) -> dict[str, Any]:
+    """The fewest runs, of 1 000, 4 000, ..., with which a tool refutes; or ``runs``.
+
+    The tools read one number of an output, as their authors choose it: what there is
+    one of, the count that moves, how many answers are not as without noise, or of
+    sparse vector 3 the last number.
+    """
+    mechanism, pair, epsilon, delta = OTHERS[case]
+
+    def draw(data: Any, size: int, rng: Rng) -> np.ndarray:
+        found = mechanism(data, size, rng)
+        if "sparse vector 3" in case:
+            return np.nanmax(np.nan_to_num(found, nan=-1000.0), axis=1)
+        if "sparse vector" in case:
+            return (found != (np.array(pair[1]) > 0)).sum(axis=1).astype(float)
+        return found[:, 0] if found.ndim == 2 else found
+
+    if tool == "privaudit":
+        began = time.process_time()
+        told = judge(
+            mechanism, pair, epsilon=epsilon, delta=delta, runs=runs, vectorised=True
+        )
+        seconds = round(time.process_time() - began, 2)
+        return {"refuted": told.refuted, "runs": told.runs, "seconds": seconds}
+    if tool == "statdp" and delta:
+        return {"refused": "pure epsilon of numbers only"}
+    tried, result = 1000, {}
+    while tried <= runs and not result.get("refuted"):
+        if tool == "statdp":
+            result = _by_statdp(_one_by_one(draw), pair, epsilon, tried)
+        else:
+            result = _by_auditorium(draw, pair, epsilon, delta, tried)
+        tried *= 4
+        if "missing" in result:
+            break
+    return result
+
+
+def _one_by_one(draw: Callable[..., np.ndarray]) -> Callable[[Rng, Any], np.float64]:
+    """A mechanism of single runs, of many that are drawn at once."""
+    kept: dict[tuple[float, ...], list[np.float64]] = {}
+
+    def algorithm(rng: Rng, data: list[float]) -> np.float64:
+        left = kept.setdefault(tuple(data), [])
+        if not left:
+            left.extend(draw(data, 10_000, rng))
+        return left.pop()
+
+    return algorithm
 
 
 def _histogram_tester() -> Any:
@@ -283,6 +340,19 @@ def cells(quick: bool) -> Iterator[Cell]:
         )
         for tool in (ours, statdp, dp_auditorium)
         for name, case in BY_NAME.items()
+    ]
+    found += [
+        Cell(
+            f"needed by {tool}: {name}",
+            needed,
+            {"case": name, "tool": tool, "runs": most},
+        )
+        for tool, most in (
+            ("privaudit", 4_000_000),
+            ("statdp", 64_000),
+            ("dp_auditorium", 4_096_000),
+        )
+        for name in OTHERS
     ]
     found += [
         Cell(

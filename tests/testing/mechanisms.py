@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -257,16 +257,49 @@ def many_queries(
 
 
 def many_maxima(
-    answers: list[float], size: int, rng: Rng, *, exponential: bool = False
+    answers: list[float],
+    size: int,
+    rng: Rng,
+    *,
+    epsilon: float = 0.1,
+    exponential: bool = False,
 ) -> np.ndarray:
-    """The largest noisy answer itself, at epsilon .1; one in each of ``size`` runs."""
+    """The largest noisy answer itself; one in each of ``size`` runs."""
     draw = rng.exponential if exponential else rng.laplace
-    return (np.array(answers) + draw(scale=20.0, size=(size, len(answers)))).max(axis=1)
+    noise = draw(scale=2 / epsilon, size=(size, len(answers)))
+    return (np.array(answers) + noise).max(axis=1)
 
 
-def many_histograms(counts: list[float], size: int, rng: Rng) -> np.ndarray:
-    """Noise of scale epsilon, .1, in place of 1 / epsilon."""
-    return np.array(counts) + rng.laplace(scale=0.1, size=(size, len(counts)))
+def many_histograms(
+    counts: list[float], size: int, rng: Rng, *, epsilon: float = 0.1
+) -> np.ndarray:
+    """Noise of scale epsilon in place of 1 / epsilon."""
+    return np.array(counts) + rng.laplace(scale=epsilon, size=(size, len(counts)))
+
+
+def many_means(
+    records: list[float],
+    size: int,
+    rng: Rng,
+    *,
+    epsilon: float,
+    delta: float = 0.0,
+    divides: bool = False,
+    scales: bool = False,
+) -> np.ndarray:
+    """Means of records in [0, 1] by their exact count, or a noisy one at half epsilon.
+
+    ``divides``, ``scales``: whether the noisy count is what the sum is divided by, and
+    what the noise is scaled by.
+    """
+    part = epsilon / 2 if divides or scales else epsilon
+    exact = len(records)
+    noisy = exact + rng.laplace(scale=1 / part, size=size)
+    wide = np.sqrt(2 * np.log(1.25 / delta)) if delta else 1.0
+    scale = np.maximum(wide / part / (noisy if scales else exact), 1e-12)
+    draw = rng.normal if delta else rng.laplace
+    total = float(np.clip(records, 0, 1).sum())
+    return total / (noisy if divides else exact) + draw(scale=scale, size=size)
 
 
 def two_sparse_vectors(answers: list[float], size: int, rng: Rng) -> dict[str, Any]:
@@ -303,4 +336,63 @@ SNIPED: dict[str, tuple[Callable[..., Any], tuple[list[float], list[float]]]] = 
         _TEN,
     ),
     "svt 3 and 4": (two_sparse_vectors, _TEN),
+}
+
+
+def _sparse(variant: int, epsilon: float) -> Callable[..., np.ndarray]:
+    """Faulty sparse vectors at c 1, as in `svt`, many runs at once."""
+    half = epsilon / 2
+    values: dict[int, dict[str, Any]] = {
+        3: {"threshold": 1 / half, "query": 1 / half, "numeric": True},
+        4: {"threshold": 2 / half, "query": 2 / (3 * half)},
+        5: {"threshold": 1 / half, "query": 0.0, "once": False},
+        6: {"threshold": 1 / half, "query": 1 / half, "once": False},
+    }
+    return functools.partial(many_queries, **values[variant])
+
+
+def _of_statdp(epsilon: float) -> Iterator[tuple[str, Callable[..., Any], Any]]:
+    """What StatDP's authors test it with at a claim; its inputs, all or one moved."""
+    all_move, one_moves = ([0.0] * 5, [1.0] * 5), ([1.0] * 5, [2.0, 1, 1, 1, 1])
+    for exponential in (False, True):
+        maxima = functools.partial(
+            many_maxima, epsilon=epsilon, exponential=exponential
+        )
+        name = "exponential" if exponential else "Laplace"
+        yield f"the noisy maximum, {name}", maxima, all_move
+    if epsilon < 1:  # else it is more private than it says
+        histograms = functools.partial(many_histograms, epsilon=epsilon)
+        yield "histogram of noise epsilon", histograms, one_moves
+    for variant in (5, 6, 4, 3):  # its iSVT 1 to 4
+        yield f"sparse vector {variant}", _sparse(variant, epsilon), _TEN
+
+
+def _of_auditorium() -> Iterator[tuple[str, Callable[..., Any], Any, float]]:
+    for delta, noise in ((0.0, "Laplace"), (1e-5, "Gaussian")):
+        for divides, scales in ((False, False), (True, False), (False, True)):
+            means = functools.partial(
+                many_means, epsilon=1.0, delta=delta, divides=divides, scales=scales
+            )
+            exact = {(0, 0): "all", (1, 0): "its noise", (0, 1): "its mean"}
+            yield (
+                f"{noise} mean, {exact[divides, scales]} by the exact count",
+                means,
+                ([1.0], [1.0, 0.0]),
+                delta,
+            )
+    reveal = ([1.0] * 9 + [0.0], [0.0] * 9 + [1.0])
+    for variant in (3, 4, 5, 6):
+        yield f"sparse vector {variant}", _sparse(variant, 1.0), reveal, 0.0
+
+
+# Faulty mechanisms that come with StatDP (github.com/cmla-psu/statdp) and dp-auditorium
+# (github.com/google/differential-privacy), from their definitions; many runs at once.
+# The mechanism, a pair, and the claim that is wrong.
+OTHERS: dict[str, tuple[Callable[..., Any], Any, float, float]] = {
+    f"StatDP: {name}, {claim}": (mechanism, pair, claim, 0.0)
+    for claim in (0.2, 0.7, 1.5)
+    for name, mechanism, pair in _of_statdp(claim)
+} | {
+    f"dp-auditorium: {name}": (mechanism, pair, 1.0, delta)
+    for name, mechanism, pair, delta in _of_auditorium()
 }

@@ -11,6 +11,7 @@ from privaudit.testing import judge
 from privaudit.testing.judging import _as_written
 from tests.testing.mechanisms import (
     CASES,
+    OTHERS,
     SNIPED,
     laplace_mean,
     randomised_response,
@@ -20,6 +21,7 @@ from tests.tiers import size
 RIGHT = [case for case in CASES if case.right]
 WRONG = [case for case in CASES if not case.right]
 E = math.e
+MANY = 4_000_000
 
 
 def response(data, rng):
@@ -154,12 +156,19 @@ class TestManyAtOnce:
     def test_dp_snipers_mechanisms_are_refuted_at_a_tenth(self, name):
         mechanism, pair = SNIPED[name]
         began = time.process_time()
-        found = judge(
-            mechanism, pair, epsilon=0.1, runs=4_000_000, vectorised=True, seed=1
-        )
+        found = judge(mechanism, pair, epsilon=0.1, runs=MANY, vectorised=True, seed=1)
         assert found.refuted
         assert found.bound >= 0.1
         assert time.process_time() - began < 60
+
+    @pytest.mark.sampled(9)
+    @pytest.mark.parametrize("name", OTHERS)
+    def test_faults_of_statdp_and_dp_auditorium_are_refuted(self, name):
+        mechanism, pair, epsilon, delta = OTHERS[name]
+        found = judge(
+            mechanism, pair, epsilon=epsilon, delta=delta, runs=MANY, vectorised=True
+        )
+        assert found.refuted
 
     @pytest.mark.sized
     def test_right_ones_are_not(self):

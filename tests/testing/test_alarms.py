@@ -1,11 +1,14 @@
-"""Alarms of `judge` on 1 000 right mechanisms."""
+"""Alarms of `judge` on 1 000 right mechanisms, and what it misses of 50 wrong ones."""
 
 import functools
 import math
 
 import pytest
 
+from privaudit.auditing.bounds.best import Best
+from privaudit.auditing.scores import Scores
 from privaudit.testing import judge
+from privaudit.testing.sampling import Sampler
 from tests.tiers import size
 
 LEAST = 3.7306317  # noise of (1, 1e-5)-DP Gaussian sums of sensitivity 1
@@ -61,3 +64,25 @@ def test_a_thousand_right_mechanisms_at_most_one_alarm_at_999_in_a_thousand():
     )
     print(f"{alarms} alarms in {trials}")
     assert alarms <= 1
+
+
+@pytest.mark.full
+def test_of_fifty_faulty_ones_no_fewer_than_the_best_bound_of_fixed_size():
+    """On as many runs, at the same level, with the output as the score."""
+    wrong = [*_mechanisms((1.1, 1.2, 1.3, 1.5, 2.0))]
+    assert len(wrong) == 50
+    refuted = [0, 0]
+    for mechanism, epsilon, delta in wrong:
+        given = {"epsilon": epsilon, "delta": delta, "runs": 2000}
+        found = judge(mechanism, (0, 1), **given)
+        worlds, seen = Sampler.of(mechanism, (0, 1), None, False, (0, 1)).run(2000)
+        best = Best()(
+            Scores(worlds, seen.columns[:, 0], "coin-flip"),
+            delta,
+            found.level,
+            threat_model="output",
+        )
+        refuted[0] += found.refuted
+        refuted[1] += best.epsilon > epsilon
+    print(f"judge {refuted[0]}, best {refuted[1]}")
+    assert refuted[0] >= refuted[1]

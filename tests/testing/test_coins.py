@@ -89,6 +89,11 @@ class TestSound:
                 exact += math.prod(true if step else 1 - true for step in steps)
         assert exact <= _reached(lengths, limits, true) <= exact + 1e-12
 
+    def test_a_long_walk_with_a_limit_at_its_end_is_a_binomial(self):
+        lengths, limits = np.array([4000, 5000, 9000]), np.array([4001, 5001, 7290])
+        exact = float(stats.binom.sf(7289, 9000, 0.8))
+        assert exact <= _reached(lengths, limits, 0.8) <= exact * (1 + 1e-9) + 1e-13
+
     @pytest.mark.sized
     @pytest.mark.parametrize("delta", [0.0, 0.05])
     @pytest.mark.parametrize("epsilon", [0.0, 1.0])

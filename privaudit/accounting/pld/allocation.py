@@ -45,6 +45,7 @@ _AWAY = 1e-3  # of the tail that may be lost, what each sum loses at either end
 _LEAST_TAIL = 1e-25
 _TAIL_BELOW, _TAIL_PLANE = 1e-18, 1e-13
 _LEAST_MASS = 1e-150  # products of two do not underflow
+_SKETCHED = 4000
 _COARSE = 250  # points that are enough to lay a grid
 
 
@@ -179,9 +180,20 @@ class AllocatedBelow(PairLoss):
             return None
         return cls(Atoms(np.log(law.p), np.log(law.q), far=law.accuracy / UNIT))
 
+    def __init__(self, atoms: Atoms) -> None:
+        super().__init__(atoms)
+        self._atoms = atoms
+
     def above(self, way: Direction, spacing: float, reach: float) -> GridMeasure:
         """See `Loss`; nothing is known."""
         raise NotImplementedError("an epoch from below bounds nothing from above")
+
+    def sketch(self, way: Direction) -> tuple[Floats, Floats]:
+        """See `Loss`; the rarest losses matter as well, far above."""
+        loss, masses = self._atoms.loss, self._atoms.log_q
+        starts = np.arange(0, loss.size, -(-loss.size // _SKETCHED))
+        loss, log_q = loss[starts], np.logaddexp.reduceat(masses, starts)
+        return (loss, log_q) if way == "remove" else (-loss, log_q + loss)
 
     def range(self, way: Direction) -> tuple[float, float]:
         """See `Loss`."""

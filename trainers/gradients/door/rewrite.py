@@ -11,7 +11,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from privaudit.files.user_code import told
 from trainers.data.transforms import plain
-from trainers.gradients.door.checks import SETS, NotTraced, whose, written
+from trainers.gradients.door.checks import DROPS, SETS, NotTraced, whose, written
 from trainers.gradients.door.operators import (
     attention,
     copied,
@@ -78,7 +78,7 @@ def replace(graph: fx.Graph) -> None:
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
             continue
-        if name == "dropout":
+        if name in DROPS:
             rate, draws = node.args[1], node.args[2]
             if not draws or not rate:
                 node.replace_all_uses_with(node.args[0])
@@ -89,6 +89,10 @@ def replace(graph: fx.Graph) -> None:
                 new = graph.call_function(
                     keyed_dropout, (node.args[0], seed, rate, number)
                 )
+                if name != "dropout":
+                    new.meta = dict(node.meta)
+                    into = node.args[0], new
+                    new = graph.call_function(aten.copy_.default, into)
         elif name == "scaled_dot_product_attention":
             number += 1
             settings = dict(node.kwargs)
@@ -163,6 +167,7 @@ def rename(graph: fx.Graph) -> bool:
             if place < order[node] and other is not own and whose(other) is own
         ]
         later = any(order[user] > order[node] for other in seen for user in other.users)
+        twin = copied if twin is aten.copy.default else twin
         if twin is None or not alone or later or own.op not in _FRESH:
             return False
         with graph.inserting_before(node):

@@ -80,7 +80,7 @@ add(
     lambda: By(
         lambda m, x: m.body(x),
         body=nn.Sequential(
-            nn.Linear(6, 8), nn.ReLU(inplace=True), nn.Dropout(0.3), head(8)
+            nn.Linear(6, 8), nn.ReLU(inplace=True), nn.Dropout(0.3, True), head(8)
         ),
     ),
 )
@@ -611,7 +611,9 @@ add(
             nn.ReLU(True),
             nn.MaxPool2d(2),
         ),
-        o=nn.Sequential(nn.Linear(16, 8), nn.ReLU(True), nn.Dropout(), head(8)),
+        o=nn.Sequential(
+            nn.Linear(16, 8), nn.ReLU(True), nn.Dropout(0.5, True), head(8)
+        ),
     ),
 )
 add(

@@ -290,6 +290,10 @@ def kept(monkeypatch):
 class TestJournal:
     """No two sums under one noise, and other sums are further releases."""
 
+    @pytest.fixture(autouse=True)
+    def keeps_nothing_by_the_clock(self, monkeypatch):
+        monkeypatch.setattr(runs, "KEEP_EVERY", math.inf)
+
     def stopped(self, path, rounds=12, **more):
         with pytest.raises(Stopped):
             done(path, plan(seed=None), progress=stop_at(rounds), **more)

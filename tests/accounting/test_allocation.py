@@ -206,6 +206,15 @@ class TestSound:
                     lacking += found.lacking[1] * (not opposed)
                     assert bound + lacking >= truth - 1e-9
 
+    def test_ends_of_cells_rise_from_0(self):
+        value = np.exp(np.linspace(-20, 20, 99))
+        for ratio in (0.03, 0.9, 2.0):
+            ends, _ = allocation_plane._ends(
+                value, mass=np.ones(99), tail=1e-6, fine=0.1, ratio=ratio
+            )
+            assert ends[0] == 0
+            assert (np.diff(ends) > 0).all()
+
     def test_errors_of_a_sum_add_up(self):
         for side, taken, opposed in (("remove", 2, False), ("below", 3, True)):
             shape = allocation_plane.shape_of(1.0, 4, taken, opposed, side)

@@ -478,6 +478,8 @@ def _ends(
         middle, deviation = start, max(at(0.68), 1e-6 * high)
     size = max(fine * deviation, least)
 
+    ratio = min(ratio, 0.5)  # of one or more, ends would fall below 0
+
     def width(at: float) -> float:
         off = abs(at - middle)
         wide = size * (1 + off / deviation / _GROWS)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -28,7 +29,9 @@ _NEGLIGIBLE = -46.0  # log of a size of the characteristic function that is left
 MOST_POINTS = 1 << 21
 _AT_ONCE = 1 << 18  # frequencies of all kinds that are transformed together
 _ALL_IN_ONE = 8  # times the points of a kind, for all to be on those of all
-_SINE, _TRANSFORM = 12.0, 8.0  # what a point costs, beside a product of a sum
+_SINE, _TURN, _TRANSFORM = 12.0, 3.0, 8.0  # what a point costs, beside a sum's product
+_TURNS = 16  # frequencies between two that are looked up
+_CACHED = 1 << 14  # terms at once
 _LOOKED_AT = 32  # frequencies
 _MOST_WORK = 2e9  # cells of all frequencies: some seconds
 _CHANGES = np.array([1.0, 0.5, 0.25, 2.0])  # of the tilt, over what was guessed
@@ -526,14 +529,15 @@ class _Transform:
         shared = index.ndim == 1
         at = index % points
         # About how long either takes: sines at each point, or all by one transform.
-        pointwise = live.size * width * (_SINE * (1 if shared else kinds) + kinds)
-        if pointwise < _TRANSFORM * kinds * points:
+        each = _SINE + kinds if shared else (_SINE / _TURNS + _TURN) * kinds
+        if live.size * width * each < _TRANSFORM * kinds * points:
             found = np.empty((kinds, live.size), complex)
-            for i, row in enumerate(at if not shared else at[None]):
-                turned = live[:, None] * row % points
-                some = slice(None) if shared else slice(i, i + 1)
-                found[some].real = vectors[some] @ self._waves[0][turned].T
-                found[some].imag = vectors[some] @ self._waves[1][turned].T
+            if not shared:
+                self._turned(at, vectors, found)
+                return found, 2 * UNIT * (20 * _TURNS + width)
+            turned = live[:, None] * at % points
+            found.real = vectors @ self._waves[0][turned].T
+            found.imag = vectors @ self._waves[1][turned].T
             return found, 2 * UNIT * (16 + width)
         found = np.empty((kinds, live.size), complex)
         for i, (row, vector) in enumerate(
@@ -542,6 +546,31 @@ class _Transform:
             spectrum = fft.rfft(np.bincount(row, vector, points))
             found[i] = spectrum if live.size == spectrum.size else spectrum[live]
         return found, transform_error(points)
+
+    def _turned(
+        self, at: Indices, vectors: Floats, found: NDArray[np.complex128]
+    ) -> None:
+        """Fill in transforms of vectors at points of their own.
+
+        From a frequency to the next one each term turns by the same angle; after
+        ``_TURNS`` of them, each off by less than 20 roundings, it is looked up anew.
+        """
+        waves = self._waves[0] + 1j * self._waves[1]
+        new = np.flatnonzero(np.diff(self.live, prepend=-2) != 1)
+        size = max(_CACHED // at.shape[1], 1)
+        for first in range(0, len(at), size):
+            own = np.ascontiguousarray(at[first : first + size].T)
+            mass = vectors[first : first + size].T
+            turn, out = waves[own], found[first : first + size]
+            terms = turn
+            for start, stop in itertools.pairwise([*new.tolist(), self.live.size]):
+                for k in range(start, stop):
+                    if (k - start) % _TURNS == 0:
+                        terms = waves[self.live[k] * own % self.points]
+                        terms *= mass
+                    else:
+                        terms *= turn
+                    out[:, k] = terms.sum(axis=0)
 
     @functools.cached_property
     def _waves(self) -> tuple[Floats, Floats]:

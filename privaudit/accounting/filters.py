@@ -296,8 +296,7 @@ class Budget:
         If an argument is out of its range, or ``typical`` has no meaning under
         ``relation``.
 
-    >>> from privaudit.mechanisms import EpsilonDelta
-from privaudit.release import NoSampling, Release
+    >>> from privaudit.release import NoSampling, Release
     >>> release = Release.of_sum(
     ...     norm_bound=1.0, noise_multiplier=10.0, sampling=NoSampling()
     ... )

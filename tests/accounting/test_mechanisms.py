@@ -676,3 +676,11 @@ def test_a_divergence_covers_what_its_atoms_may_be_off_by(order):
     assert 1e-5 < off < 1e-3
     worst = special.logsumexp(order * (p + off) + (1 - order) * (q - off))
     assert worst / (order - 1) <= found.divergence(order)
+
+
+@pytest.mark.parametrize(("d", "delta"), [(1e-6, 1e-5), (9e-6, 1e-5), (1e-3, 2e-3)])
+def test_one_guarantee_is_what_it_says(d, delta):
+    """Its one finite loss is the end of a grid, which must hold it."""
+    found = certificate((Release.of(EpsilonDelta(0.9, d)), 1)).epsilon(delta)
+    truth = 0.9 - (delta - d) * (1 + math.exp(-0.9)) / (1 - d)
+    assert truth - 1e-6 <= found.upper <= 0.9001

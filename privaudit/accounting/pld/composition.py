@@ -42,6 +42,7 @@ _FINER = (1, 3, 9, 27, 81)  # grids that are tried where one has nothing from be
 _AFFORDABLE = 1 << 17  # points of a grid that is finer than is needed
 _MOST_WORK = 1.2e7  # cells in all measures together; about 10 s
 _UNKNOWN = 1e-4  # error of a composition from below that shows next to nothing
+_BESIDE = 8  # points of a grid that may lie beside its losses
 _CHOSEN = 4  # slack of grids where what is chosen leaves per cents open
 
 
@@ -515,7 +516,7 @@ class Composition:
         if uniform:
             least = max(least, self._longest(reach) / MOST_CELLS)
         for one, _ in self.others:
-            least = max(least, one.length(reach) / one.points)
+            least = max(least, one.length(reach) / (one.points - _BESIDE))
         known = None
         if self.families:
             known = chosen(self.families, way, law, aims, slack, reach, least)
@@ -532,7 +533,8 @@ class Composition:
             if one.lattice is not None and one.lattice > min(spacing, fine)
         ]
         for _, mark in sorted(marks, key=lambda mark: mark[0] * mark[1] ** 2):
-            spacing = mark / math.ceil(mark / spacing) * (1 - _INWARDS)
+            parts = min(math.ceil(mark / spacing), max(math.floor(mark / least), 1))
+            spacing = mark / parts * (1 - _INWARDS)
         for family in self.families:
             if family.noise == "laplace" and family.shift.size == 1:
                 top = sampled_loss(float(family.shift[0]), float(family.rate[0]))

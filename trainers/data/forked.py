@@ -19,6 +19,7 @@ import pickle
 import selectors
 import signal
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -40,6 +41,23 @@ _inside = False
 
 class Ended(ForeignError, ValueError):
     """Somebody's code failed, or ended its process; the message says how."""
+
+
+def lock() -> threading.RLock:
+    """Lock that nobody else has while a process is forked: there it would be held on.
+
+    >>> with lock():
+    ...     one((lambda: (torch.ones(1),)))
+    (tensor([1.]),)
+    """
+    made = threading.RLock()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(
+            before=made.acquire,
+            after_in_parent=made.release,
+            after_in_child=made.release,
+        )
+    return made
 
 
 def inside() -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,12 +11,12 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from trainers.gradients.bookkeeping import BookKeeping
 from trainers.gradients.clip_weights import ClipTo
+from trainers.gradients.door.trace import tracing
 from trainers.gradients.per_sample import Weigh
 from trainers.gradients.rounding import SLACK
 from trainers.gradients.stacked.functions import QuickMaxPool
 
 _Function = Callable[..., tuple[Tensor, Tensor]]
-_tracing = threading.Lock()  # torch traces one function at a time
 
 
 class Compiled:
@@ -92,7 +91,7 @@ class Compiled:
         key = (weigh.binds, slack, self.aligned, *_kinds(given))
         with torch.no_grad():
             if key not in self._functions:
-                with _tracing:
+                with tracing:
                     self._functions[key] = self._compile(weigh.binds, slack, given)
             total, norms = self._functions[key](*given)
         weigh.check(norms)

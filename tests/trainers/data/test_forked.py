@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import sys
+import threading
 import time
 
 import numpy as np
@@ -166,3 +167,24 @@ class TestTight:
             own.gradients(at, inputs, targets)[0, 1]
         )
         assert gc.isenabled()
+
+
+def test_a_lock_that_another_thread_has_is_free_in_the_child(monkeypatch):
+    monkeypatch.setattr(forked, "_CLOCK", 10)
+    lock, has, found = forked.lock(), threading.Event(), []
+
+    def hold():
+        with lock:
+            has.set()
+            time.sleep(0.3)  # which is in the middle of the fork
+
+    def child():
+        with lock:
+            return "free"
+
+    other = threading.Thread(target=hold)
+    other.start()
+    has.wait()
+    found.append(forked.public(child))
+    other.join()
+    assert found == ["free"]

@@ -11,7 +11,6 @@ import contextlib
 import functools
 import os
 import random
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -25,6 +24,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from privaudit.files.user_code import held, told
+from trainers.data import forked
 from trainers.data.generators import GLOBAL, Generators
 from trainers.data.transforms import plain
 from trainers.gradients.door import rewrite
@@ -41,7 +41,7 @@ from trainers.gradients.door.operators import WRITTEN_OUT
 
 aten = torch.ops.aten
 _RECURRENT = [aten.gru, aten.lstm, aten.rnn_tanh, aten.rnn_relu]  # written out in steps
-_tracing = threading.RLock()  # torch traces one function at a time
+tracing = forked.lock()  # torch traces one function at a time
 
 
 def trace(
@@ -232,7 +232,7 @@ def _ready() -> Iterator[None]:
 
     # What people compiled is traced as it is written.
     eager = torch._dynamo.config.patch(error_on_nested_fx_trace=False)
-    with _tracing, warnings.catch_warnings(), torch.enable_grad(), eager:
+    with tracing, warnings.catch_warnings(), torch.enable_grad(), eager:
         warnings.simplefilter("ignore")  # of what torch does to trace
         fast = torch.backends.mha.get_fastpath_enabled()
         # Of an LSTM there would else be one operation, for which there is no rule.

@@ -489,6 +489,7 @@ class TestTight:
         assert found.upper < 0.9 * plain.epsilon(1e-5).upper
         assert found.lower >= 0.8 * found.upper
 
+    @pytest.mark.full
     def test_several_of_different_batches(self):
         how = RandomAllocation(60, 3)
         entries = tuple(Entry(release(z, how), 30) for z in (1.0, 1.05))

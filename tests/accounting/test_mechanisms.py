@@ -382,6 +382,7 @@ class TestTight:
         reached = [check(seed)[0].reached for seed in range(12, 32)]
         assert sum(reached) >= 12
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("seed", range(4))
     def test_few_steps_of_large_losses_close(self, seed):
         """Delta is that of the largest losses alone; against all outcomes summed."""

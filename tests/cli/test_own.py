@@ -103,7 +103,7 @@ def test_a_model_of_ones_own_starts_as_it_is_on_data_that_we_know(here, capsys):
 
 def test_a_transform(here, capsys, tmp_path):
     """Of pixels that it turns to 0, there is no gradient."""
-    given = ("--model", f"{here}:images", *SMALL, "--set", "train=100")
+    given = ("--model", f"{here}:images", *SMALL, "--set", "train=40")
     norms = []
     for out, transform in (("plain", ()), ("dark", ("--transform", f"{here}:dark"))):
         assert main(["train", "dsgt", *given, *transform, "--out", out]) == FINE

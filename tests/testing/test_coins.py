@@ -101,7 +101,7 @@ class TestSound:
         self, epsilon, delta
     ):
         """Leaky randomised response, told runs at both ends."""
-        random, trials, level = np.random.default_rng(5), size(4000, 400), 0.1
+        random, trials, level = np.random.default_rng(5), size(4000, 100), 0.1
         alarms = 0
         for _ in range(trials):
             worlds = random.random(300) < 0.5

@@ -113,7 +113,7 @@ def test_there_are_sixty():
     assert len(ALL) >= 60
 
 
-@pytest.mark.sampled(70)
+@pytest.mark.sampled(115)
 @pytest.mark.parametrize(("kind", "name"), ALL)
 def test_no_record_moves_more_than_its_own(kind, name):
     how, own, others = outcome(kind, name)

@@ -42,7 +42,7 @@ def sums(kind: str, name: str, without: int | None) -> torch.Tensor:
     return torch.stack(found).double()
 
 
-@pytest.mark.sampled(70)
+@pytest.mark.sampled(115)
 @pytest.mark.parametrize(("kind", "name"), ALL)
 def test_a_user_moves_no_more_than_its_own_update(kind, name):
     try:

@@ -377,6 +377,10 @@ def check_budget(kernel):
             assert proves(kernel, one, lower="0.01") is not True
         else:
             assert proves(kernel, one, upper="1000") is None
+    sure = {"noise": "guarantee", "epsilon": "1", "delta": "0", "count": 1} | WHOLE_RATE
+    one = document([], nodes=[node([sure], above=sure)])  # no data attain it
+    assert proves(kernel, one, upper="1.1") is True
+    assert proves(kernel, one, upper="0.9") is False
     fixed = [gaussian("3", sampling="fixed", rate="0.01")]
     one = document([], REPLACE, nodes=[node(fixed, above=unit)])
     assert proves(kernel, one, upper="1000") is None
@@ -729,6 +733,7 @@ FAULTS = {
     "budget: above none": ('pays(above, lines, one)', '(not one or pays(above, lines, 1))'),
     "passes: what is above none": ('pays(above, lines, one)', '(one or pays(above, lines, 0))'),
     "passes counted below": ('((self.pairs(above)[0], None), count', '(self.pairs(above), count'),
+    "what is above is what data attain": ("((self.pairs(above)[0], None)", "((self.pairs(above)[1], None)"),
     "passes: one way": ('squares = not one and', 'squares = '),
     "budget: any number": ('(one or sum(costs) <= paid)', 'True'),
     "budget: anything": ("return fits and", "return"),

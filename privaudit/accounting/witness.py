@@ -107,7 +107,9 @@ def witness(
             for some in node["groups"]:
                 some["lines"].sort(key=_reach)
     size = upper if math.isfinite(upper) else lower
-    hints = _hints(size, delta, steps, kinds, mark)
+    lines = [x for node in nodes for some in node["groups"] for x in some["lines"]]
+    reach = max(map(_reach, lines), default=0.0)
+    hints = _hints(size, delta, steps, kinds, mark, reach)
     return {**found, "nodes": nodes, "hints": hints}
 
 
@@ -149,8 +151,12 @@ def _hints(
     steps: int,
     kinds: int,
     mark: float | None,
+    reach: float = 0.0,
 ) -> dict[str, object]:
-    """Grid of masses for a composition of so many steps, of so many kinds."""
+    """Grid of masses for a composition of so many steps, of so many kinds.
+
+    Losses of one step are about ``reach`` at most.
+    """
     size = float(gdp.mu(max(epsilon, 1e-6), min(max(delta, 1e-12), 0.5)))
     if not 0 < size < math.inf:
         size = 1.0
@@ -171,6 +177,10 @@ def _hints(
         bits = 200 + 2 * epsilon + 4 * steps
     bits = min(20000, math.ceil(min(bits, 20000.0)))
     ends = math.log2(steps) - math.log2(max(delta, 1e-99)) + _ENDS[not few]
+    if delta:  # what an end may lose is more than the units that rounding puts there
+        bits = min(
+            max(bits, math.ceil(ends + math.log2(8 * reach / spacing + 1))), 20000
+        )
     return {
         "spacing": repr(spacing),
         "widen": widen,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.tiers import size
 from tests.zoo import late, mixing
 from tests.zoo.mixing import (
     CLASSES,
@@ -30,7 +31,9 @@ from trainers.numerics.randomness import Streams
 from trainers.runs.material import Material
 
 NODES, RECORDS, ROUNDS, CLIP = 3, 6, 6, 1.0
-ISOLATED_ROUNDS = 3  # of a process for each record; what is late wakes in the second
+ISOLATED_ROUNDS = size(
+    3, 2
+)  # of a process for each record; what is late wakes in the second
 assert late.HOLDERS  # which adds to them
 ALL = [
     *(("model", name) for name in MODELS),
@@ -97,7 +100,7 @@ def outcome(kind: str, name: str) -> tuple[str, float, float]:
     torch.manual_seed(0)
     whole = sums(material, None)
     moves = []
-    for without in (2, 0):
+    for without in size((2, 0), (2,)):
         material = made(kind, name)
         torch.manual_seed(0)
         moves.append(whole - sums(material, without))

@@ -78,9 +78,12 @@ class Kit(msgspec.Struct, frozen=True, kw_only=True):
                 key=str(startup / client["ssl_private_key"]),
             )
         except (OSError, ValueError, LookupError, TypeError) as error:
+            why = f"{type(error).__name__}: {error}"
+            if isinstance(error, FileNotFoundError):
+                why = f"it has no {error.filename}"
             raise ValueError(
                 f"{there} is no kit of a FLARE site as `privaudit federation init` and "
-                f"`nvflare provision` make them ({type(error).__name__}: {error})"
+                f"`nvflare provision` make them ({why})"
             ) from None
         if name not in found.sites or len(set(found.sites)) < max(2, len(found.sites)):
             raise ValueError(

@@ -42,7 +42,7 @@ _FINER = (1, 3, 9, 27, 81)  # grids that are tried where one has nothing from be
 _AFFORDABLE = 1 << 17  # points of a grid that is finer than is needed
 _MOST_WORK = 1.2e7  # cells in all measures together; about 10 s
 _UNKNOWN = 1e-4  # error of a composition from below that shows next to nothing
-_BESIDE = 8  # points of a grid that may lie beside its losses
+_SPARE = 8  # points of a grid that may lie beside its losses
 _CHOSEN = 4  # slack of grids where what is chosen leaves per cents open
 
 
@@ -516,7 +516,7 @@ class Composition:
         if uniform:
             least = max(least, self._longest(reach) / MOST_CELLS)
         for one, _ in self.others:
-            least = max(least, one.length(reach) / (one.points - _BESIDE))
+            least = max(least, one.length(reach) / (one.points - _SPARE))
         known = None
         if self.families:
             known = chosen(self.families, way, law, aims, slack, reach, least)

@@ -276,14 +276,6 @@ def values_of(
     return values
 
 
-def dynamic_noise(clip: Schedule, budget: Schedule) -> Quotient:
-    """Noise sigma_k = C_k / mu_k that makes step k exactly mu_k-GDP without sampling.
-
-    Dyn-D2P is ``dynamic_noise(Shrinking(C0, rho_c), Growing(mu0, rho_mu))``.
-    """
-    return Quotient(clip, budget)
-
-
 def _share(steps: int) -> NDArray[np.float64]:
     return np.arange(_check_steps(steps)) / max(steps, 1)
 

@@ -16,7 +16,6 @@ from privaudit.schedules import (
     Quotient,
     Schedule,
     Shrinking,
-    dynamic_noise,
     values_of,
 )
 
@@ -79,7 +78,7 @@ class TestLaws:
 
     def test_noise_of_dyn_d2p(self):
         # sigma_k = C0/mu0 (rho_c rho_mu)^(-k/K)
-        noise = dynamic_noise(Shrinking(7.0, 2.0), Growing(0.5, 3.0))
+        noise = Quotient(Shrinking(7.0, 2.0), Growing(0.5, 3.0))
         expected = Shrinking(14.0, 6.0).values(10)
         assert noise.values(10) == pytest.approx(expected)
 

@@ -14,7 +14,6 @@ arXiv:1911.11607: the limit theorem. I. Shevtsova, arXiv:1111.6554: the constant
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterable
 
@@ -30,35 +29,10 @@ _CHUNK = 500
 _MOST_MU = 25.0
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class CentralLimit:
-    """mu_tot of eq. 6, and how far from its limit it is used.
+def clt_mu(mus: ArrayLike, rate: float) -> float:
+    """mu_tot = p sqrt(sum_k (exp(mu_k^2) - 1)), eq. 6.
 
-    Parameters
-    ----------
-    mu
-        mu_tot, >= 0, perhaps infinity.
-    distance
-        As `distance_from_limit`.
-    """
-
-    mu: float
-    distance: float
-
-    def epsilon(self, delta: float) -> float:
-        """The epsilon that the limit gives at ``delta``; no bound."""
-        return float(gdp.epsilon(self.mu, delta))
-
-    def resolves(self, delta: float) -> bool:
-        """Return whether the normal limit is known to be closer than ``delta`` itself.
-
-        Where it is not, nothing supports the epsilon that it gives at ``delta``.
-        """
-        return self.distance < delta
-
-
-def central_limit(mus: ArrayLike, rate: float) -> CentralLimit:
-    """mu_tot of different steps by eq. 6 of the Dyn-D2P paper, and its distance.
+    Summed in log space; infinity where it exceeds the doubles.
 
     Parameters
     ----------
@@ -71,14 +45,6 @@ def central_limit(mus: ArrayLike, rate: float) -> CentralLimit:
     ------
     ValueError
         If an argument is out of its range.
-    """
-    return CentralLimit(clt_mu(mus, rate), distance_from_limit(mus, rate))
-
-
-def clt_mu(mus: ArrayLike, rate: float) -> float:
-    """mu_tot = p sqrt(sum_k (exp(mu_k^2) - 1)), eq. 6; arguments as `central_limit`.
-
-    Summed in log space; infinity where it exceeds the doubles.
 
     >>> round(clt_mu([1.0] * 100, 0.01), 6)
     0.131083
@@ -114,7 +80,7 @@ def distance_from_limit(mus: ArrayLike, rate: float) -> float:
     Parameters
     ----------
     mus, rate
-        As `central_limit`.
+        As `clt_mu`.
     """
     return distance_of_groups([(mus, rate)])
 

@@ -11,11 +11,7 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from numpy.typing import ArrayLike
-
 from privaudit.accounting import gdp
-from privaudit.accounting.gdp import Floats
 
 _UNIT = 2.0**-53
 
@@ -41,7 +37,7 @@ def classical_sigma(epsilon: float, delta: float, sensitivity: float = 1.0) -> f
     Raises
     ------
     ValueError
-        If an argument is out of its range; for epsilon >= 1 use `analytic_sigma`.
+        If an argument is out of its range; for epsilon >= 1 use `analytic_epsilon`.
 
     >>> round(classical_sigma(0.5, 1e-5), 4)
     9.6896
@@ -71,50 +67,16 @@ def classical_epsilon(sigma: float, delta: float, sensitivity: float = 1.0) -> f
     return epsilon
 
 
-def analytic_sigma(
-    epsilon: ArrayLike, delta: ArrayLike, sensitivity: ArrayLike = 1.0
-) -> Floats:
-    """Least noise for which one release is (epsilon, delta)-DP, rounded up.
-
-    Theorem 8 of Balle and Wang: a release is (epsilon, delta)-DP exactly if
-    Phi(s/(2 sigma) - epsilon sigma/s) - e^epsilon Phi(-s/(2 sigma) - epsilon sigma/s)
-    is at most delta, which is the duality of `privaudit.accounting.gdp`.
-
-    Parameters
-    ----------
-    epsilon
-        >= 0 and finite; scalar or array, as the others.
-    delta
-        In (0, 1).
-    sensitivity
-        L2 sensitivity s >= 0, in the unit of the noise.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
-
-    >>> round(float(analytic_sigma(1.0, 1e-5)), 6)
-    3.730632
-    """
-    size = np.asarray(sensitivity, dtype=np.float64)
-    if not ((size >= 0) & np.isfinite(size)).all():
-        raise ValueError(f"a sensitivity must be >= 0 and finite, got {sensitivity}")
-    return (size / gdp.mu(epsilon, delta) * (1 + 4 * _UNIT))[()]
-
-
-def analytic_delta(sigma: float, epsilon: float, sensitivity: float = 1.0) -> float:
-    """Least delta of one release with noise ``sigma``, rounded up.
-
-    Arguments as `analytic_sigma`.
-    """
-    return float(gdp.delta(_mu(sigma, sensitivity), epsilon))
-
-
 def analytic_epsilon(sigma: float, delta: float, sensitivity: float = 1.0) -> float:
     """Least epsilon of one release with noise ``sigma``, rounded up.
 
-    Arguments as `analytic_sigma`; infinity without noise.
+    Theorem 8 of Balle and Wang: a release is (epsilon, delta)-DP exactly if
+    Phi(s/(2 sigma) - epsilon sigma/s) - e^epsilon Phi(-s/(2 sigma) - epsilon sigma/s)
+    is at most delta, which is the duality of `privaudit.accounting.gdp`. Infinity
+    without noise. Arguments as `classical_epsilon`, for any delta in (0, 1).
+
+    >>> round(analytic_epsilon(3.730632, 1e-5), 6)
+    1.0
     """
     return float(gdp.epsilon(_mu(sigma, sensitivity), _delta(delta)))
 

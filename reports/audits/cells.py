@@ -34,7 +34,6 @@ ALL_HEARD = SETTINGS["ALL_HEARD"]
 SOME_HEARD = SETTINGS["SOME_HEARD"]
 APPENDIX_D = SETTINGS["APPENDIX_D"]
 BLACK_BOX = SETTINGS["BLACK_BOX"]
-PUSHED = {"weights": "column-stochastic"}
 FULL = {"batch_size": 20.0}  # all records of a node: the curve is a Gaussian one
 
 

@@ -33,7 +33,6 @@ INVARIANT = ("DSGT", "DiNNO")
 ENDS = (consensus.GRAPHS[0], consensus.GRAPHS[-1])
 SEARCHED = 200  # rounds of each try
 AUDITED = 2500  # runs of each method
-TIMED = 500  # rounds of Table 3, of 2 000
 
 
 def _name(method: str, epsilon: float | None, graph: str, split: float) -> str:

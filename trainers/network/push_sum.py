@@ -12,16 +12,14 @@ with A v = v. As 1 >= v / max v, entry by entry, and no P_k has a negative entry
 the end of every period is >= v / max v, and r rounds later >= P_r ... P_1 v / max v.
 Where each P_k is column stochastic, has a positive diagonal, and the graph is connected
 over time, A is irreducible and v exists (Perron), so the least of these is > 0, and
-holds for all time: `weight_floor`.
+holds for all time.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -79,47 +77,3 @@ class PushSum:
         return PushSum.received(
             {name: mixing(sent, k) for name, sent in self.messages().items()}
         )
-
-
-def weight_floor(mixing: Mixing) -> float:
-    """Bound below every weight, in any round of push-sum over ``mixing``.
-
-    The bound of this module's head; sums of positive numbers only, so true to a few
-    roundings. It is 1 where the matrices are doubly stochastic.
-
-    Raises
-    ------
-    ValueError
-        If ``mixing`` is not column stochastic, connected and of positive diagonal, or
-        weights fall below the least double.
-    """
-    mixing.require(NEEDS, "push-sum")
-    product = functools.reduce(lambda done, each: each @ done, mixing.matrices)
-    vector = _perron(product)
-    largest, floor = vector.max(), vector.min()
-    for matrix in mixing.matrices:
-        vector = matrix @ vector
-        floor = min(floor, vector.min())
-    if not floor / largest > np.finfo(np.float64).tiny:
-        raise ValueError(
-            f"the weights of push-sum on this graph of {mixing.nodes} nodes fall to "
-            f"{floor / largest:.3g}, below what a double can hold; add edges towards "
-            "the nodes that hear little"
-        )
-    return float(floor / largest)
-
-
-def _perron(matrix: np.ndarray) -> np.ndarray:
-    """v > 0 with ``matrix`` v = v, for a column-stochastic irreducible one, (nodes,).
-
-    Elimination without subtractions (Grassmann, Taksar and Heyman 1985), so that each
-    entry is relatively exact, however small: solving a linear system is not.
-    """
-    chain = matrix.T.copy()
-    for last in range(len(chain) - 1, 0, -1):
-        chain[:last, last] /= chain[last, :last].sum()
-        chain[:last, :last] += np.outer(chain[:last, last], chain[last, :last])
-    vector = np.ones(len(chain))
-    for place in range(1, len(chain)):
-        vector[place] = vector[:place] @ chain[:place, place]
-    return vector

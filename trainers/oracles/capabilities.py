@@ -1,8 +1,8 @@
 """Capabilities that an oracle may have; callers ask for these, not for classes.
 
 An oracle stands between an algorithm and the nodes' records: it writes down whatever it
-gives out. `AnyOracle` is what all have; beside it, an oracle gives noisy gradients
-(`GivesGradients`), noisy messages (`GivesMessages`) or noisy models (`GivesModels`).
+gives out. It gives noisy gradients (`GivesGradients`), noisy messages
+(`GivesMessages`) or noisy models (`GivesModels`).
 """
 
 from __future__ import annotations
@@ -11,30 +11,6 @@ from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
-
-from privaudit.ledger import Ledger
-
-
-class AnyOracle(Protocol):
-    """Members that every oracle has."""
-
-    @property
-    def nodes(self) -> int:
-        """Number of nodes."""
-        ...
-
-    @property
-    def ledger(self) -> Ledger:
-        """All releases so far, by node; each of the runs has made them."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """State for a checkpoint, which `load_state_dict` takes."""
-        ...
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the state of an oracle that was made with the same arguments."""
-        ...
 
 
 @runtime_checkable

@@ -7,7 +7,7 @@ max_ij ||s_i + eps_i - s_j - eps_j||_1, before the round's noise.
 
 Three answers, by what they are worth:
 
-*claimed*: `paper_estimates`, equation 22 of the DPPS paper, with constants C' and
+*claimed*: `PaperEstimate`, equation 22 of the DPPS paper, with constants C' and
 lambda chosen by hand. `least_constant` computes the C' that a schedule of mixing
 matrices needs. It is never below 1: two nodes with opposite perturbations of norm e are
 2 e apart at once, and the estimate says 2 C' e. The paper's 0.78 and 0.95 are too
@@ -42,66 +42,6 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 
 _UNIT = 2.0**-53
-
-
-def paper_estimates(
-    perturbations: ArrayLike,
-    noises: ArrayLike,
-    *,
-    constant: float,
-    decay: float,
-    noise_rate: float,
-    start: ArrayLike = 0.0,
-    sync_interval: int | None = None,
-    from_network_maximum: bool = False,
-) -> Floats:
-    """S(t) = max_i S_i(t) by equation 22 of the DPPS paper: claimed, not proved.
-
-    S_i(0) = 2 C' (||s_i(0)||_1 + ||eps_i(0)||_1), and then S_i(t) = lambda S_i(t-1) +
-    2 C' (||eps_i(t)||_1 + lambda gamma_n ||n_i(t-1)||_1).
-
-    Parameters
-    ----------
-    perturbations, noises
-        ||eps_i(t)||_1 and ||n_i(t)||_1, shape (rounds, nodes). The noise of the last
-        round is not used.
-    constant, decay, noise_rate
-        C' > 0, lambda in (0, 1), gamma_n >= 0.
-    start
-        ||s_i(0)||_1, shape (nodes,) or one for all.
-    sync_interval
-        S restarts at zero in every round that is a multiple of it.
-    from_network_maximum
-        Go on from max_i S_i(t-1) instead of the node's own, as the published code does.
-
-    Returns
-    -------
-    Shape (rounds,).
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
-    """
-    state = PaperEstimate(constant, decay, noise_rate)
-    eps, noise = _norms(perturbations, 2), _norms(noises, 2)
-    if eps.shape != noise.shape:
-        raise ValueError(
-            f"norms of perturbations and noises must have one shape (rounds, nodes), "
-            f"got {eps.shape} and {noise.shape}"
-        )
-    found: list[float] = []
-    each = np.zeros(0)
-    for t in range(len(eps)):
-        if t == 0:
-            each = state.first(eps[0], _norms(start))
-        elif sync_interval is not None and t % sync_interval == 0:
-            each = state.first(eps[t], 0.0)
-        else:
-            last = np.max(each) if from_network_maximum else each
-            each = state.after(last, eps[t], noise[t - 1])
-        found.append(float(np.max(each)))
-    return np.array(found)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

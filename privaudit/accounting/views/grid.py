@@ -2,7 +2,7 @@
 
 Several nodes add noise that is rounded to whole steps of one grid, and only the exact
 sum is seen. It is not a rounded normal number of more variance, but within
-`distance_up` of post-processing of one. Statement and proof: ``grid.md``.
+`log_distance_up` of post-processing of one. Statement and proof: ``grid.md``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,12 @@ _LEAST = math.ulp(0.0)
 
 
 def log_distance_up(count: int, steps: float) -> float:
-    """Logarithm of a bound on the total variation distance in `distance_up`."""
+    """Logarithm of a bound on how far a sum of rounded normals is from a rounded sum.
+
+    In total variation, of ``count`` numbers round(s z), z standard normal and s =
+    ``steps``, from s sqrt(count) z rounded at random: 4 s exp(1.6 (count - 1) -
+    2 pi^2 s^2 (count - 1) / count), rounded up.
+    """
     if not (steps >= 2 and 1 <= count <= 2 * math.pi**2 * steps**2):
         raise ValueError(
             f"the lemma is for a deviation of 2 steps or more, and at most 2 pi^2 as "
@@ -29,22 +34,6 @@ def log_distance_up(count: int, steps: float) -> float:
     decay = 2 * math.pi**2 * steps**2 * (count - 1) / count
     found = 1.6 * (count - 1) - decay + math.log(4 * steps)
     return found + 1e-12 * (decay + 10 * count)
-
-
-def distance_up(count: int, steps: float) -> float:
-    """Distance of a sum of rounded normals from a rounded sum, in total variation.
-
-    Of ``count`` numbers round(s z), z standard normal and s = ``steps``, from s
-    sqrt(count) z rounded at random: 4 s exp(1.6 (count - 1) - 2 pi^2 s^2 (count - 1) /
-    count), rounded up.
-
-    >>> distance_up(2, 2.0) < 3e-16, distance_up(1, 2.0)
-    (True, 0.0)
-    """
-    found = log_distance_up(count, steps)
-    if found == -math.inf:
-        return 0.0
-    return max(math.exp(min(found, 0.0)) * (1 + 1e-9), _LEAST)
 
 
 def failure_up(count: int, steps: float = STEPS) -> float:

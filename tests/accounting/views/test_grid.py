@@ -6,7 +6,7 @@ import math
 import mpmath as mp
 import pytest
 
-from privaudit.accounting.views.grid import STEPS, distance_up, failure_up
+from privaudit.accounting.views.grid import STEPS, failure_up, log_distance_up
 from trainers.numerics import noise
 from trainers.numerics.randomness import grid_step
 
@@ -55,6 +55,10 @@ def at_random(s, count, most):
 
     half = [chance(k) for k in range(most + 1)]
     return half[:0:-1] + half
+
+
+def distance_up(count, steps):
+    return mp.exp(log_distance_up(count, steps))
 
 
 class TestLemma:

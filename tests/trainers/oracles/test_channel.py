@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from privaudit.accounting import account
 from privaudit.accounting.papers.push_sum_sensitivity import (
     data_independent_sensitivity,
-    paper_estimates,
 )
+from tests.accounting.papers.test_push_sum_sensitivity import paper_estimates
 from tests.tiers import examples
 from tests.trainers.message_checks import (
     RING,

@@ -246,16 +246,6 @@ class PrivateWorkers(Workers):
         return sigma * scale / setting.clip_norm
 
 
-def remark_one(epsilon: float, done: int, steps: int) -> float:
-    """Claim of Remark 1 for the model after ``done`` of ``steps``: epsilon sqrt(t/T).
-
-    A claim, not a guarantee. Raises ``ValueError`` for steps out of range.
-    """
-    if not 0 <= done <= steps or steps < 1:
-        raise ValueError(f"done must be in [0, {steps}], got {done}")
-    return epsilon * math.sqrt(done / steps)
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class SyncState:
     """(runs, nodes, dims)"""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import pathlib
+import tomllib
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -241,6 +243,41 @@ class PaperClaim:
             unit=self.unit,
             source=self.where,
         )
+
+
+def claims_beside(module: str, **common: Any) -> Callable[..., PaperClaim]:
+    """Return what makes the claims whose words are in the .toml beside a ``module``.
+
+    It is called with the claim's key there, with fields of `PaperClaim`, and with the
+    values of what stands in braces in the words. ``common`` are fields of all of them;
+    tables ``all`` and ``words`` are fields and passages that several have.
+    """
+    path = pathlib.Path(module).with_suffix(".toml")
+    told = tomllib.loads(path.read_text(encoding="utf-8"))
+    common.setdefault("claimed", None)
+    common["paper"] = path.stem.removeprefix("paper_")
+    fields = {field.name for field in dataclasses.fields(PaperClaim)}
+
+    def claim(key: str, **given: Any) -> PaperClaim:
+        values = {**told.get("words", {}), **given}
+        facts: dict[str, Any] = {
+            "name": key,
+            **told.get("all", {}),
+            **told["claims"][key],
+        }
+        filled = {
+            name: value.format(**values)
+            if isinstance(value, str)
+            else tuple(value)
+            if isinstance(value, list)
+            else value
+            for name, value in facts.items()
+        }
+        own = {name: value for name, value in given.items() if name in fields}
+        facts = {**common, **filled, **own}
+        return PaperClaim(**facts)
+
+    return claim
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -34,12 +34,13 @@ from privaudit.accounting.views import (
     figures,
     of_observer,
 )
-from privaudit.claims.claim import Certified, PaperClaim, RelayAttack
+from privaudit.claims.claim import Certified, PaperClaim, RelayAttack, claims_beside
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import NoSampling, Release
 from privaudit.results import Bracket
 
 _DELTA = 1e-2
+_claim = claims_beside(__file__, delta=_DELTA)
 
 
 @functools.cache
@@ -73,29 +74,14 @@ def _enough(nodes: int, rounds: int, claimed: float) -> float:
 def _path(nodes: int, rounds: int, noise: float) -> PaperClaim:
     claimed = _accounts(nodes, rounds, noise).nobody_reacts
     enough = _enough(nodes, rounds, claimed)
-    return PaperClaim(
-        paper="network",
-        name=f"path-of-{nodes}",
-        says=(
-            f"in {rounds} rounds of DP-DSGD on a path of {nodes} nodes, noise "
-            f"multiplier {noise:g}, what one end hears of the other is ({claimed:.3g}, "
-            f"{_DELTA:g})-DP"
-        ),
-        where="the view of a node as a Gaussian mechanism, gradients fixed",
-        formula="mu^2 = sum_st |M_st|, M = A' S^+ A",
-        conditions=("no gradient depends on what the observer does not hear",),
-        plain=(
-            "The far end hears the first node's gradients diluted and under the noise "
-            "of the nodes between, which is what the figure counts. But the first "
-            "node's other records take their gradients at its model, which holds its "
-            "first noisy gradient undiluted, and these gradients are sent on too. "
-            "Records of absolute loss with thresholds side by side raise it to many "
-            "times its size: the noise between hides it no longer. The condition fails "
-            "in training."
-        ),
+    return _claim(
+        "path",
+        nodes=nodes,
+        rounds=rounds,
+        noise=noise,
+        last=nodes - 1,
+        enough=enough,
         claimed=claimed,
-        delta=_DELTA,
-        threat_model=f"node {nodes - 1}, which hears its one neighbour",
         printed=lambda: Certified(
             _accounts(nodes, rounds, noise).certified,
             0.0,
@@ -106,7 +92,6 @@ def _path(nodes: int, rounds: int, noise: float) -> PaperClaim:
             0.0,
             "certified by observer, gradients reacting",
         ),
-        correction=f"noise multiplier {enough:.4g}, certified as training is",
         attack=RelayAttack(
             algorithm="dp-dsgd",
             settings=(
@@ -121,7 +106,6 @@ def _path(nodes: int, rounds: int, noise: float) -> PaperClaim:
             block=500,
             observer=nodes - 1,
         ),
-        methods=("gdp",),
     )
 
 
@@ -163,32 +147,16 @@ def _added_up(nodes: int, rounds: int, noise: float) -> PaperClaim:
     jointly = _jointly(_line(nodes), rounds)
     claimed = _gaussian(noise / by_messages**0.5).upper
     enough = noise * (jointly / by_messages) ** 0.5
-    return PaperClaim(
-        paper="network",
-        name="messages-added-up",
-        says=(
-            f"where {nodes} nodes of a path add noise {noise:g} to a vector each, "
-            f"once, and average by {rounds} rounds of gossip, what one end hears of "
-            f"the other is ({claimed:.3g}, {_DELTA:g})-DP"
-        ),
-        where="each message as a Gaussian mechanism of its own, added up",
-        formula="mu^2 = sum_t sum_w (W^t)_wu^2 / |(W^t)_w|^2, w heard",
-        conditions=("vectors are fixed, as in averaging",),
-        plain=(
-            "Each message is a mean of noisy vectors, and hides any one of them. But "
-            "each round tells of one node more under the same noise, which is drawn "
-            "once. Whoever takes the messages together solves for the vectors one by "
-            f"one: in {rounds} rounds the first node's is told as it is, with nothing "
-            "but its own noise. What is added up counts the others' noise again in "
-            "every message, as if it were fresh."
-        ),
+    return _claim(
+        "messages-added-up",
+        nodes=nodes,
+        noise=noise,
+        rounds=rounds,
+        last=nodes - 1,
+        enough=enough,
         claimed=claimed,
-        delta=_DELTA,
-        threat_model=f"node {nodes - 1}, which hears its one neighbour",
         printed=lambda: Certified.of(_gaussian(noise / jointly**0.5)),
         corrected=lambda: Certified.of(_gaussian(enough / jointly**0.5 * (1 + 1e-9))),
-        correction=f"noise multiplier {enough:.4g}, all messages taken together",
-        methods=("gdp",),
     )
 
 
@@ -200,30 +168,14 @@ def _secrets(nodes: int, rounds: int, noise: float, shared: float) -> PaperClaim
     by_form = rounds * (1 / nodes + (1 - 1 / nodes) / (1 + shared**2 * connectivity))
     exactly = rounds * float(np.linalg.inv(np.eye(nodes) + shared**2 * laplacian)[0, 0])
     claimed = _gaussian(noise / by_form**0.5).upper
-    return PaperClaim(
-        paper="network",
-        name="secrets-by-connectivity",
-        says=(
-            f"in {rounds} rounds of DP-DECOR on a ring of {nodes} nodes, noise "
-            f"{noise:g} of a node's own and, for each secret, {shared:g} times that, "
-            "what whoever hears all learns of a node without its secrets is "
-            f"({claimed:.3g}, {_DELTA:g})-DP"
-        ),
-        where="all releases seen, secrets hidden, by algebraic connectivity",
-        formula="mu^2 = T (1 / n + (1 - 1 / n) / (1 + r^2 lambda_2)) / z^2",
-        conditions=("no node tells a secret",),
-        plain=(
-            "Noises that two nodes share cancel in the sum of all, which is hidden by "
-            "the nodes' own noise alone; all other directions are hidden by the "
-            "secrets, the better the closer the graph is knit. Every release counts as "
-            "seen, so that a gradient that reacts tells nothing new: it holds for "
-            "training."
-        ),
+    return _claim(
+        "secrets-by-connectivity",
+        rounds=rounds,
+        nodes=nodes,
+        noise=noise,
+        shared=shared,
         claimed=claimed,
-        delta=_DELTA,
-        threat_model="whoever hears all messages, and knows no secret",
         printed=lambda: Certified.of(_gaussian(noise / exactly**0.5 * (1 - 1e-9))),
-        methods=("gdp",),
     )
 
 

@@ -14,14 +14,14 @@ import numpy as np
 
 from privaudit.accounting import clt, gdp
 from privaudit.claims.accounts import bracket, calibrated, fixed, poisson
-from privaudit.claims.claim import Attack, Certified, Look, PaperClaim
+from privaudit.claims.claim import Attack, Certified, Look, PaperClaim, claims_beside
 from privaudit.ledger import Ledger, Recorder
 from privaudit.release import PoissonSampling, Release
 from privaudit.schedules import Growing
 
 RECORDS, DELTA = 2500, 1e-4
 _RATE = 1 / RECORDS
-_FORMULA = "mu_tot = p sqrt(sum_k (exp(mu_k^2) - 1)), p = 1/J"
+_claim = claims_beside(__file__, delta=DELTA)
 
 
 def mu_of(epsilon: float) -> float:
@@ -70,28 +70,6 @@ def _growing_corrected(epsilon: float, steps: int, rho: float) -> Certified:
     return dataclasses.replace(found, how=f"first budget lowered to {mu0:g}")
 
 
-_WHY = (
-    "Each step draws a record with probability 1/2500 and, if drawn, adds it under "
-    "noise so small that one step would nearly give it away (signal over noise about "
-    "two). Whether it is ever drawn decides everything. The paper replaces the sum of "
-    "these rare, large losses by a normal variable: a central limit theorem, true as "
-    "the number of steps grows. At these settings the normal variable misses the tail. "
-    "The general bound on its error (Berry and Esseen) is larger than delta itself, so "
-    "that nothing guarantees the figure; that it is wrong is shown directly. "
-)
-_BY_HAND = (
-    "A check by hand, for 2,500 steps and epsilon 1: equation 9 sets the noise to .426 "
-    "of the clip norm. Let the onlooker look at the largest step alone and ask whether "
-    "it exceeds 2.48 clip norms. Without the record that happens with probability "
-    "7.28e-6, with it 2.63e-4; epsilon is then at least ln((2.63e-4 - 1e-4)/7.28e-6) = "
-    "3.11. The certified figure, 3.22 at least, looks at all steps. With enough noise "
-    "the promise is kept: that is the corrected form. The paper's J = 2,500 is 50,000 "
-    "images on 20 nodes, its delta is 1e-4; its text prints no number of steps, so "
-    "that 10,000, 2,500 (one pass over the records) and 500 are ours."
-)
-_GRID = " The paper's own grid for 1/rho_mu is .1 to .8."
-
-
 _CAVEAT = (
     "A node of the attacked program holds 10 records, each drawn with "
     "probability 1/2500 as in the paper, not 2,500: every record's coin is its "
@@ -101,23 +79,16 @@ _CAVEAT = (
 
 
 def _equation_6(epsilon: float, steps: int) -> PaperClaim:
-    return PaperClaim(
-        paper="000",
-        name=f"eq6-constant-epsilon{epsilon:g}-K{steps}",
-        says=f"Const-D2P with {steps:,} steps is ({epsilon:g}, 1e-4)-DP",
-        where="equations 4, 6 and 9; Proposition 3, section 3",
-        formula=_FORMULA,
-        conditions=("K tends to infinity with p sqrt(K) constant: a limit",),
+    return _claim(
+        "eq6-constant",
+        epsilon=epsilon,
+        steps=steps,
         claimed=epsilon,
-        delta=DELTA,
-        plain=_WHY + _BY_HAND,
         printed=lambda: bracket(
             poisson(printed_noise(epsilon, steps), steps, _RATE), DELTA
         ),
         corrected=lambda: calibrated("poisson", epsilon, DELTA, steps, _RATE)[1],
-        correction="the same schedule, its noise set by a certified account",
         attack=_attack(epsilon, steps),
-        methods=("gdp", "clt", "pld"),
     )
 
 
@@ -176,24 +147,15 @@ def _program(steps: int) -> tuple[str, ...]:
 
 def _equation_8(epsilon: float, inverse_rho: float) -> PaperClaim:
     steps = RECORDS
-    return PaperClaim(
-        paper="000",
-        name=f"eq6-growing-rho{inverse_rho:g}-epsilon{epsilon:g}-K{steps}",
-        says=f"Dyn-D2P with {steps:,} steps and 1/rho_mu = {inverse_rho:g} is "
-        f"({epsilon:g}, 1e-4)-DP",
-        where="equations 4, 6, 7 and 8; Algorithm 1, section 3",
-        formula=_FORMULA + ", mu_k = mu_0 rho_mu^(k/K)",
-        conditions=("K tends to infinity with p sqrt(K) constant: a limit",),
+    return _claim(
+        "eq6-growing",
+        inverse_rho=inverse_rho,
+        epsilon=epsilon,
+        steps=steps,
         claimed=epsilon,
-        delta=DELTA,
-        plain=_WHY + "A growing budget makes it worse: the last steps have the least "
-        "noise of all, so that part of what the schedule gains in accuracy is paid "
-        "with privacy that its account does not see." + _GRID,
         printed=lambda: _growing(epsilon, steps, 1 / inverse_rho),
         corrected=lambda: _growing_corrected(epsilon, steps, 1 / inverse_rho),
-        correction="the same growth, its first budget set by a certified account",
         attack=_growing_attack(epsilon, steps, inverse_rho),
-        methods=("gdp", "clt", "pld"),
     )
 
 
@@ -214,49 +176,18 @@ CLAIMS: tuple[PaperClaim, ...] = (
     _equation_6(1.0, 500),
     _equation_8(0.3, 0.3),
     _equation_8(1.0, 0.3),
-    PaperClaim(
-        paper="000",
-        name="proposition4-mu-above-1",
-        says="with equation 10's noise, Algorithm 2 is (1, 1e-4)-DP for all schedules",
-        where="Proposition 4, equation 10, section 4; proof in appendix C",
-        formula="sigma~ = (1/(J mu_tot)) sqrt(2 sum_k C_k^2 / sigma~_k^2)",
-        conditions=("the proof's exp(x) - 1 < 2x, which needs mu_k^2 <= 1",),
-        claimed=1.0,
-        delta=DELTA,
-        plain="The noise of equation 10 comes from replacing exp(x) - 1 by 2x, which "
-        "holds for x up to 1 only (1.256 to be exact). With 2,500 steps and one record "
-        "in 2,500 a step, x = mu_k^2 is above 100: the noise comes out far too small. "
-        "Where every mu_k is at most 1 the step is sound, and what remains is the "
-        "limit of equation 6. The lower of the two certified figures is that of a "
-        "single one of the 2,500 steps, which is enough; hence the wide range.",
+    _claim(
+        "proposition4-mu-above-1",
         printed=_proposition_4,
         corrected=lambda: calibrated("poisson", 1.0, DELTA, RECORDS, _RATE)[1],
-        correction="the same schedule, its noise set by a certified account",
-        methods=("gdp", "clt", "pld"),
     ),
-    PaperClaim(
-        paper="000",
-        name="uniform-sample",
-        says="drawing one sample uniformly in each of 10,000 steps is (1, 1e-4)-DP",
-        where="section 1 (the draw of xi_i) against Proposition 3's sampling",
-        formula=_FORMULA,
-        conditions=("sampling by independent coins, which a uniform draw is not",),
-        claimed=1.0,
-        delta=DELTA,
-        relation="replace-one",
-        plain="The text draws one of J records uniformly, always exactly one. Then a "
-        "neighbour is a data set with one record replaced, and replacing moves a step "
-        "by twice the clip norm, not once. The account is for records that enter by "
-        "their own coins, and for one record added or removed. With 10,000 draws from "
-        "2,500 records one is drawn about four times, and each time moves the step by "
-        "up to four times its noise (2 against .49).",
+    _claim(
+        "uniform-sample",
         printed=lambda: bracket(
             fixed(printed_noise(1.0, 10_000), 10_000, 1, RECORDS), DELTA, "replace-one"
         ),
         corrected=lambda: calibrated(
             "fixed", 1.0, DELTA, 10_000, 1, RECORDS, relation="replace-one"
         )[1],
-        correction="uniform draws, accounted as what they are",
-        methods=("gdp", "clt", "pld"),
     ),
 )

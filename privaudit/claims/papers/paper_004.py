@@ -11,14 +11,10 @@ import math
 
 from privaudit.accounting.papers.xu_theorem_2 import TheoremTwo
 from privaudit.claims.accounts import bracket, calibrated, fixed
-from privaudit.claims.claim import Attack, Certified, PaperClaim
+from privaudit.claims.claim import Attack, Certified, PaperClaim, claims_beside
 
 _DELTA = 1e-5
-_FORMULA = "sigma^2 = 20 G^2 T alpha / (K^2 n^2 mu epsilon)"
-_CONDITIONS = (
-    "epsilon <= 10 B^2 T alpha / (3 K^2 n^2 mu)",
-    "alpha <= log(K^3 n^3 mu epsilon / (K^2 n^2 mu epsilon B + 5 T alpha B^3))",
-)
+_claim = claims_beside(__file__, delta=_DELTA)
 
 
 def sigma(epsilon: float, steps: int, workers: int, records: int, batch: int) -> float:
@@ -41,44 +37,24 @@ def _admissible(epsilon: float, setting: tuple[int, int, int, int]) -> PaperClai
         noise = None
     own = steps // workers
     size = f"T {steps:,}, K {workers}, n {records:,}, B {batch}"
-    plain = (
-        "The theorem gives noise only if some number mu in (0, 1) meets two "
-        "inequalities. Whether one exists is decided exactly: the first is a "
-        "quadratic, the second holds on one interval. "
-    )
-    plain += (
-        "Here none does, so that the theorem says nothing, and a program must say so "
-        "instead of taking mu = 1/2."
-        if noise is None
-        else "Here one does, though a very small one that a coarse search misses; the "
-        "first inequality then leaves noise of sqrt(6) G/B at the least."
-    )
-    return PaperClaim(
-        paper="004",
-        name=f"theorem2-epsilon{epsilon:g}-T{steps}-K{workers}-B{batch}",
-        says=f"at {size}, the noise on the mean gives ({epsilon:g}, 1e-5)-DP",
-        where="Theorem 2, with equation 7",
-        formula=_FORMULA,
-        conditions=_CONDITIONS,
-        claimed=None if noise is None else epsilon,
-        applies=noise is not None,
-        delta=_DELTA,
-        relation="replace-one",
-        plain=plain,
-        printed=lambda: (
-            Certified(math.inf, 0.0, "no noise is prescribed")
-            if noise is None
-            else bracket(
-                fixed(batch * noise, own, batch, records), _DELTA, "replace-one"
-            )
+    words = {"steps": steps, "workers": workers, "batch": batch, "size": size}
+    if noise is None:
+        return _claim(
+            "theorem2-silent",
+            **words,
+            epsilon=epsilon,
+            applies=False,
+            printed=lambda: Certified(math.inf, 0.0, "no noise is prescribed"),
+            corrected=lambda: _corrected(epsilon, steps, workers, records, batch),
+        )
+    return _claim(
+        "theorem2",
+        **words,
+        epsilon=epsilon,
+        claimed=epsilon,
+        printed=lambda: bracket(
+            fixed(batch * noise, own, batch, records), _DELTA, "replace-one"
         ),
-        corrected=None
-        if noise is not None
-        else lambda: _corrected(epsilon, steps, workers, records, batch),
-        correction=""
-        if noise is not None
-        else "noise from a certified account of a worker's own steps",
-        methods=("wbk", "pld"),
     )
 
 
@@ -132,33 +108,22 @@ def _on_the_sum(setting: tuple[int, int, int, int], *, attacked: bool) -> PaperC
             caveat="Digits for CIFAR-10, and a model of a few dozen parameters: the "
             "guarantee is for every model.",
         )
-    return PaperClaim(
-        paper="004",
-        name=f"noise-on-sum-T{steps}-K{workers}-B{batch}",
-        says=f"adding N(0, {noise:.3g}^2) to the SUM of {batch} gradients of norm at "
-        f"most 1 (T {steps:,}, K {workers}, n {records:,}) is (4, 1e-5)-DP",
-        where="Algorithm 1, line 7, against Theorem 2's proof (appendix E)",
-        formula=_FORMULA + ", sensitivity 2G/B",
-        conditions=_CONDITIONS,
-        claimed=4.0,
-        delta=_DELTA,
-        relation="replace-one",
-        plain="The proof says that replacing a record moves the gradient by 2G/B: "
-        "true of the mean of B gradients. The listing adds the noise to their sum, "
-        f"which moves by 2G: {batch} times as much. So the noise is {batch} times too "
-        f"small. A worker makes T/K = {steps // workers} of the steps here and draws a "
-        f"record in {batch / records:.1%} of them, about "
-        f"{steps * batch / workers / records:.3g} times in all; each time the "
-        f"sum moves by up to 2, which is {2 / noise:.3g} times "
-        "the noise, and gives the record away. Where a program averages the "
-        "batch before it adds the noise, as the proof does, the fault is not there.",
+    return _claim(
+        "noise-on-sum",
+        steps=steps,
+        workers=workers,
+        batch=batch,
+        noise=noise,
+        records=records,
+        own=steps // workers,
+        rate=batch / records,
+        times=steps * batch / workers / records,
+        moves=2 / noise,
         printed=lambda: bracket(
             fixed(noise, own, batch, records), _DELTA, "replace-one"
         ),
         corrected=lambda: _corrected(4.0, *setting),
-        correction="noise on the sum from a certified account",
         attack=attack,
-        methods=("wbk", "pld"),
     )
 
 
@@ -181,43 +146,14 @@ CLAIMS: tuple[PaperClaim, ...] = (
     _admissible(4.0, _SUM),
     _on_the_sum(_ATTACKED, attacked=True),
     _on_the_sum(_SUM, attacked=False),
-    PaperClaim(
-        paper="004",
-        name="amplification-by-workers",
-        says="(4, 1e-5)-DP for every worker, whatever share of the steps it makes",
-        where="proof of Theorem 2, appendix E",
-        formula="sampling rate B / (K n)",
-        conditions=("nobody sees which worker makes a step",),
-        claimed=4.0,
-        delta=_DELTA,
-        relation="replace-one",
-        plain="Sampling protects because nobody knows what was drawn. Which worker "
-        "makes a step is seen by its partner, who gets its model. So the rate is the "
-        "worker's own, B/n, over the steps that it makes. If every worker makes an "
-        "equal share of the steps, the two ways differ little here; if the fast ones "
-        "make most (the figure is for one that makes all T), they differ much.",
+    _claim(
+        "amplification-by-workers",
         printed=lambda: _of_rate(4.0, _SUM),
         corrected=lambda: _corrected(4.0, *_SUM),
-        correction="each worker's own rate and own steps, certified",
-        methods=("wbk", "pld"),
     ),
-    PaperClaim(
-        paper="004",
-        name="remark1-first-tenth",
-        says="after a tenth of the steps a model is (sqrt(.1) 4, 1e-5)-DP",
-        where="Remark 1",
-        formula="(sqrt(t/T) epsilon, delta)",
-        conditions=(*_CONDITIONS, "both at the smaller epsilon as well"),
+    _claim(
+        "remark1-first-tenth",
         claimed=4.0 * math.sqrt(0.1),
-        delta=_DELTA,
-        relation="replace-one",
-        plain="The remark scales the theorem down to fewer steps, but the theorem's "
-        "second condition must then hold at the smaller epsilon, and it fails there "
-        "long before it fails at the whole. What a run has "
-        "spent after a tenth of its steps can be computed directly: here, with the "
-        "noise on the mean and equal shares of the steps, the promise is kept though "
-        "its proof has a gap.",
         printed=lambda: _after(_SUM[0] // 10),
-        methods=("wbk", "pld"),
     ),
 )

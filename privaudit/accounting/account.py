@@ -31,26 +31,16 @@ Worth = Callable[[Certificate, float], float]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Method:
-    """An account, as a name that a user types and what it says of a certificate.
-
-    Parameters
-    ----------
-    epsilon
-        (certificate, delta in (0, 1)) to the epsilon that the account gives. Raises
-        ``ValueError`` for a release, a relation or a delta that it is not valid for.
-    source
-        The theorem or paper behind it.
-    standing
-        What the figure is worth.
-    epsilon_below
-        The account is valid for smaller epsilon only, and raises
-        `privaudit.accounting.gaussian.OutsideTheorem` where it would give more.
-    """
+    """An account, as a name that a user types and what it says of a certificate."""
 
     name: str
+    # (certificate, delta in (0, 1)) to the epsilon that the account gives. Raises
+    # ``ValueError`` for a release, a relation or a delta that it is not valid for
     epsilon: Worth
-    source: str
-    standing: Standing
+    source: str  # the theorem or paper behind it
+    standing: Standing  # what the figure is worth
+    # the account is valid for smaller epsilon only, and raises
+    # `privaudit.accounting.gaussian.OutsideTheorem` where it would give more
     epsilon_below: float = math.inf
 
 

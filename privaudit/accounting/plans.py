@@ -51,24 +51,15 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The noise multiplier and sampling rate of each step of a run, at one node.
+    """The noise multiplier and sampling rate of each step of a run, at one node."""
 
-    Parameters
-    ----------
-    noise_multiplier
-        Noise divided by a record's norm bound, one per step; relative if the plan is to
-        be scaled.
-    sampling_rate
-        Sampling rates in (0, 1], one per step.
-    count
-        How many times each step is repeated in a row: one number, or one per step.
-    scheme, mechanism
-        Sampling scheme and noise distribution of every step.
-    """
-
+    # noise divided by a record's norm bound, one per step; relative if the plan is to
+    # be scaled
     noise_multiplier: NDArray[np.float64]
-    sampling_rate: NDArray[np.float64]
+    sampling_rate: NDArray[np.float64]  # sampling rates in (0, 1], one per step
+    # how many times each step is repeated in a row: one number, or one per step
     count: int | NDArray[np.int64] = 1
+    # scheme, mechanism: sampling scheme and noise distribution of every step
     scheme: str = "poisson"
     mechanism: Mechanism = "gaussian"
 

@@ -38,29 +38,15 @@ from privaudit.version import __version__
 class RecordedRun(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 ):
-    """Training by another tool, and the delta of its account: ``config.json``.
+    """Training by another tool, and the delta of its account: ``config.json``."""
 
-    Parameters
-    ----------
-    recorded
-        The tool and its version, such as ``opacus 1.6.0``.
-    how
-        How its ledger came about, in words.
-    delta
-        In (0, 1).
-    relation
-        The neighbour relation; None: the ledger's own, see `Certificate.of`.
-    claim
-        What is promised of the run, if anything is.
-    run
-        What the parties of one run call it, where it has several.
-    """
-
-    recorded: str
-    how: str
-    delta: float
+    recorded: str  # the tool and its version, such as ``opacus 1.6.0``
+    how: str  # how its ledger came about, in words
+    delta: float  # in (0, 1)
+    # the neighbour relation; None: the ledger's own, see `Certificate.of`
     relation: Relation | None = None
-    claim: Claim | None = None
+    claim: Claim | None = None  # what is promised of the run, if anything is
+    # what the parties of one run call it, where it has several
     run: str | UnsetType = UNSET
     version: str = __version__
 
@@ -102,28 +88,17 @@ class RecordedRun(
 class RecordedResult(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 ):
-    """Worth of the ledger: ``result.json``.
+    """Worth of the ledger: ``result.json``."""
 
-    Parameters
-    ----------
-    nodes
-        The account of each node.
-    certificate
-        Epsilon from both sides, of the worst node.
-    verdict, status
-        On the claim, if there is one.
-    says
-        Epsilons that the tool itself gives at the same delta, by their names. Nothing
-        here depends on them.
-    seconds
-        How long the run was recorded; 0 if its ledger was read at its end.
-    """
-
-    nodes: tuple[UpperBound, ...]
-    certificate: Bracket
+    nodes: tuple[UpperBound, ...]  # the account of each node
+    certificate: Bracket  # epsilon from both sides, of the worst node
+    # verdict, status: on the claim, if there is one
     verdict: Finding | None = None
     status: Status | None = None
+    # epsilons that the tool itself gives at the same delta, by their names. Nothing
+    # here depends on them
     says: dict[str, float] = {}
+    # how long the run was recorded; 0 if its ledger was read at its end
     seconds: float = 0.0
 
     def _repr_html_(self) -> str:

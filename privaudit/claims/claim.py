@@ -28,24 +28,13 @@ from privaudit.results import (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Certified:
-    """Bracket proved of an algorithm: the true figure lies between the two.
+    """Bracket proved of an algorithm: the true figure lies between the two."""
 
-    Parameters
-    ----------
-    upper
-        Never below the truth; infinity where nothing bounds it.
-    lower
-        Never above the truth; 0 where nothing is known.
-    how
-        The account, in words.
-    bracket
-        The bracket that they are of; None where they are derived for one claim, and are
-        of its delta, relation and unit.
-    """
-
-    upper: float
-    lower: float = 0.0
-    how: str = ""
+    upper: float  # never below the truth; infinity where nothing bounds it
+    lower: float = 0.0  # never above the truth; 0 where nothing is known
+    how: str = ""  # the account, in words
+    # the bracket that they are of; None where they are derived for one claim, and are
+    # of its delta, relation and unit
     bracket: Bracket | None = None
 
     @classmethod
@@ -69,22 +58,14 @@ class Certified:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """One more attack on the same printed form, besides the one that is shown.
+    """One more attack on the same printed form, besides the one that is shown."""
 
-    Parameters
-    ----------
-    runs, seed
-        Of that attack; None where nobody wrote them down.
-    epsilon
-        What it showed, at least, with the same confidence; None as above.
-    note
-        What else must be known of it, in words.
-    """
-
+    # runs, seed: of that attack; None where nobody wrote them down
     runs: int | None = None
     seed: int | None = None
+    # what it showed, at least, with the same confidence; None as above
     epsilon: float | None = None
-    note: str = ""
+    note: str = ""  # what else must be known of it, in words
 
     def __str__(self) -> str:
         runs = "runs not recorded" if self.runs is None else f"{self.runs:,} runs"
@@ -96,39 +77,26 @@ class Look:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Attack:
-    """Settings of `privaudit audit`, and the claim that it tests.
+    """Settings of `privaudit audit`, and the claim that it tests."""
 
-    Parameters
-    ----------
-    algorithm, settings
-        As on its command line.
-    noise_multiplier
-        Of the algorithm as printed.
-    corrected_noise
-        Of the same algorithm as corrected, for the same epsilon.
-    runs, block, seed
-        Of the audit.
-    planted, seen
-        In words.
-    caveat
-        How the program that was attacked differs from the paper's setting.
-    before, after
-        Attacks on record that were made before this one, and after it.
-    """
-
+    # algorithm, settings: as on its command line
     algorithm: str
     settings: tuple[str, ...]
-    noise_multiplier: float
-    corrected_noise: float
+    noise_multiplier: float  # of the algorithm as printed
+    corrected_noise: float  # of the same algorithm as corrected, for the same epsilon
+    # runs, block, seed: of the audit
     runs: int
     block: int
     seed: int = 7
     confidence: float = 0.99
+    # planted, seen: in words
     planted: str = (
         "one record of node 0, whose clipped gradient always points in one direction"
     )
     seen: str = "all noisy gradients of node 0"
+    # how the program that was attacked differs from the paper's setting
     caveat: str = ""
+    # before, after: attacks on record that were made before this one, and after it
     before: tuple[Look, ...] = ()
     after: tuple[Look, ...] = ()
 

@@ -47,34 +47,25 @@ _ATTACK = AttackSettings(
 class OwnClaim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One promise of a user's.
 
-    Parameters
-    ----------
-    name, epsilon, delta, relation, unit
-        The promise; its unit is that of the ledger.
-    ledger
-        A run's ledger.json, relative to the file of claims; or
-    function
-        ``module:function``, called without arguments, that returns a
-        `privaudit.ledger.Ledger`; or
-    algorithm
-        A name as `privaudit train` takes it, with ``noise_multiplier`` and
-        ``settings``.
-    tries
-        ``try`` in the file: "account", and for an algorithm also "audit".
     runs, ..., precision
         Of the audit: the fields of `privaudit.settings.AttackSettings`.
     """
 
+    # name, epsilon, delta, relation, unit: the promise; its unit is that of the ledger
     name: str
     epsilon: float
     delta: float
     relation: Relation = "add-or-remove-one"
     unit: Unit = "record"
-    ledger: str | None = None
+    ledger: str | None = None  # a run's ledger.json, relative to the file of claims; or
+    # ``module:function``, called without arguments, that returns a
+    # `privaudit.ledger.Ledger`; or
     function: str | None = None
+    # a name as `privaudit train` takes it, with ``noise_multiplier`` and ``settings``
     algorithm: str | None = None
     noise_multiplier: float | None = None
     settings: dict[str, Any] = {}
+    # ``try`` in the file: "account", and for an algorithm also "audit"
     tries: tuple[Try, ...] = msgspec.field(default=("account",), name="try")
     runs: int = _ATTACK.runs
     block: int = _ATTACK.block

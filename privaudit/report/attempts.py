@@ -32,23 +32,13 @@ Attempt = FinishedAudit | FinishedProgram
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Together:
-    """Audits of one claim about one mechanism.
+    """Audits of one claim about one mechanism."""
 
-    Parameters
-    ----------
-    claim
-        The promise under test.
-    attempts
-        The audits, two or more with those that are not finished.
-    unfinished
-        Folders of such that were begun.
-    epsilon, confidence
-        Lower bound of all of them together.
-    """
-
-    claim: Claim
+    claim: Claim  # the promise under test
+    # the audits, two or more with those that are not finished
     attempts: tuple[Attempt, ...]
-    unfinished: tuple[pathlib.Path, ...]
+    unfinished: tuple[pathlib.Path, ...]  # folders of such that were begun
+    # epsilon, confidence: lower bound of all of them together
     epsilon: float
     confidence: float
 

@@ -25,22 +25,13 @@ Path = str | os.PathLike[str]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PartyStatement:
-    """Statement of one party's folder.
+    """Statement of one party's folder."""
 
-    Parameters
-    ----------
-    party, nodes
-        Its number, and the nodes that it held.
-    upper
-        The account of its worst node, from its ledger.
-    check
-        What was compared in its folder.
-    """
-
+    # party, nodes: its number, and the nodes that it held
     party: int
     nodes: range
-    upper: UpperBound
-    check: Verification
+    upper: UpperBound  # the account of its worst node, from its ledger
+    check: Verification  # what was compared in its folder
 
     @property
     def run(self) -> FinishedTraining | FinishedRecord:

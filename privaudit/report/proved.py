@@ -22,20 +22,11 @@ _SAME = 1e-4  # relative: claims are rounded to six digits, on two machines
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Proved:
-    """Outcome of the kernel's check of a certificate.
+    """Outcome of the kernel's check of a certificate."""
 
-    Parameters
-    ----------
-    status
-        What the kernel says of it; None where it was not asked.
-    says
-        Its lines, or why it was not asked.
-    wrong
-        A field that is not what the ledger gives, with both values; None if all are.
-    """
-
-    status: Status | None
-    says: tuple[str, ...]
+    status: Status | None  # what the kernel says of it; None where it was not asked
+    says: tuple[str, ...]  # its lines, or why it was not asked
+    # a field that is not what the ledger gives, with both values; None if all are
     wrong: tuple[str, str, str] | None = None
 
 

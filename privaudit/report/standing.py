@@ -12,31 +12,16 @@ from privaudit.results import Standing
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Words:
-    """Words for a bound, and for the curve that it is a point of.
+    """Words for a bound, and for the curve that it is a point of."""
 
-    Parameters
-    ----------
-    at_most
-        Beneath the figure.
-    meaning
-        Among what the figures stand on.
-    by
-        Before what the figure means.
-    is_so
-        Behind the figure, within a sentence.
-    most, ruled_out
-        The curve, and the region beyond it, in a legend.
-    otherwise
-        What else is wrong if an attack gets there.
-    """
-
-    at_most: str
-    meaning: str
-    by: str
-    is_so: str
+    at_most: str  # beneath the figure
+    meaning: str  # among what the figures stand on
+    by: str  # before what the figure means
+    is_so: str  # behind the figure, within a sentence
+    # most, ruled_out: the curve, and the region beyond it, in a legend
     most: str
     ruled_out: str
-    otherwise: str = ""
+    otherwise: str = ""  # what else is wrong if an attack gets there
 
 
 WORDS: dict[Standing, Words] = {

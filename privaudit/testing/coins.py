@@ -176,21 +176,14 @@ class Ranking:
     rising k; it is ranked by its least chance under the claim at any k. The limits are
     those of equal rank, so that the chance that any walk reaches one of its limits is a
     p-value, and grows with epsilon and delta: the bound is Buehler's.
-
-    Parameters
-    ----------
-    lengths, limits
-        Guesses, and least right ones, at each step of a kind of walk.  # (kinds, steps)
-    many
-        Walks of each kind.
-    least
-        The least chance that was seen, over the share of the level.
     """
 
+    # lengths, limits: guesses, and least right ones, at each step of a kind of walk.  #
+    # (kinds, steps)
     lengths: Ints
     limits: Ints
-    many: tuple[int, ...]
-    least: float
+    many: tuple[int, ...]  # walks of each kind
+    least: float  # the least chance that was seen, over the share of the level
     runs: int
 
     @classmethod
@@ -257,22 +250,14 @@ def _reached(lengths: Ints, limits: Ints, true: float) -> float:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
-    """Guesses of the coin by a score, with their weights.
+    """Guesses of the coin by a score, with their weights."""
 
-    Parameters
-    ----------
-    edges
-        That part the scores into groups, rising.  # (groups - 1,)
-    weights
-        Of the guess in each group: above 0 for the second data set, below 0 for the
-        first, 0 for none.  # (groups,)
-    strength
-        Estimate of how far, in standard deviations of one run, guesses are more often
-        right than the claim allows.
-    """
-
-    edges: Floats
+    edges: Floats  # that part the scores into groups, rising.  # (groups - 1,)
+    # of the guess in each group: above 0 for the second data set, below 0 for the
+    # first, 0 for none.  # (groups,)
     weights: Ints
+    # estimate of how far, in standard deviations of one run, guesses are more often
+    # right than the claim allows
     strength: float
 
     @classmethod

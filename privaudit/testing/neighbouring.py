@@ -167,20 +167,13 @@ def ledgers(*, max_releases: int = 4, max_count: int = 1000) -> SearchStrategy[L
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Records:
-    """Records of one draw, those of another, and data of changed ones.
-
-    Parameters
-    ----------
-    spare
-        How many the first draw has more.
-    record
-        Makes a record of an extreme one (`privaudit.testing.extremes`) and a row.
-    """
+    """Records of one draw, those of another, and data of changed ones."""
 
     rows: list[Any]
     others: list[Any]
-    spare: int
+    spare: int  # how many the first draw has more
     build: Callable[[list[Any]], Any]
+    # makes a record of an extreme one (`privaudit.testing.extremes`) and a row
     record: Callable[[Any, Any], Any] = lambda end, row: end
 
 

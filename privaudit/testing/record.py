@@ -19,21 +19,7 @@ _INSIDE = __name__.rpartition(".")[0]  # this package
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Row:
-    """All that one assertion showed in one test, over all its pairs.
-
-    Parameters
-    ----------
-    bound
-        The largest lower bound on epsilon of any pair; None for what has no runs.
-    most
-        What the runs of any pair could have shown at most.
-    early
-        Whether the runs of a pair stopped at its refutation, where bounds stop as well.
-    idle
-        Whether no pair had enough runs to refute the claim, whatever the mechanism.
-    status
-        "holds", "fails", or "stopped" if seconds ran out for some pair.
-    """
+    """All that one assertion showed in one test, over all its pairs."""
 
     test: str
     assertion: str
@@ -42,41 +28,35 @@ class Row:
     pairs: int = 0
     runs: int = 0
     seconds: float = 0.0
+    # the largest lower bound on epsilon of any pair; None for what has no runs
     bound: float | None = None
-    most: float | None = None
+    most: float | None = None  # what the runs of any pair could have shown at most
+    # whether the runs of a pair stopped at its refutation, where bounds stop as well
     early: bool = False
+    # whether no pair had enough runs to refute the claim, whatever the mechanism
     idle: bool = False
     confidence: float | None = None
     seed: int | None = None
+    # "holds", "fails", or "stopped" if seconds ran out for some pair
     status: str = "holds"
 
 
 @dataclasses.dataclass(slots=True)
 class Asserted:
-    """The state of one test.
-
-    Parameters
-    ----------
-    pairs
-        That were tested: the next new one is number ``pairs`` + 1.
-    seconds
-        That they took.
-    verdicts
-        By the fingerprint of pair, mechanism and claim.
-    evidence
-        By claim: the first refuted pair's verdict, how it is told, and the seconds up
-        to it.
-    suspects, shrinking
-        Whether pairs that came after that are suspected, and the seconds that took.
-    """
+    """The state of one test."""
 
     name: str
-    pairs: int = 0
-    seconds: float = 0.0
+    pairs: int = 0  # that were tested: the next new one is number ``pairs`` + 1
+    seconds: float = 0.0  # that they took
+    # by the fingerprint of pair, mechanism and claim
     verdicts: dict[str, Any] = dataclasses.field(default_factory=dict)
+    # by claim: the first refuted pair's verdict, how it is told, and the seconds up to
+    # it
     evidence: dict[str, tuple[Any, str, float]] = dataclasses.field(
         default_factory=dict
     )
+    # suspects, shrinking: whether pairs that came after that are suspected, and the
+    # seconds that took
     suspects: dict[str, bool] = dataclasses.field(default_factory=dict)
     shrinking: float = 0.0
     rows: dict[tuple[str, str, str], Row] = dataclasses.field(default_factory=dict)

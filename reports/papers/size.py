@@ -17,26 +17,16 @@ ONE_AT_A_TIME = ("adp2sgd", "adpsgd")  # a round is a step of one node
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Size:
-    """Size of an experiment.
+    """Size of an experiment."""
 
-    Parameters
-    ----------
-    rounds, nodes, batch
-        Of one training: records that each node sees are rounds times batch.
-    parameters
-        Of the model.
-    runs
-        Seeds of each cell.
-    cells
-        Numbers of a table, curves of a figure.
-    """
-
+    # rounds, nodes, batch: of one training: records that each node sees are rounds
+    # times batch
     rounds: float
     nodes: float
     batch: float
-    parameters: float
-    runs: float = 1
-    cells: float = 1
+    parameters: float  # of the model
+    runs: float = 1  # seeds of each cell
+    cells: float = 1  # numbers of a table, curves of a figure
 
     @property
     def gradients(self) -> float:

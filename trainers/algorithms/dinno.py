@@ -98,24 +98,16 @@ class Dinno:
 
     On one node the dual stays 0; with T = 1 the penalty has no gradient, and a round is
     one step of the optimiser; with more it is T steps that are held at theta_i.
-
-    Parameters
-    ----------
-    step_size, rho
-        Schedules of the round.
-    inner_steps
-        T.
-    optimiser
-        What steps: ``adam`` as in the paper, ``adamw`` or ``sgd``.
-    optimiser_state
-        ``kept`` from round to round, or ``rebuilt`` in each as in the paper's published
-        code: Adam then begins anew, so that with T = 1 only a gradient's signs count.
     """
 
+    # step_size, rho: schedules of the round
     step_size: Schedule
     rho: Schedule = lambda k: RHO
-    inner_steps: int = 1
+    inner_steps: int = 1  # T
+    # what steps: ``adam`` as in the paper, ``adamw`` or ``sgd``
     optimiser: OptimiserName = "adam"
+    # ``kept`` from round to round, or ``rebuilt`` in each as in the paper's published
+    # code: Adam then begins anew, so that with T = 1 only a gradient's signs count
     optimiser_state: OptimiserState = "kept"
 
     def init(self, start: Tensor) -> State:

@@ -23,25 +23,15 @@ from trainers.data.reduced import principal_components
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Source:
-    """A data set by name.
+    """A data set by name."""
 
-    Parameters
-    ----------
-    classes
-        How many it has.
-    records
-        How many it has to train on; the most that may be asked for.
-    load
-        From the folder for data, or None, to the arrays; None for the digits of
-        scikit-learn, which are divided by class.
-    reduces
-        The data set of which this one is the principal components; see
-        `trainers.data.reduced`.
-    """
-
-    classes: int
-    records: int
+    classes: int  # how many it has
+    records: int  # how many it has to train on; the most that may be asked for
+    # from the folder for data, or None, to the arrays; None for the digits of
+    # scikit-learn, which are divided by class
     load: Callable[[str | pathlib.Path | None], Arrays] | None = None
+    # the data set of which this one is the principal components; see
+    # `trainers.data.reduced`
     reduces: str | None = None
 
 

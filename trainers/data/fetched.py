@@ -19,25 +19,14 @@ PACKAGED = ("fashion-mnist",)  # of such a package, dataset-NAME
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Arrays:
-    """A data set as it comes.
+    """A data set as it comes."""
 
-    Parameters
-    ----------
-    inputs
-        (samples, ...), bytes or floats
-    targets
-        (samples,), classes from 0
-    train
-        How many of the first samples are to train on; None if the set has no such
-        division of its own.
-    scale
-        What inputs are divided by.
-    """
-
-    inputs: np.ndarray
-    targets: np.ndarray
+    inputs: np.ndarray  # (samples, ...), bytes or floats
+    targets: np.ndarray  # (samples,), classes from 0
+    # how many of the first samples are to train on; None if the set has no such
+    # division of its own
     train: int | None
-    scale: float = 1.0
+    scale: float = 1.0  # what inputs are divided by
 
 
 def fetch_images(

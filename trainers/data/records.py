@@ -66,46 +66,30 @@ class Dataset:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PrivateData:
-    """The records of all nodes, stacked, and perhaps canaries.
+    """The records of all nodes, stacked, and perhaps canaries."""
 
-    Parameters
-    ----------
-    inputs
-        (nodes, records + canaries, ...): rows beyond a node's own are padding, never
-        used; those after its last are the canaries' places, one at least.
-    targets
-        (nodes, records + canaries)
-    sizes
-        How many records each node has, without a canary. Public.
-    canary_nodes
-        Nodes whose extra rows hold canaries, which are dealt to them in turn; () if
-        there are none.
-    replaced
-        The row of the node in whose place the canary comes; None if it is one more.
-    direction
-        (dims,): the canary's gradient points there whatever the parameters, as long as
-        clipping allows, and that of the record which it replaces the other way: the
-        pair that is hardest to hide. None if it is an ordinary record.
-    users
-        Of each node, the numbers of its records' users, (records,); None where each
-        node's records are one user's.
-    coordinates
-        (canaries,): the gradient of each canary is along a parameter of its own,
-        whatever the parameters, as long as clipping allows. None if they are ordinary
-        records, or there is a ``direction``.
-    canaries
-        How many rows there are for canaries.
-    """
-
+    # (nodes, records + canaries, ...): rows beyond a node's own are padding, never
+    # used; those after its last are the canaries' places, one at least
     inputs: Tensor
-    targets: Tensor
-    sizes: tuple[int, ...]
+    targets: Tensor  # (nodes, records + canaries)
+    sizes: tuple[int, ...]  # how many records each node has, without a canary. Public
+    # nodes whose extra rows hold canaries, which are dealt to them in turn; () if there
+    # are none
     canary_nodes: tuple[int, ...] = ()
+    # the row of the node in whose place the canary comes; None if it is one more
     replaced: int | None = None
+    # (dims,): the canary's gradient points there whatever the parameters, as long as
+    # clipping allows, and that of the record which it replaces the other way: the pair
+    # that is hardest to hide. None if it is an ordinary record
     direction: Tensor | None = None
+    # of each node, the numbers of its records' users, (records,); None where each
+    # node's records are one user's
     users: tuple[Tensor, ...] | None = None
+    # (canaries,): the gradient of each canary is along a parameter of its own, whatever
+    # the parameters, as long as clipping allows. None if they are ordinary records, or
+    # there is a ``direction``
     coordinates: Tensor | None = None
-    canaries: int = 1
+    canaries: int = 1  # how many rows there are for canaries
 
     @classmethod
     def of(

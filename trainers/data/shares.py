@@ -44,21 +44,13 @@ Pair = forked.Tensors  # the input and the target of a record, or of several
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Lazy:
-    """Records that are read when they are asked for, and not kept.
+    """Records that are read when they are asked for, and not kept."""
 
-    Parameters
-    ----------
-    rows
-        From records' numbers, and a seed for each, to their inputs and targets.
-    records
-        The numbers, (samples,).
-    classes
-        How many there are, where targets are classes: others are `NO_CLASS`, once they
-        are read.
-    """
-
+    # from records' numbers, and a seed for each, to their inputs and targets
     rows: Callable[[np.ndarray, np.ndarray], tuple[Any, ...]]
-    records: Tensor
+    records: Tensor  # the numbers, (samples,)
+    # how many there are, where targets are classes: others are `NO_CLASS`, once they
+    # are read
     classes: int | None = None
     users: Tensor | None = None  # of each of ``records``
     by_their_code: bool = False  # a torch Dataset's, which may do anything
@@ -83,18 +75,11 @@ class Lazy:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Users:
-    """Whose records are, where it is users that are protected.
+    """Whose records are, where it is users that are protected."""
 
-    Parameters
-    ----------
-    labels
-        As records are given: an array for each share, or one for the one data set.
-    overlap
-        At how many nodes one user may have records, as is paid for.
-    """
-
+    # as records are given: an array for each share, or one for the one data set
     labels: Any
-    overlap: int = 1
+    overlap: int = 1  # at how many nodes one user may have records, as is paid for
 
 
 def shares_of(

@@ -28,19 +28,12 @@ Shape = tuple[int, ...]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Model:
-    """A model by name.
+    """A model by name."""
 
-    Parameters
-    ----------
-    make
-        From an input's shape (without the samples), the number of classes and options
-        to the module.
-    options
-        What may be set, by name, with its default.
-    """
-
+    # from an input's shape (without the samples), the number of classes and options to
+    # the module
     make: Callable[..., nn.Module]
-    options: dict[str, int | None]
+    options: dict[str, int | None]  # what may be set, by name, with its default
 
     def __call__(self, input_shape: Shape, classes: int, **options: Any) -> nn.Module:
         """The module. Raises ``ValueError`` for a shape that it cannot take."""

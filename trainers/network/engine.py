@@ -157,23 +157,15 @@ class Runner(Protocol):
 class Network:
     """An algorithm on a graph, round by round.
 
-    Parameters
-    ----------
-    algorithm
-        What every node does.
-    mixing
-        Who hears whom, with which weights.
-    needs
-        What must be true of ``mixing`` for the algorithm to be valid.
-
     Raises
     ------
     ValueError
         If something of ``needs`` is not true; it is named.
     """
 
-    algorithm: Algorithm
-    mixing: Mixing
+    algorithm: Algorithm  # what every node does
+    mixing: Mixing  # who hears whom, with which weights
+    # what must be true of ``mixing`` for the algorithm to be valid
     needs: tuple[Property, ...] = ()
 
     def __post_init__(self) -> None:

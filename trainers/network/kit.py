@@ -13,27 +13,21 @@ from privaudit.files import toml
 
 
 class Kit(msgspec.Struct, frozen=True, kw_only=True):
-    """Identity and addresses of a site that takes part without a job; see `read`.
+    """Identity and addresses of a site that takes part without a job; see `read`."""
 
-    Attributes
-    ----------
-    name, sites
-        This site's, and all sites' in the order of the parties' numbers.
-    project, server
-        Of FLARE's server: its project, and who its certificate is of.
-    scheme, target, relay
-        Where messages go, and how: to the server, or to a relay of that name.
-    authority, certificate, key
-        Files of the federation's root certificate, and of this site's own.
-    """
-
+    # name, sites: this site's, and all sites' in the order of the parties' numbers
     name: str
     sites: tuple[str, ...]
+    # project, server: of FLARE's server: its project, and who its certificate is of
     project: str
     server: str
+    # scheme, target, relay: where messages go, and how: to the server, or to a relay of
+    # that name
     scheme: str
     target: str
     relay: str | None
+    # authority, certificate, key: files of the federation's root certificate, and of
+    # this site's own
     authority: str
     certificate: str
     key: str

@@ -44,13 +44,6 @@ _ADVICE: dict[Property, str] = {
 class Mixing:
     """Simultaneous weighted averages over neighbours, by a cycle of matrices.
 
-    Parameters
-    ----------
-    matrices
-        (period, nodes, nodes), or (nodes, nodes) for the same in every round: round k
-        uses number k modulo the period. Entry ij is the weight that i gives to what j
-        sends; i hears j where it is positive, and always itself.
-
     Raises
     ------
     ValueError
@@ -58,6 +51,9 @@ class Mixing:
         node gives weight to nobody.
     """
 
+    # (period, nodes, nodes), or (nodes, nodes) for the same in every round: round k
+    # uses number k modulo the period. Entry ij is the weight that i gives to what j
+    # sends; i hears j where it is positive, and always itself
     matrices: np.ndarray
 
     def __post_init__(self) -> None:

@@ -199,20 +199,11 @@ class PartyNetwork(RankNetwork):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Party:
-    """Rank of this process, and what all know of the network's data.
+    """Rank of this process, and what all know of the network's data."""
 
-    Parameters
-    ----------
-    exchange
-        With all others.
-    nodes
-        How many nodes there are, dealt to parties by `Ranks`.
-    sizes
-        How many records, or users, each node has. Public: sampling rates are.
-    """
-
-    exchange: Exchange
-    nodes: int
+    exchange: Exchange  # with all others
+    nodes: int  # how many nodes there are, dealt to parties by `Ranks`
+    # how many records, or users, each node has. Public: sampling rates are
     sizes: tuple[int, ...] = ()
 
     @property

@@ -35,17 +35,10 @@ class PushSum:
 
     ``weight`` is the same in all runs and depends on no data. It is kept in doubles, so
     that its sum stays the number of nodes over many rounds.
-
-    Parameters
-    ----------
-    x
-        (runs, nodes, dims)
-    weight
-        (runs, nodes, 1), float64, > 0
     """
 
-    x: Tensor
-    weight: Tensor
+    x: Tensor  # (runs, nodes, dims)
+    weight: Tensor  # (runs, nodes, 1), float64, > 0
 
     @classmethod
     def begin(cls, start: Tensor) -> PushSum:

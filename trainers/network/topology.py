@@ -10,15 +10,10 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Topology:
-    """A cycle of graphs without weights.
+    """A cycle of graphs without weights."""
 
-    Parameters
-    ----------
-    hears
-        (period, nodes, nodes) bool: entry kij says whether i hears j in the rounds that
-        are k modulo the period. The diagonal is left out: every node hears itself.
-    """
-
+    # (period, nodes, nodes) bool: entry kij says whether i hears j in the rounds that
+    # are k modulo the period. The diagonal is left out: every node hears itself
     hears: np.ndarray
 
     def __post_init__(self) -> None:

@@ -42,38 +42,18 @@ _HOST = torch.device("cpu")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Law:
-    """A symmetric law of noise, at scale 1.
+    """A symmetric law of noise, at scale 1."""
 
-    Parameters
-    ----------
-    quantile
-        From u in [-1, 1], uniform, to x / unit, in place.
-    unit
-        By what that is multiplied.
-    limit
-        Up to which |x / unit| the first pass decides.
-    slack
-        Bound on the first pass's error in x there.
-    reach
-        Up to which |x| the loops decide, and Triton's kernel.
-    slip
-        Bound on their error in x there.
-    far
-        From the upper tail's probability to x >= 0.
-    density
-        At x >= 0, in doubles.
-    tail
-        P(X > x) by mpmath, for whatever x, from mpmath itself and x.
-    """
-
+    # from u in [-1, 1], uniform, to x / unit, in place
     quantile: Callable[[Tensor], Tensor]
-    unit: float
-    limit: float
-    slack: float
-    reach: float
-    slip: float
-    far: Callable[[Tensor], Tensor]
-    density: Callable[[np.ndarray], np.ndarray]
+    unit: float  # by what that is multiplied
+    limit: float  # up to which |x / unit| the first pass decides
+    slack: float  # bound on the first pass's error in x there
+    reach: float  # up to which |x| the loops decide, and Triton's kernel
+    slip: float  # bound on their error in x there
+    far: Callable[[Tensor], Tensor]  # from the upper tail's probability to x >= 0
+    density: Callable[[np.ndarray], np.ndarray]  # at x >= 0, in doubles
+    # P(X > x) by mpmath, for whatever x, from mpmath itself and x
     tail: Callable[[Any, Any], Any]
 
 

@@ -31,36 +31,6 @@ class Mechanism:
 
     That of Abadi et al. 2016, Algorithm 1, with other ways of sampling.
 
-    Parameters
-    ----------
-    batch_size
-        Size of a batch, the same at every node; also the divisor of the sum. Under
-        Poisson sampling it is the expected size. With a ``rate``, that at a node of
-        mean size.
-    clip_norm
-        L2 bound on each record's gradient; infinity: no clipping. A number, or a
-        function of the release's index (0, 1, ...).
-    noise_multiplier
-        Standard deviation of the noise on the sum, divided by ``clip_norm``; 0: no
-        noise. A number, or a function of the release's index.
-    sampling
-        How a batch is drawn: "poisson", each record by its own coin, or
-        "without-replacement", a uniform subset of ``batch_size`` (whole) records;
-        "random-allocation", each record by itself in one of an epoch's batches, or in k
-        of them: "random-allocation:k". An epoch has as many batches as bring their
-        expected size nearest to ``batch_size``.
-    summed
-        0: the oracle returns noisy means. n > 0: it returns noisy sums, in double
-        precision, on a grid that all nodes share, so that n of them add up exactly.
-    rate
-        Probability that a record is in a batch, at every node, whatever its size; under
-        sampling without replacement as near as a whole number of records comes. None:
-        that of ``batch_size``.
-    weight
-        Of a node's sum, beside those of others: its divisor is divided by it.
-    by_node
-        Mechanisms of single nodes, which differ in noise; empty where all have this.
-
     Examples
     --------
     >>> halving = Mechanism(8, clip_norm=1.0, noise_multiplier=lambda k: 4 / 2**k)
@@ -70,13 +40,32 @@ class Mechanism:
     0.1
     """
 
+    # size of a batch, the same at every node; also the divisor of the sum. Under
+    # Poisson sampling it is the expected size. With a ``rate``, that at a node of mean
+    # size
     batch_size: float
+    # L2 bound on each record's gradient; infinity: no clipping. A number, or a function
+    # of the release's index (0, 1, ...)
     clip_norm: float | Callable[[int], float] = math.inf
+    # standard deviation of the noise on the sum, divided by ``clip_norm``; 0: no noise.
+    # A number, or a function of the release's index
     noise_multiplier: float | Callable[[int], float] = 0.0
+    # how a batch is drawn: "poisson", each record by its own coin, or
+    # "without-replacement", a uniform subset of ``batch_size`` (whole) records;
+    # "random-allocation", each record by itself in one of an epoch's batches, or in k
+    # of them: "random-allocation:k". An epoch has as many batches as bring their
+    # expected size nearest to ``batch_size``
     sampling: SamplingName | str = "poisson"
+    # 0: the oracle returns noisy means. n > 0: it returns noisy sums, in double
+    # precision, on a grid that all nodes share, so that n of them add up exactly
     summed: int = 0
+    # probability that a record is in a batch, at every node, whatever its size; under
+    # sampling without replacement as near as a whole number of records comes. None:
+    # that of ``batch_size``
     rate: float | None = None
+    # of a node's sum, beside those of others: its divisor is divided by it
     weight: float = 1.0
+    # mechanisms of single nodes, which differ in noise; empty where all have this
     by_node: tuple[Mechanism, ...] = ()
 
     def of(self, node: int) -> Mechanism:

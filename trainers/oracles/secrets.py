@@ -24,17 +24,12 @@ class PairedMechanism(Mechanism):
 
     Its release counts each node's own noise alone, so the account holds also against
     observers that know all secrets.
-
-    Parameters
-    ----------
-    pairs
-        Pairs of nodes, the lower number first: it adds the shared noise, the other
-        subtracts it. Other arguments are those of `Mechanism`.
-    shared
-        Standard deviation of a pair's noise, divided by that of a node's own noise.
     """
 
+    # pairs of nodes, the lower number first: it adds the shared noise, the other
+    # subtracts it. Other arguments are those of `Mechanism`
     pairs: tuple[tuple[int, int], ...] = ()
+    # standard deviation of a pair's noise, divided by that of a node's own noise
     shared: float = 0.0
 
 

@@ -52,20 +52,13 @@ class UpdateMechanism(Mechanism):
     Arguments are those of `Mechanism`, but ``batch_size`` is the sampling rate: the
     probability that a user is drawn. A node's sum is divided by the expected number of
     its users in a batch.
-
-    Parameters
-    ----------
-    local_steps
-        Number of steps of each drawn user in each release.
-    local_step_size
-        Step size of local steps: a number, or a function of the release's index.
-    local_batch
-        Number of the user's records in the batch of a local step; all, if the user has
-        no more.
     """
 
-    local_steps: int = 1
+    local_steps: int = 1  # number of steps of each drawn user in each release
+    # step size of local steps: a number, or a function of the release's index
     local_step_size: float | Callable[[int], float] = 1.0
+    # number of the user's records in the batch of a local step; all, if the user has no
+    # more
     local_batch: float = math.inf
 
     @property

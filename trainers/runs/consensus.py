@@ -23,28 +23,16 @@ from trainers.oracles.messages.noise import MessageNoise
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Averaged:
-    """Distance of the nodes after each round, and two accounts of it.
-
-    Parameters
-    ----------
-    shape
-        (nodes, dims).
-    clipped
-        How many vectors were scaled to the bound.
-    trace
-        Real and used sensitivity of each round.
-    errors
-        Of the worst node after each round, in L2 norm.
-    which_node, whole_vector
-        The accounts: of which node was asked, and of all of one node's vector.
-    """
+    """Distance of the nodes after each round, and two accounts of it."""
 
     settings: ConsensusSettings
     noise: MessageNoise
-    shape: tuple[int, int]
-    clipped: int
-    trace: list[tuple[float, float]]
-    errors: list[float]
+    shape: tuple[int, int]  # (nodes, dims)
+    clipped: int  # how many vectors were scaled to the bound
+    trace: list[tuple[float, float]]  # real and used sensitivity of each round
+    errors: list[float]  # of the worst node after each round, in L2 norm
+    # which_node, whole_vector: the accounts: of which node was asked, and of all of one
+    # node's vector
     which_node: UpperBound
     whole_vector: UpperBound
 

@@ -50,40 +50,24 @@ _TEST = 10_000  # records of the test data, at most, if they are not in memory
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Material:
-    """Data, model and loss of a training.
+    """Data, model and loss of a training."""
 
-    Parameters
-    ----------
-    shares
-        One data set a node, in memory or read as asked for.
-    test
-        Data to measure models on; None: they are not measured.
-    module
-        The model.
-    loss
-        From outputs and targets to one number a record.
-    starts_as_it_is
-        Whether training starts at the module's own parameters; if not, they are drawn
-        from the public seed.
-    transform
-        What each record's input goes through, by itself, each time it is used.
-    given
-        The user's module, of which ``module`` was made; None if it is as it was given.
-    given_loss
-        The user's, of which ``loss`` was made; None if none was given.
-    why_not
-        Why it is not by construction that a record's gradient is its own, as far as
-        the model and the loss are concerned; None where it is.
-    """
-
+    # one data set a node, in memory or read as asked for
     shares: Sequence[Dataset | Lazy]
-    test: Dataset | None
-    module: nn.Module
-    loss: Loss = cross_entropy
+    test: Dataset | None  # data to measure models on; None: they are not measured
+    module: nn.Module  # the model
+    loss: Loss = cross_entropy  # from outputs and targets to one number a record
+    # whether training starts at the module's own parameters; if not, they are drawn
+    # from the public seed
     starts_as_it_is: bool = False
+    # what each record's input goes through, by itself, each time it is used
     transform: Transform | None = None
+    # the user's module, of which ``module`` was made; None if it is as it was given
     given: nn.Module | None = None
+    # the user's, of which ``loss`` was made; None if none was given
     given_loss: Callable[..., Any] | None = None
+    # why it is not by construction that a record's gradient is its own, as far as the
+    # model and the loss are concerned; None where it is
     why_not: str | None = None
 
     @property
@@ -322,24 +306,13 @@ def _named(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OwnData:
-    """Data of ``module:function`` or a folder: shares, or one data set to be dealt.
+    """Data of ``module:function`` or a folder: shares, or one data set to be dealt."""
 
-    Parameters
-    ----------
-    shares
-        As `trainers.data.shares.shares_of` takes them.
-    test
-        A data set to measure models on, or None.
-    users
-        Labels of records, as `trainers.data.shares.shares_of` takes them, or None.
-    classes
-        How many targets tell apart; None: as the settings say.
-    """
-
-    shares: Any
-    test: Any = None
+    shares: Any  # as `trainers.data.shares.shares_of` takes them
+    test: Any = None  # a data set to measure models on, or None
+    # labels of records, as `trainers.data.shares.shares_of` takes them, or None
     users: Any = None
-    classes: int | None = None
+    classes: int | None = None  # how many targets tell apart; None: as the settings say
 
     @classmethod
     def load(cls, data: str, held: range | None = None) -> OwnData:

@@ -56,32 +56,16 @@ _MANY = 10_000  # rounds
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Public numbers of a training before its settings are chosen.
+    """Public numbers of a training before its settings are chosen."""
 
-    Parameters
-    ----------
-    sizes
-        Number of records, or users, of each node.
-    parameters
-        Number of trained parameters.
-    epsilon
-        Budget of each node, or one for all; None: the noise is given.
-    delta
-        Of the budget.
-    noise_multiplier
-        The noise, where it is given.
-    overlap
-        At how many nodes one record may be.
-    releases
-        Number of releases of a node in a round, on average: `releases_of`.
-    """
-
-    sizes: tuple[int, ...]
-    parameters: int
+    sizes: tuple[int, ...]  # number of records, or users, of each node
+    parameters: int  # number of trained parameters
+    # budget of each node, or one for all; None: the noise is given
     epsilon: tuple[float, ...] | None
-    delta: float
-    noise_multiplier: float | None = None
-    overlap: int = 1
+    delta: float  # of the budget
+    noise_multiplier: float | None = None  # the noise, where it is given
+    overlap: int = 1  # at how many nodes one record may be
+    # number of releases of a node in a round, on average: `releases_of`
     releases: float = 1.0
 
     def __post_init__(self) -> None:

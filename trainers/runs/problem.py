@@ -44,48 +44,31 @@ class Planted:
     """A sample, or several, that join a node in some runs of a block.
 
     Under sampling without replacement one comes in the place of a record.
-
-    Parameters
-    ----------
-    record
-        One sample, or several.
-    runs
-        (runs,) bool, or (runs, samples): which each joins.
-    direction
-        (dims,): where its gradient points, if it is a crafted one. Of several,
-        (samples,) whole numbers: along which parameter each one's is.
-    replaces
-        Whether it comes in the place of a record, whatever the sampling.
-    nodes
-        Which it joins; several samples are dealt to these in turn.
     """
 
-    record: Dataset
-    runs: Tensor
+    record: Dataset  # one sample, or several
+    runs: Tensor  # (runs,) bool, or (runs, samples): which each joins
+    # (dims,): where its gradient points, if it is a crafted one. Of several, (samples,)
+    # whole numbers: along which parameter each one's is
     direction: Tensor | None = None
+    # whether it comes in the place of a record, whatever the sampling
     replaces: bool = False
+    # which it joins; several samples are dealt to these in turn
     nodes: tuple[int, ...] = (0,)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Observers:
-    """Observers while a block trains.
+    """Observers while a block trains."""
 
-    Parameters
-    ----------
-    messages, releases
-        Shown all messages, and all releases.
-    after_round
-        Called with the number of rounds done, the models, and how to get the ledger
-        so far.
-    keep
-        Called with the number of rounds done and what gives all that is needed to
-        go on from there, for `trainers.runs.checkpoint.pack`.
-    """
-
+    # messages, releases: shown all messages, and all releases
     messages: tuple[Observer, ...] = ()
     releases: tuple[ReleaseObserver, ...] = ()
+    # called with the number of rounds done, the models, and how to get the ledger so
+    # far
     after_round: Callable[[int, Tensor, Callable[[], Ledger]], None] | None = None
+    # called with the number of rounds done and what gives all that is needed to go on
+    # from there, for `trainers.runs.checkpoint.pack`
     keep: Callable[[int, Callable[[], Any]], None] | None = None
 
 

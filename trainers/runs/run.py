@@ -105,31 +105,18 @@ class Planting(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Assignment:
-    """A run, on data that there are: what a runner is given.
+    """A run, on data that there are: what a runner is given."""
 
-    Parameters
-    ----------
-    run
-        What to train.
-    problem
-        The whole of it, as `TrainingRun.problem` makes it.
-    delta, relation
-        Of the account. The relation is the claim's, where there is one; None: what the
-        sampling has a meaning for.
-    progress
-        Called after every round.
-    save_models
-        Whether the final models are kept, in ``model.safetensors``.
-    planting
-        What joins node 0 in this very run, and who watches; None: nothing and nobody.
-    """
-
-    run: TrainingRun
-    problem: Problem
+    run: TrainingRun  # what to train
+    problem: Problem  # the whole of it, as `TrainingRun.problem` makes it
+    # delta, relation: of the account. The relation is the claim's, where there is one;
+    # None: what the sampling has a meaning for
     delta: float
     relation: Relation | None = None
-    progress: Callable[[Progress], None] = lambda now: None
+    progress: Callable[[Progress], None] = lambda now: None  # called after every round
+    # whether the final models are kept, in ``model.safetensors``
     save_models: bool = True
+    # what joins node 0 in this very run, and who watches; None: nothing and nobody
     planting: Planting | None = None
 
     def account(

@@ -54,21 +54,14 @@ class _InMemory(OneProcess):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tries:
-    """Tries to make, of which the best is to be kept.
+    """Tries to make, of which the best is to be kept."""
 
-    Parameters
-    ----------
-    candidates
-        What a try may be; their settings differ in what was chosen, and in its noise.
-    draw
-        Draws the tries; asked once, however often the process is started again.
-    score
-        From a candidate's number, the models of its nodes (nodes, dims) and the seed of
-        a try to a score, the higher the better.
-    """
-
+    # what a try may be; their settings differ in what was chosen, and in its noise
     candidates: Sequence[Assignment]
+    # draws the tries; asked once, however often the process is started again
     draw: Callable[[], Drawn]
+    # from a candidate's number, the models of its nodes (nodes, dims) and the seed of a
+    # try to a score, the higher the better
     score: Callable[[int, Tensor, int | None], float]
 
     def made(self, folder: RunFolder | None) -> dict[str, Any]:

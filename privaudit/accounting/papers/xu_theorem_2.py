@@ -35,31 +35,16 @@ from collections.abc import Callable
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TheoremTwo:
-    """The setting of the theorem, for one (epsilon, delta).
+    """The setting of the theorem, for one (epsilon, delta)."""
 
-    Parameters
-    ----------
-    steps
-        T: all workers' steps together, >= 1.
-    workers
-        K >= 1.
-    records
-        n_(1): size of the smallest local data set, > 0.
-    batch
-        B, in (0, ``records``].
-    epsilon, delta
-        The budget: epsilon > 0, delta in (0, 1).
-    lipschitz
-        G: largest norm of a record's gradient, > 0.
-    """
-
-    steps: float
-    workers: float
-    records: float
-    batch: float
+    steps: float  # T: all workers' steps together, >= 1
+    workers: float  # K >= 1
+    records: float  # n_(1): size of the smallest local data set, > 0
+    batch: float  # B, in (0, ``records``]
+    # epsilon, delta: the budget: epsilon > 0, delta in (0, 1)
     epsilon: float
     delta: float
-    lipschitz: float = 1.0
+    lipschitz: float = 1.0  # G: largest norm of a record's gradient, > 0
 
     def __post_init__(self) -> None:
         for name in ("steps", "workers", "records", "batch", "epsilon", "lipschitz"):

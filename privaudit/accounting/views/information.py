@@ -30,21 +30,12 @@ _GAP = 1e-11  # of its sum, relative, that is not worth another step
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Information:
-    """Information that rows give on their signals.
+    """Information that rows give on their signals."""
 
-    Parameters
-    ----------
-    matrix
-        M, (signals, signals).
-    bare
-        (signals,) bool: some combination of rows holds them without any noise.
-    rounding
-        What rounding may have hidden, relative to the noise of the rows.
-    """
-
-    matrix: Floats
+    matrix: Floats  # M, (signals, signals)
+    # (signals,) bool: some combination of rows holds them without any noise
     bare: NDArray[np.bool_]
-    rounding: float
+    rounding: float  # what rounding may have hidden, relative to the noise of the rows
 
 
 def information(signal: Floats, noise: Floats) -> Information:

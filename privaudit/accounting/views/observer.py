@@ -13,22 +13,15 @@ ANY_NODE = "any-node"  # each node by itself: what is said holds for all of them
 class Observer:
     """Observer: nodes that collude, or who hears a wire, or all of them.
 
-    Parameters
-    ----------
-    nodes
-        Nodes that put together what they hear, and know of their own.
-    wire
-        Two nodes: all that goes between them is heard, and nothing else is known.
-    everybody
-        Whether all that is sent is heard.
-
     >>> Observer.parse("3,5"), Observer.parse("edge:1-2").name, Observer.of(4).name
     (Observer(nodes=(3, 5), wire=None, everybody=False), 'edge:1-2', 4)
     """
 
+    # nodes that put together what they hear, and know of their own
     nodes: tuple[int, ...] = ()
+    # two nodes: all that goes between them is heard, and nothing else is known
     wire: tuple[int, int] | None = None
-    everybody: bool = False
+    everybody: bool = False  # whether all that is sent is heard
 
     def __post_init__(self) -> None:
         if bool(self.nodes) + (self.wire is not None) + self.everybody != 1:

@@ -17,24 +17,12 @@ _NUMBER = r"([0-9.eE+-]+)"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Step:
-    """One worker's step, in the order of virtual time.
+    """One worker's step, in the order of virtual time."""
 
-    Parameters
-    ----------
-    worker
-        Whose gradient is applied.
-    partner
-        With whom it averages first; None if it does not.
-    time
-        When, in seconds.
-    staleness
-        How many steps of others were applied since it copied its model.
-    """
-
-    worker: int
-    partner: int | None
-    time: float
-    staleness: int
+    worker: int  # whose gradient is applied
+    partner: int | None  # with whom it averages first; None if it does not
+    time: float  # when, in seconds
+    staleness: int  # how many steps of others were applied since it copied its model
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -102,24 +90,14 @@ class Clock:
     A worker copies its model, computes for as long as its speed says, averages with a
     partner, applies its gradient, and begins anew after ``link_time``. Steps of equal
     times are one instant: they are ordered by worker, and none sees another's.
-
-    Parameters
-    ----------
-    partners
-        By worker: with whom it may average when its step is done; one is drawn
-        uniformly. None for a worker that only waits to be drawn.
-    speed
-        Of steps.
-    link_time
-        Seconds that an exchange takes, >= 0.
-    seed
-        Of all draws. Public: nothing here may depend on data.
     """
 
+    # by worker: with whom it may average when its step is done; one is drawn uniformly.
+    # None for a worker that only waits to be drawn
     partners: tuple[tuple[int, ...], ...]
-    speed: Speed
-    link_time: float = 0.0
-    seed: int = 0
+    speed: Speed  # of steps
+    link_time: float = 0.0  # seconds that an exchange takes, >= 0
+    seed: int = 0  # of all draws. Public: nothing here may depend on data
 
     def __post_init__(self) -> None:
         if not 0 <= self.link_time < np.inf:

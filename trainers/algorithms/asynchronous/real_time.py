@@ -104,19 +104,12 @@ class OverProcesses(Asynchronous):
     """`Asynchronous` by a real clock: a process a worker, or parties.
 
     Without a ``carrier`` `trainers.runs.real_clock.run.RealClock` starts the processes.
-
-    Parameters
-    ----------
-    most
-        Steps of one worker: it makes no more, so that its ledger is bounded beforehand.
-    step_time
-        Seconds that a step of speed 1 takes at least.
-    carrier
-        What joins this party to others; some of the workers are here.
     """
 
+    # steps of one worker: it makes no more, so that its ledger is bounded beforehand
     most: int = 1
-    step_time: float = 0.0
+    step_time: float = 0.0  # seconds that a step of speed 1 takes at least
+    # what joins this party to others; some of the workers are here
     carrier: PartyNetwork | None = None
     told: list[str] = dataclasses.field(default_factory=list)  # how it went, in words
 

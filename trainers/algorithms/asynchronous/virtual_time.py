@@ -35,36 +35,19 @@ class Adp2sgd:
     AD-PSGD (Lian et al. 2018) where it does not. G_k is the mean of a batch, noise
     included; the partner j takes the average too. Only models leave a worker, and a
     worker's own model has its gradient in it when the next exchange comes.
-
-    Parameters
-    ----------
-    step_size
-        A schedule of the global step.
-    clock
-        Whose turn it is.
     """
 
-    step_size: Schedule
-    clock: Clock
+    step_size: Schedule  # a schedule of the global step
+    clock: Clock  # whose turn it is
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Asynchronous:
-    """Runs `Adp2sgd` by its clock; a *round* is one global step.
+    """Runs `Adp2sgd` by its clock; a *round* is one global step."""
 
-    Parameters
-    ----------
-    algorithm
-        With its clock.
-    mixing
-        The graph, whose nodes the clock's workers are.
-    needs
-        What must be true of it.
-    """
-
-    algorithm: Adp2sgd
-    mixing: Mixing
-    needs: tuple[Property, ...] = ()
+    algorithm: Adp2sgd  # with its clock
+    mixing: Mixing  # the graph, whose nodes the clock's workers are
+    needs: tuple[Property, ...] = ()  # what must be true of it
 
     def __post_init__(self) -> None:
         self.mixing.require(self.needs, "A(DP)2SGD")

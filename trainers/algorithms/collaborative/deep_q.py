@@ -20,33 +20,21 @@ from trainers.algorithms.collaborative.policies import exploration
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class QSettings:
-    """Settings of paper 002, section V, but for those marked.
+    """Settings of paper 002, section V, but for those marked."""
 
-    Parameters
-    ----------
-    hidden
-        Units of the one hidden layer; all activations are linear.
-    learning_rate, discount
-        The paper prints one symbol, 0.01, for both.
-    replay, batch
-        Transitions that are remembered, and that one step learns from.
-    target_every
-        Steps between copies to the target network ("C"); ours, the paper has none.
-    least_exploration
-        What the share of random choices falls to.
-    seed
-        Of the networks' own coins, where these are known to all: first weights,
-        exploration and replay are then equal in all runs. None: each run has its own,
-        which nobody knows.
-    """
-
-    hidden: int = 128
+    hidden: int = 128  # units of the one hidden layer; all activations are linear
+    # learning_rate, discount: the paper prints one symbol, 0.01, for both
     learning_rate: float = 0.01
     discount: float = 0.01
+    # replay, batch: transitions that are remembered, and that one step learns from
     replay: int = 20
     batch: int = 10
+    # steps between copies to the target network ("C"); ours, the paper has none
     target_every: int = 10
-    least_exploration: float = 0.1
+    least_exploration: float = 0.1  # what the share of random choices falls to
+    # of the networks' own coins, where these are known to all: first weights,
+    # exploration and replay are then equal in all runs. None: each run has its own,
+    # which nobody knows
     seed: int | None = None
 
     def __post_init__(self) -> None:

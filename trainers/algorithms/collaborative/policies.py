@@ -22,22 +22,15 @@ def exploration(turn: int, turns: int, last: float = 0.1) -> float:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Choices:
-    """Policy of global updates, and its parameters.
+    """Policy of global updates, and its parameters."""
 
-    Parameters
-    ----------
-    policy
-        "always-global", "never", "coin", or "deep-q".
-    global_first, global_last
-        The coin: the chance of a global update in the first turn, and from half of all
-        turns on; linear between, as the paper anneals its exploration.
-    coin_seed
-        Of the coin. Public: the table is the same in all runs and worlds.
-    """
-
-    policy: PolicyName
+    policy: PolicyName  # "always-global", "never", "coin", or "deep-q"
+    # global_first, global_last: the coin: the chance of a global update in the first
+    # turn, and from half of all turns on; linear between, as the paper anneals its
+    # exploration
     global_first: float = 0.5
     global_last: float = 0.05
+    # of the coin. Public: the table is the same in all runs and worlds
     coin_seed: int = 0
 
     def __post_init__(self) -> None:

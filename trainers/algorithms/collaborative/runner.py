@@ -19,15 +19,10 @@ Outcome = Literal["global", "local"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Collaborative:
-    """Paper 002, Algorithm 1, as far as it is public.
+    """Paper 002, Algorithm 1, as far as it is public."""
 
-    Parameters
-    ----------
-    outcome
-        What a run gives: the global model, or each node's local one, which has no noise
-        and must stay where it is.
-    """
-
+    # what a run gives: the global model, or each node's local one, which has no noise
+    # and must stay where it is
     outcome: Outcome
 
 

@@ -40,29 +40,15 @@ class PartPsp:
 
     The local parameters are never sent, and no account covers them: who publishes a
     node's whole model publishes unprotected parameters.
-
-    Parameters
-    ----------
-    step_size
-        gamma_s.
-    shared
-        As `trainers.oracles.messages.oracle.shared_places`.
-    local_step_size
-        gamma_l; None: gamma_s.
-    local_steps
-        Steps between two messages.
-    sync_interval
-        As `trainers.algorithms.partpsp.family.PartPspOptions`; None: never.
-    broadcasts
-        Whether nodes broadcast S_i.
     """
 
-    step_size: Schedule
-    shared: str = "layers:1"
+    step_size: Schedule  # gamma_s
+    shared: str = "layers:1"  # as `trainers.oracles.messages.oracle.shared_places`
+    # as `trainers.algorithms.partpsp.family.PartPspOptions`; None: never
     sync_interval: int | None = None
-    local_step_size: float | None = None
-    local_steps: int = 1
-    broadcasts: bool = False
+    local_step_size: float | None = None  # gamma_l; None: gamma_s
+    local_steps: int = 1  # steps between two messages
+    broadcasts: bool = False  # whether nodes broadcast S_i
 
     def init(self, start: Tensor) -> State:
         """All nodes at ``start``; which entries are shared, the first round knows."""

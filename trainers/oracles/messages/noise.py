@@ -57,44 +57,29 @@ _BITS = 28  # a scale has 2^28 steps of the grid, or a little more
 class MessageNoise:
     """Mechanism of messages.
 
-    Parameters
-    ----------
-    noise_multiplier
-        gamma_n / b: scale of the Laplace noise over the sensitivity; 0 for none.
-    sensitivity
-        One of `trainers.oracles.messages.sensitivities.SENSITIVITIES`.
-    rounds
-        How many rounds there will be.
-    unit
-        What the ledger is about.
-    sync_interval
-        After every so many rounds the noisy states are set equal all over the network.
-    constant, decay
-        C' and lambda of equation 22, where it is used.
-    failure
-        Probability that some noise exceeds the bound that a data-independent
-        sensitivity assumes.
-    window
-        Of `privaudit.accounting.papers.push_sum_sensitivity.Spread`.
-    samples
-        Clipping is by sample, batches are of this fixed size, and nothing but messages
-        carries a record from round to round; None: clipping is by batch.
-
     Raises
     ------
     ValueError
         If a number is out of its range.
     """
 
+    # gamma_n / b: scale of the Laplace noise over the sensitivity; 0 for none
     noise_multiplier: float
+    # one of `trainers.oracles.messages.sensitivities.SENSITIVITIES`
     sensitivity: SensitivityName = "data-independent"
-    rounds: int = 1
-    unit: Unit = "record"
+    rounds: int = 1  # how many rounds there will be
+    unit: Unit = "record"  # what the ledger is about
+    # after every so many rounds the noisy states are set equal all over the network
     sync_interval: int | None = None
+    # constant, decay: C' and lambda of equation 22, where it is used
     constant: float = 0.78
     decay: float = 0.55
+    # probability that some noise exceeds the bound that a data-independent sensitivity
+    # assumes
     failure: float = 1e-6
-    window: int = 16
+    window: int = 16  # of `privaudit.accounting.papers.push_sum_sensitivity.Spread`
+    # clipping is by sample, batches are of this fixed size, and nothing but messages
+    # carries a record from round to round; None: clipping is by batch
     samples: int | None = None
 
     def __post_init__(self) -> None:

@@ -12,24 +12,12 @@ from privaudit.ledger import Ledger
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Death:
-    """A worker that did not come to its end.
+    """A worker that did not come to its end."""
 
-    Parameters
-    ----------
-    worker
-        Which.
-    made
-        Steps of its own that it began, all of them in its ledger.
-    at
-        Steps of all that had begun by then.
-    why
-        What its process ended with.
-    """
-
-    worker: int
-    made: int
-    at: int
-    why: str
+    worker: int  # which
+    made: int  # steps of its own that it began, all of them in its ledger
+    at: int  # steps of all that had begun by then
+    why: str  # what its process ended with
 
     def __str__(self) -> str:
         return (
@@ -41,30 +29,12 @@ class Death:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """Outcome of an asynchronous run over processes.
+    """Outcome of an asynchronous run over processes."""
 
-    Parameters
-    ----------
-    models
-        Of the workers that lived, (dims,) each.
-    ledgers
-        Of the same, as their oracles wrote them.
-    counts
-        Steps that each worker began, dead ones too.
-    staleness
-        Of all steps of those that lived.
-    deaths
-        Of the others.
-    lost
-        Partners that a worker gave up, by worker.
-    seconds
-        From the first step on.
-    """
-
-    models: Mapping[int, Tensor]
-    ledgers: Mapping[int, Ledger]
-    counts: tuple[int, ...]
-    staleness: tuple[int, ...]
-    deaths: tuple[Death, ...]
-    lost: Mapping[int, tuple[int, ...]]
-    seconds: float
+    models: Mapping[int, Tensor]  # of the workers that lived, (dims,) each
+    ledgers: Mapping[int, Ledger]  # of the same, as their oracles wrote them
+    counts: tuple[int, ...]  # steps that each worker began, dead ones too
+    staleness: tuple[int, ...]  # of all steps of those that lived
+    deaths: tuple[Death, ...]  # of the others
+    lost: Mapping[int, tuple[int, ...]]  # partners that a worker gave up, by worker
+    seconds: float  # from the first step on

@@ -37,52 +37,25 @@ class Private(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Job:
-    """Job of a worker; made in its own process.
+    """Job of a worker; made in its own process."""
 
-    Parameters
-    ----------
-    private
-        The oracle of its data.
-    start
-        (dims,): where it begins.
-    step_size
-        Of the global step.
-    """
-
-    private: Private
-    start: Tensor
-    step_size: Schedule
+    private: Private  # the oracle of its data
+    start: Tensor  # (dims,): where it begins
+    step_size: Schedule  # of the global step
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Agreement:
-    """Settings that all workers agree on.
+    """Settings that all workers agree on."""
 
-    Parameters
-    ----------
-    clock
-        Who may average with whom, and how much slower than others each is made.
-    steps
-        Of all workers together: the global counter stops them.
-    most
-        Of one worker: more it never makes.
-    step_time
-        Seconds that a step of speed 1 takes at least.
-    report_every
-        Global steps between two reports of a worker's model.
-    patience
-        Seconds in which a worker must answer another.
-    journal
-        Where steps are counted.
-    """
-
+    # who may average with whom, and how much slower than others each is made
     clock: Clock
-    steps: int
-    most: int
-    step_time: float
-    report_every: int
-    patience: float
-    journal: pathlib.Path
+    steps: int  # of all workers together: the global counter stops them
+    most: int  # of one worker: more it never makes
+    step_time: float  # seconds that a step of speed 1 takes at least
+    report_every: int  # global steps between two reports of a worker's model
+    patience: float  # seconds in which a worker must answer another
+    journal: pathlib.Path  # where steps are counted
 
 
 class Worker:

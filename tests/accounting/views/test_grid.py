@@ -58,7 +58,7 @@ def at_random(s, count, most):
 
 
 def distance_up(count, steps):
-    return mp.exp(log_distance_up(count, steps))
+    return min(mp.exp(log_distance_up(count, steps)), 1)
 
 
 class TestLemma:

@@ -178,7 +178,7 @@ def stated(value: float) -> str:
 
 
 def could_show(most: float, counted: str, method: str) -> str:
-    """Limit of so many runs in words; "" if they are no limit to the method.
+    """Limit of so many runs in words; "" if they are no limit.
 
     >>> could_show(6.11, "runs", "best")
     'the most that so many runs could have shown by the method best: 6.110'
@@ -650,6 +650,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     most
         The largest bound that so many scores could have given by the same method, with
         an attack that never errs. Unset without an audit.
+    most_by
+        The method of ``most`` where it is another: runs do not limit a family's.
     stronger
         What would show more, in a sentence. Unset where that is not known.
 
@@ -671,6 +673,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     proved: Bracket | None = None
     misfit: LowerBound | None = None
     most: float | UnsetType = UNSET
+    most_by: str | UnsetType = UNSET
     stronger: str | UnsetType = UNSET
 
     def __post_init__(self) -> None:
@@ -766,7 +769,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Most that the audit could have shown, and what would show more, or ""."""
         if self.lower is None or self.most is UNSET:
             return ""
-        said = [could_show(self.most, self.lower.counted, self.lower.method)]
+        method = self.lower.method if self.most_by is UNSET else self.most_by
+        said = [could_show(self.most, self.lower.counted, method)]
         said += [] if self.stronger is UNSET else [self.stronger]
         return "; ".join(filter(None, said))
 

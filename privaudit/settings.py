@@ -170,7 +170,7 @@ class AttackSettings(BoundSettings, Compute):
     canaries
         Number of canaries in one run; 2000 by default. Of many runs: of crafted
         gradients in each, at right angles and each by a coin of its own, which only
-        bounds within a family read; 16 by default where family or both decides.
+        bounds within a family read; 128 by default where family or both decides.
     observer
         Who attacks, and for whom the claim is to hold: any-node, each other node by
         itself; a node (3); several that collude (3,5); a wire (edge:1-2). The attack

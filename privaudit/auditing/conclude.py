@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Callable
 
 import msgspec
@@ -115,7 +116,7 @@ class Concluded:
 
     @property
     def most(self) -> float:
-        """The largest bound that so many scores could have given."""
+        """The largest bound that so many scores could have given: `Finding.most`."""
         assert self.verdict.most is not UNSET
         return self.verdict.most
 
@@ -176,9 +177,10 @@ def conclude(
         verdict = verdict_on(claim, ledger, upper, main.lower, shown)
         if verdict.misfit is not None and not ours:
             verdict = msgspec.structs.replace(verdict, proved=None)
-    verdict = msgspec.structs.replace(
-        verdict, most=tested.most(estimator), stronger=stronger
-    )
+    most, by = tested.most(estimator), UNSET
+    if most == math.inf and other is not None:  # runs limit those for any mechanism
+        most, by = tested.most(other), f"{other.name}, for {other.valid_for}"
+    verdict = msgspec.structs.replace(verdict, most=most, most_by=by, stronger=stronger)
     return Concluded(verdict, estimator, main, other, found)
 
 

@@ -133,8 +133,8 @@ _SAID = (
 _TASK = {field.name for field in dataclasses.fields(TaskChanges)}
 _DEFAULTS = {**RunSettings().kept(), "device": "cpu"}
 _OF_AUDITS = (
-    *("runs", "adversary", "canary", "estimator", "confidence", "seed", "block"),
-    "random_records",
+    *("runs", "adversary", "canary", "canaries", "estimator", "confidence", "seed"),
+    *("block", "random_records"),
 )
 _FOUND = ("algorithm", "data", "model", "train", "nodes")
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from msgspec import UNSET
 
-from privaudit.auditing.bounds import ESTIMATORS
-from privaudit.auditing.scores import Scores
 from privaudit.report.load import FinishedAudit, Paged
 from privaudit.report.numbers import claimed, down, up
 from privaudit.report.program import FinishedProgram
@@ -73,46 +72,25 @@ def _of_the_audit(run: FinishedAudit | FinishedProgram) -> list[str]:
         f"in at most {chance}. A low figure is no proof of safety: a better attack, "
         f"or more {'canaries' if lower.in_one_run else 'runs'}, may show more."
     ]
-    best = perfect(run) if isinstance(run, FinishedAudit) else run.result.most_shown
-    if best is None or best == math.inf:
-        return lines
+    verdict = run.result.verdict
+    best, by = verdict.most, verdict.most_by
+    if best is UNSET or best == math.inf or (by is UNSET and best < lower.epsilon):
+        return lines  # or the method rewards something else than order
     end = (
-        f"That is not above the claim: with so few {lower.counted} no attack could "
-        "have refuted it."
+        ""
+        if by is not UNSET
+        else f"That is not above the claim: with so few {lower.counted} no attack "
+        "could have refuted it."
         if best <= promised
         else f"That is above the claim: {lower.counted} enough to refute it, had an "
         "attack been good enough."
         if run.status != "refuted"
         else ""
     )
+    method = "this method" if by is UNSET else f"the method {by}"
     lines.append(
         f"The most that {lower.member_runs:,} + {lower.non_member_runs:,} "
-        f"{lower.counted} can show by this method, with an attack that never errs, is "
+        f"{lower.counted} can show by {method}, with an attack that never errs, is "
         f"ε at least {down(best)}. {end}".strip()
     )
     return lines
-
-
-def perfect(run: FinishedAudit) -> float | None:
-    """The bound that as many runs would give to an attack that never errs.
-
-    None where that cannot be said: an estimator that is not known here, or one that is
-    valid for a family only and reads more from scores than their order.
-    """
-    lower, config = run.result.lower(), run.config
-    if config.one_run:  # valid for a family: it still reads no more than order
-        return None if run.result.gap is None else run.result.gap.most
-    estimator = ESTIMATORS.get(config.estimator)
-    if estimator is None or estimator.valid_for != "any mechanism":
-        return None
-    worlds = np.repeat([True, False], [lower.member_runs, lower.non_member_runs])
-    best = estimator(
-        Scores(worlds, worlds.astype(float), run.scores.design),
-        lower.delta,
-        lower.confidence,
-        relation=lower.relation,
-        threat_model=lower.threat_model,
-        seed=config.seed,
-    ).epsilon
-    # Else the method rewards something else than order, and this is no maximum.
-    return best if best >= lower.epsilon else None

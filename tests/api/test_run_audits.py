@@ -76,6 +76,7 @@ class TestBothSides:
         for one in run.result.audits:
             limits = one.finding.limits
             assert "noisy-gradients" in limits or "more runs" in limits
+            assert "by the method best, for any mechanism: 3.82" in limits
             assert limits in str(one)
             assert f"  {limits}" in found.lines()
             assert limits in page

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 
 from privaudit.accounting import account
-from privaudit.auditing.bounds import ESTIMATORS
+from privaudit.auditing.bounds import ESTIMATORS, most_shown
 from privaudit.auditing.experiments.outcome import AuditResult, Gap
 from privaudit.auditing.experiments.presets import AUDITED
 from privaudit.auditing.scores import Scores
@@ -107,7 +107,11 @@ class Made:
                 )
                 for node in nodes
             )
-        verdict = Finding(claim=claim, upper=nodes[0], lower=bound.lower)
+        counts = int(member.sum()), int((~member).sum())
+        most = most_shown(
+            ESTIMATORS[self.estimator], *counts, self.delta, worlds=np.sort(member)
+        )
+        verdict = Finding(claim=claim, upper=nodes[0], lower=bound.lower, most=most)
         result = AuditResult(
             verdict=verdict,
             status=verdict.status,
@@ -115,8 +119,8 @@ class Made:
             nodes=nodes,
             noise_multiplier=self.noise,
             accuracy=0.71,
-            member_runs=int(member.sum()),
-            non_member_runs=int((~member).sum()),
+            member_runs=counts[0],
+            non_member_runs=counts[1],
             seconds=12.5,
             gap=self.gap,
         )

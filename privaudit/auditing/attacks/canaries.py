@@ -18,7 +18,7 @@ from trainers.numerics.randomness import public_generator
 from trainers.runs.problem import Planted, Problem
 
 CRAFTED, MISLABELLED, NOISE = "gradient", "mislabelled", "out-of-distribution"
-TOGETHER = 16  # in each of many runs, where only bounds within a family read them
+TOGETHER = 128  # in each of many runs, where only bounds within a family read them
 KINDS = (CRAFTED, MISLABELLED, NOISE)  # of many in one run
 _MOST_VALUES = 1 << 26  # of all records' gradients, that a direction is chosen from
 

@@ -121,7 +121,8 @@ def judge(
     def gap(estimator: Estimator | None, found: Bound | None) -> Gap | None:
         if estimator is None or found is None or not entries:
             return None
-        most = tested.most(estimator) if estimator is other else concluded.most
+        alone = estimator is other or not estimator.limited_by_runs
+        most = tested.most(estimator) if alone else concluded.most
         node = attacked(audit, nodes)
         own = Certificate.of(seen, found.lower.relation).node(node)
         upper = nodes[node]

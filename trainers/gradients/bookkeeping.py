@@ -114,6 +114,7 @@ class BookKeeping:
         if offsets:
             raise UnknownLayerError(f"no book-keeping for {', '.join(offsets)}")
         self._values = self._values_alone = 0
+        self._device: torch.device | None = None  # where the template is
         self.tried = False
         try:
             self.tried = agrees(self, module, example, target)
@@ -233,7 +234,9 @@ class BookKeeping:
         return self._values_alone
 
     def _run(self, at: Tensor, inputs: Tensor, *, keeps: bool) -> Tensor:
-        follow(self.template, at.device)
+        if at.device != self._device:
+            follow(self.template, at.device)
+            self._device = at.device
         for layer in self.layers:
             layer.taken, layer.given, layer.keeps = [], [], keeps
         for place in self.places:

@@ -46,8 +46,8 @@ def guard(graph: fx.Graph, given: list[fx.Node]) -> fx.Node | None:
         ignored = _ignored(node) if name in _LABELS else None
         for taken, (least, most) in ranges.items():
             with graph.inserting_before(node):
-                flag = graph.call_function(fits, (taken, least, most, ignored))
                 new = graph.call_function(fitted, (taken, least, most, ignored))
+                flag = graph.call_function(fits, (taken, new))
             new.meta = dict(taken.meta)
             flag.meta = {"val": taken.meta["val"].new_empty((), dtype=torch.bool)}
             reached.update((flag, new))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -222,24 +223,27 @@ def padded(weight: Tensor, tokens: Tensor, padding: int) -> Tensor:
     return torch.where((tokens == padding)[..., None], rows.detach(), rows)
 
 
-def fits(values: Tensor, least: float, most: float, also: int | None) -> Tensor:
-    """Return whether all of ``values`` are in [least, most], or ``also``: () bool."""
-    return _within(values, least, most, also).all()
-
-
 def fitted(values: Tensor, least: float, most: float, also: int | None) -> Tensor:
-    """``values``, with ``least`` in place of those that do not fit."""
-    return torch.where(_within(values, least, most, also), values, least)
+    """``values``, others in place of those that are not in [least, most], or ``also``.
 
-
-def _within(values: Tensor, least: float, most: float, also: int | None) -> Tensor:
+    No result depends on which: see `voided`.
+    """
+    if also is None and values.dtype == torch.int64:
+        return values.clamp(int(least), int(most))
     inside = (values >= least) & (values <= most)
-    return inside if also is None else inside | (values == also)
+    if also is not None:
+        inside = inside | (values == also)
+    return torch.where(inside, values, least)
+
+
+def fits(values: Tensor, fitted: Tensor) -> Tensor:
+    """Return whether all of ``values`` are what they were put in range to: () bool."""
+    return (values == fitted).all()
 
 
 def voided(result: Tensor, *flags: Tensor) -> Tensor:
     """``result`` where all ``flags`` are true, and else nan, without a gradient."""
-    return torch.where(torch.stack(flags).all(), result, torch.nan)
+    return torch.where(functools.reduce(torch.logical_and, flags), result, torch.nan)
 
 
 OURS = (attention, copied, fits, fitted, keyed_dropout, padded, product, voided)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from trainers.gradients.door.traced import Traced, door_of
+from trainers.gradients.door.traced import Mapped, Traced, door_of
 from trainers.gradients.door.uses import Use, shape_of, uses_of
 from trainers.gradients.stacked import StackedLayer, stacked
 from trainers.gradients.stacked.layer import StackedExplicit
@@ -62,11 +62,11 @@ class Step(nn.Module):
             copies[node] = graph.node_copy(node, copies.__getitem__)
         graph.output(tuple(copies[one] for one in self.outputs))
         self.one = fx.GraphModule(attributes, graph)
+        self._mapped = Mapped(self.one)
 
     def run(self, values: dict[fx.Node, Any]) -> None:
         """Put what comes out of it into ``values``, (records, ...) each."""
-        given = [values[one] for one in self.inputs]
-        found = torch.func.vmap(self.one.forward)(*given)
+        found = self._mapped(*(values[one] for one in self.inputs))
         values.update(zip(self.outputs, found, strict=True))
 
 
@@ -166,10 +166,9 @@ class StackedGraph(nn.Module):
                 self._constants.register_buffer(node.target, value, persistent=False)
 
     def forward(self, flat: Tensor) -> Tensor:  # (replicas * samples, ...)
-        values: dict[fx.Node, Any] = {
-            self._input: flat[:, None],
-            self._seed: self._door.seeds(flat, self.word),
-        }
+        values: dict[fx.Node, Any] = {self._input: flat[:, None]}
+        if self._seed.users:
+            values[self._seed] = self._door.seeds(flat, self.word)
         for node, part, source, folds in self._steps:
             if node is None:
                 part.run(values)
@@ -179,7 +178,7 @@ class StackedGraph(nn.Module):
                 given = given.flatten(0, 1)
             found = part(given.contiguous())
             values[node] = found[:, None] if folds else found
-        return self._value(values, self._output, len(flat))[:, 0]
+        return self._value(values, self._output, len(flat)).squeeze(1)
 
     def _value(self, values: dict[fx.Node, Any], node: fx.Node, count: int) -> Tensor:
         if node.op == "get_attr":

@@ -86,6 +86,24 @@ def trace(
         return _checked(made, names, known, like, given)
 
 
+def unfolded(one: fx.GraphModule, given: Sequence[Tensor]) -> Callable[..., Any]:
+    """Operations that mapping ``one`` over records comes to, of shapes as ``given``.
+
+    They are what torch's rules make of it, in their order, found by fake tensors:
+    no value decides which.
+    """
+
+    def mapped(*records: Tensor) -> Any:
+        return torch.func.vmap(one.forward)(*records)
+
+    like = [each.detach().requires_grad_(each.requires_grad) for each in given]
+    with tracing:
+        made = make_fx(mapped, tracing_mode="fake", _allow_non_fake_inputs=True)(*like)
+    made.graph.eliminate_dead_code()
+    made.recompile()
+    return made.forward
+
+
 @functools.cache
 def prepare() -> None:
     """Trace something, once: what torch loads and makes for that takes a second.

@@ -17,8 +17,43 @@ from torch import Tensor, fx, nn
 from privaudit.files.user_code import checked
 from trainers.data.transforms import plain
 from trainers.gradients.door.operators import OFF, attention, seeds_of
-from trainers.gradients.door.trace import trace, undrawn
+from trainers.gradients.door.trace import trace, undrawn, unfolded
 from trainers.gradients.per_sample import trained
+
+_SOON, _MANY = 3, 32  # uses of a shape before it is unfolded, and how many shapes
+
+
+class Mapped:
+    """A graph of one record, mapped over records along the first dimensions.
+
+    A shape that comes again is unfolded: torch's rules of mapping take longer to find
+    what is to be done than small tensors take to do it.
+    """
+
+    def __init__(self, one: fx.GraphModule) -> None:
+        self.one = one
+        self._uses: dict[Any, int] = {}
+        self._unfolded: dict[Any, Callable[..., Any]] = {}
+
+    def __call__(self, *given: Tensor) -> Any:
+        key = (
+            torch.is_grad_enabled(),
+            *((x.shape, x.stride(), x.dtype, x.device, x.requires_grad) for x in given),
+        )
+        known = self._unfolded.get(key)
+        # Within torch.func's own gradients there is more to map than shapes tell; what
+        # autocast casts is in no graph; and who looks at what is saved sees fake ones.
+        if (
+            torch._C._functorch.peek_interpreter_stack() is not None
+            or torch.is_autocast_enabled(given[0].device.type)
+            or torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
+        ):
+            known = None
+        elif known is None and len(self._uses) < _MANY:
+            uses = self._uses[key] = self._uses.get(key, 0) + 1
+            if uses == _SOON:
+                known = self._unfolded[key] = unfolded(self.one, given)
+        return (known or torch.func.vmap(self.one.forward))(*given)
 
 
 def door_of(module: nn.Module) -> Door:
@@ -229,7 +264,7 @@ class TracedLoss:
     constructed = True
 
     def __init__(self, graph: fx.GraphModule) -> None:
-        self.graph = graph
+        self.graph, self._mapped = graph, Mapped(graph)
 
     @classmethod
     def of(cls, loss: Callable[..., Any], output: Tensor, target: Tensor) -> TracedLoss:
@@ -258,9 +293,7 @@ class TracedLoss:
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         self.graph.to(outputs.device)
         seeds = torch.zeros(len(outputs), dtype=torch.long, device=outputs.device)
-        return torch.func.vmap(self.graph.forward)(
-            outputs[:, None], targets[:, None], seeds
-        )
+        return self._mapped(outputs[:, None], targets[:, None], seeds)
 
 
 def _told(value: Any) -> str:

@@ -53,7 +53,9 @@ def test_gradients_are_torchs(name):
         norms.append(found)
         return torch.tensor([[1.0, 0.5, 0.25, 2.0]])
 
-    summed = gradients.weighted_sum(at, inputs[None], targets[None], weigh, 0.0)
+    given = at, inputs[None], targets[None], weigh, 0.0
+    summed, *others = (gradients.weighted_sum(*given) for _ in range(5))
+    assert all(torch.equal(each, summed) for each in others)  # unfolded meanwhile
     # With dropout there is nothing of torch's to compare with but the graph itself.
     drops = isinstance(taken.module, Bare) and door_of(taken.module).draws
     each = of(taken.module if drops else module, inputs, targets)

@@ -14,7 +14,7 @@ from tests.trainers.gradients.door.functions import LOSSES, ROWS
 from trainers.gradients.door.operations import MAPPED
 from trainers.gradients.door.operators import WRITTEN_OUT
 from trainers.gradients.door.trace import NotTraced, trace
-from trainers.gradients.door.traced import Traced, door_of
+from trainers.gradients.door.traced import Mapped, Traced, door_of
 from trainers.gradients.per_sample import trained
 
 OF_RECORDS = {**dict.fromkeys(ROWS, (4, 6)), **dict.fromkeys(LOSSES, (3,))}
@@ -79,6 +79,12 @@ def check(name: str, own: bool) -> None:
             torch.testing.assert_close(
                 ours[one], theirs, rtol=1e-4, atol=1e-4, equal_nan=True, msg=what
             )
+    if own or not values:
+        unfolds = Mapped(graph)
+        by_rules, *others = (unfolds(*given) for _ in range(5))
+        assert unfolds._unfolded
+        for each in others:
+            torch.testing.assert_close(each, by_rules, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.sampled(6)

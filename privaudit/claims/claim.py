@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import pathlib
-import tomllib
 from collections.abc import Callable
 from typing import Any, Literal
 
+from privaudit.files import toml
 from privaudit.results import (
     MEANING,
     Bracket,
@@ -221,7 +221,7 @@ def claims_beside(module: str, **common: Any) -> Callable[..., PaperClaim]:
     tables ``all`` and ``words`` are fields and passages that several have.
     """
     path = pathlib.Path(module).with_suffix(".toml")
-    told = tomllib.loads(path.read_text(encoding="utf-8"))
+    told = toml.read(path)
     common.setdefault("claimed", None)
     common["paper"] = path.stem.removeprefix("paper_")
     fields = {field.name for field in dataclasses.fields(PaperClaim)}

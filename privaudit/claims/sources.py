@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pathlib
-import tomllib
 from collections.abc import Iterable
 
-_TOLD = tomllib.loads(
-    pathlib.Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
-)
+from privaudit.files import toml
+
+_TOLD = toml.read(pathlib.Path(__file__).with_suffix(".toml"))
 SOURCES: dict[str, str] = _TOLD["methods"]
 OF_PAPER: dict[str, str] = _TOLD["papers"]
 OF_METHOD: dict[str, list[str]] = _TOLD["accounts"]

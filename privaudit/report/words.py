@@ -11,62 +11,13 @@ from privaudit.auditing.bounds.contract import Rate
 from privaudit.report.load import Finished, FinishedAudit, FinishedTraining, Paged
 from privaudit.report.numbers import down, up
 from privaudit.report.program import FinishedProgram
-from privaudit.report.standing import WORDS
+from privaudit.report.standing import TEXTS, WORDS
 from privaudit.results import Claim, Unit, UpperBound, seen_by
 from privaudit.task_settings import OWN, TaskSettings, is_own
 from trainers.runs.outcome import TrainingResult
 
-_RELATIONS = {
-    "add-or-remove-one": "one data set has one {unit} more than the other",
-    "replace-one": "the two data sets differ in the value of one {unit}",
-}
-_SAMPLING = {
-    "poisson": "every record enters a batch by its own coin, independently (Poisson); "
-    "the size of a batch varies",
-    "without-replacement": "batches of a fixed size, drawn without replacement; the "
-    "sensitivity holds between any two different records, since one that is not in the "
-    "batch leaves its place to another",
-    "random-allocation": "every record is by itself in one of an epoch's batches (or "
-    "in a few), drawn anew for every epoch; the size of a batch varies",
-    "none": "every record is used in every round",
-    "mixed": "several schemes; the ledger has each",
-}
-CANARIES = {
-    "record": "a record that was given",
-    "blank": "a blank image",
-    "mislabelled": "an image with a wrong label",
-    "out-of-distribution": "an image of noise",
-    "clipbkd": "an image along which the records vary least, ClipBKD",
-    "gradient": "a record whose gradient is crafted: as long as the clip allows, where "
-    "those of others are smallest",
-    "random-gradient": "a record whose gradient is crafted: as long as the clip "
-    "allows, in a random direction",
-}
-MANY = {
-    "gradient": "records whose gradients are crafted: as long as the clip allows, each "
-    "along a parameter of its own, first where those of others are smallest",
-    "mislabelled": "held-out images with wrong labels",
-    "out-of-distribution": "images of noise",
-}
-_BUGS = {"half-noise": "its noise is half of what its ledger states"}
-_SHARES = (
-    "each node's share is taken as given: with one record more or less, all other "
-    "records stay at their nodes, also where one data set was dealt by labels or at "
-    "random"
-)
-_AT_ONE = (
-    "a record is at one node only: of one that is at several, more is released than "
-    "this figure says (overlap=k counts up to k nodes)"
-)
-_AT_SEVERAL = (
-    "a record may be at {overlap} nodes: the releases of the worst {overlap} that hold "
-    "it are counted together"
-)
-_UNITS = {
-    "record": "one record",
-    "node": "all that one node holds",
-    "user": "all records of one user",
-}
+CANARIES: dict[str, str] = TEXTS["canaries"]
+MANY: dict[str, str] = TEXTS["many_canaries"]
 
 
 def title(settings: TaskSettings) -> str:
@@ -97,7 +48,7 @@ def story(run: Finished) -> list[str]:
     if isinstance(run, FinishedAudit):
         bug = run.config.planted_bug
         if bug is not None:
-            lines.append(f"A bug was planted in it: {_BUGS.get(bug, bug)}.")
+            lines.append(f"A bug was planted in it: {TEXTS['bugs'].get(bug, bug)}.")
         result = run.result
         lines.append(
             _worlds(run)
@@ -275,16 +226,16 @@ def of_figures(
     lines = [
         (
             "neighbouring data sets",
-            f"{about.relation}: {_RELATIONS[about.relation].format(unit=unit)}",
+            f"{about.relation}: {TEXTS['relations'][about.relation].format(unit=unit)}",
         ),
-        ("unit of privacy", _UNITS[unit]),
+        ("unit of privacy", TEXTS["units"][unit]),
     ]
     if upper is not None:
-        lines.append(("sampling", _of_unit(_SAMPLING[upper.sampling], unit)))
+        lines.append(("sampling", _of_unit(TEXTS["sampling"][upper.sampling], unit)))
     if shared and unit != "node":
-        lines.append(("shares", _of_unit(_SHARES, unit)))
+        lines.append(("shares", _of_unit(TEXTS["shares"], unit)))
     if upper is not None and upper.overlap is not UNSET:
-        where = _AT_ONE if upper.overlap == 1 else _AT_SEVERAL
+        where = TEXTS["at_one"] if upper.overlap == 1 else TEXTS["at_several"]
         lines.append(
             ("overlap", _of_unit(where.format(overlap=upper.overlap), unit)),
         )

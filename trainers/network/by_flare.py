@@ -45,34 +45,19 @@ _GONE = (ReturnCode.TARGET_UNREACHABLE, ReturnCode.INVALID_TARGET)
 
 
 class ByFlare(Queued):
-    """An `Exchange` of one site, by the cell of its job.
-
-    Parameters
-    ----------
-    cell
-        FLARE's, of this job's process.
-    places
-        Names of all parties' cells, by rank.
-    rank
-        Which of them is this site.
-    patience
-        Seconds that another site is waited for.
-    sealed
-        Whether messages are encrypted from site to site; only FLARE's simulator, which
-        has no certificates, cannot.
-    aborted
-        Whether FLARE has ended the job.
-    """
+    """An `Exchange` of one site, by the cell of its job."""
 
     def __init__(
         self,
-        cell: Cell,
-        places: Sequence[str],
-        rank: int,
-        patience: float = PATIENCE,
+        cell: Cell,  # FLARE's, of this job's process
+        places: Sequence[str],  # names of all parties' cells, by rank
+        rank: int,  # which of them is this site
+        patience: float = PATIENCE,  # seconds that another site is waited for
         *,
+        # whether messages are encrypted from site to site; only FLARE's simulator,
+        # which has no certificates, cannot
         sealed: bool = True,
-        aborted: Callable[[], bool] = lambda: False,
+        aborted: Callable[[], bool] = lambda: False,  # whether FLARE has ended the job
     ) -> None:
         super().__init__(rank, len(places), patience)
         self._cell, self._places, self._sealed = cell, places, sealed

@@ -18,16 +18,6 @@ from trainers.oracles.mechanism import Mechanism
 class Sampler:
     """Draws batches of each node's records, for a block of runs at once.
 
-    Parameters
-    ----------
-    data, mechanism, streams
-        Those of its oracle. The mechanism has the sampling scheme and the batch size.
-    runs
-        Number of runs in the block.
-    planted
-        (runs,) or (runs, canaries) bool: in which runs each of the data's canaries is
-        a record of its node.
-
     Raises
     ------
     ValueError
@@ -49,11 +39,15 @@ class Sampler:
 
     def __init__(
         self,
+        # data, mechanism, streams: those of its oracle. The mechanism has the sampling
+        # scheme and the batch size
         data: PrivateData,
         mechanism: Mechanism,
         streams: Streams,
         *,
-        runs: int = 1,
+        runs: int = 1,  # number of runs in the block
+        # (runs,) or (runs, canaries) bool: in which runs each of the data's canaries is
+        # a record of its node
         planted: Tensor | None = None,
     ) -> None:
         self.data = data

@@ -51,33 +51,18 @@ class QSettings:
 
 
 class QNetworks:
-    """Networks of one shape, (runs, nodes, classes) of them, each with its own memory.
-
-    Parameters
-    ----------
-    shape
-        (runs, nodes, classes)
-    features
-        Of a state.
-    turns
-        Of the whole run, which the exploration is annealed over.
-    settings
-        Of learning.
-    draw
-        From (runs, count) to fresh uniform numbers in [0, 1), (runs, nodes, count),
-        each node's own: all that is random of its networks.
-    device
-        Where they are.
-    """
+    """Networks of one shape, (runs, nodes, classes) of them, each with its own memory."""
 
     def __init__(
         self,
-        shape: tuple[int, int, int],
-        features: int,
-        turns: int,
-        settings: QSettings,
+        shape: tuple[int, int, int],  # (runs, nodes, classes)
+        features: int,  # of a state
+        turns: int,  # of the whole run, which the exploration is annealed over
+        settings: QSettings,  # of learning
+        # from (runs, count) to fresh uniform numbers in [0, 1), (runs, nodes, count),
+        # each node's own: all that is random of its networks
         draw: Callable[[tuple[int, int]], Tensor],
-        device: torch.device | None = None,
+        device: torch.device | None = None,  # where they are
     ) -> None:
         self.settings = settings
         self.turns = turns

@@ -32,33 +32,20 @@ class FeedsItself(ValueError):
 
 
 class Channel:
-    """Noisy messages for a block of runs at once.
-
-    Parameters
-    ----------
-    noise
-        How messages are made private.
-    mixing
-        Weights of all rounds: which node hears which. Public.
-    streams
-        Random numbers of this block of runs. If they are those of some nodes alone
-        (`Streams.of`), the channel is too: see `over`.
-    runs
-        Number of runs in the block.
-    populations
-        Number of records at each node, public; by default one.
-    watch
-        For studies: is shown the true and the used sensitivity of every round.
-    """
+    """Noisy messages for a block of runs at once."""
 
     def __init__(
         self,
-        noise: MessageNoise,
-        mixing: Mixing,
+        noise: MessageNoise,  # how messages are made private
+        mixing: Mixing,  # weights of all rounds: which node hears which. Public
+        # random numbers of this block of runs. If they are those of some nodes alone
+        # (`Streams.of`), the channel is too: see `over`
         streams: Streams,
         *,
-        runs: int = 1,
+        runs: int = 1,  # number of runs in the block
+        # number of records at each node, public; by default one
         populations: tuple[int, ...] | None = None,
+        # for studies: is shown the true and the used sensitivity of every round
         watch: Watch | None = None,
     ) -> None:
         self.noise = noise

@@ -27,19 +27,6 @@ class LineLostError(OSError):
 class Line:
     """Line between a sender and a receiver, at either end.
 
-    Parameters
-    ----------
-    store
-        Where the two find each other.
-    sender, receiver
-        Their numbers.
-    at
-        Which of them this process is.
-    dims
-        Of models.
-    patience
-        Seconds in which the partner must come, and in which a receiver must answer.
-
     Raises
     ------
     LineLostError
@@ -48,12 +35,14 @@ class Line:
 
     def __init__(
         self,
-        store: dist.Store,
+        store: dist.Store,  # where the two find each other
+        # sender, receiver: their numbers
         sender: int,
         receiver: int,
         *,
-        at: int,
-        dims: int,
+        at: int,  # which of them this process is
+        dims: int,  # of models
+        # seconds in which the partner must come, and in which a receiver must answer
         patience: float,
     ) -> None:
         self._end = 0 if at == sender else 1

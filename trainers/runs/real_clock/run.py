@@ -45,13 +45,6 @@ class RealClock(OneProcess):
     are left out of the accuracies. A run that was stopped as a whole cannot go on; what
     it released is then in ``ledger.json``.
 
-    Parameters
-    ----------
-    data_dir
-        Where each process finds the data.
-    died
-        Called at every death.
-
     Raises
     ------
     privaudit.files.folder.FolderError
@@ -62,8 +55,8 @@ class RealClock(OneProcess):
 
     def __init__(
         self,
-        data_dir: pathlib.Path | None = None,
-        died: Callable[[Death], None] = lambda death: None,
+        data_dir: pathlib.Path | None = None,  # where each process finds the data
+        died: Callable[[Death], None] = lambda death: None,  # called at every death
     ) -> None:
         super().__init__()
         self._data_dir = data_dir

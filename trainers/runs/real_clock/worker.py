@@ -59,27 +59,16 @@ class Agreement:
 
 
 class Worker:
-    """Makes the steps of one worker, and answers those that average with it.
-
-    Parameters
-    ----------
-    number
-        Its own.
-    plan, job
-        What it does.
-    store
-        `connect`.
-    tell
-        Takes a `Report`, and in the end `Stopped`.
-    """
+    """Makes the steps of one worker, and answers those that average with it."""
 
     def __init__(
         self,
-        number: int,
+        number: int,  # its own
+        # plan, job: what it does
         plan: Agreement,
         job: Job,
-        store: dist.Store,
-        tell: Callable[[Any], None],
+        store: dist.Store,  # `connect`
+        tell: Callable[[Any], None],  # takes a `Report`, and in the end `Stopped`
     ) -> None:
         self._number = number
         self._plan = plan

@@ -131,23 +131,10 @@ def account_nodes(
     a record is touched by its own node's releases only, and of those on disjoint
     records by one; unless the ledger says that a record may be at more nodes, whose
     releases then count too. Where the ledger assumes something, what would be certified
-    is conditional.
+    is conditional. ``delta`` is in (0, 1), ``method`` a name in ``METHODS``.
 
-    Parameters
-    ----------
-    ledger
-        What was released.
-    delta
-        In (0, 1).
-    relation
-        The neighbour relation.
-    method
-        A name in ``METHODS``.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range, or the account is not valid for a release.
+    Raises ``ValueError`` if an argument is out of its range, or the account is not
+    valid for a release.
     """
     known: dict[Certificate, UpperBound] = {}  # nodes alike are accounted once
     whole = Certificate.of(ledger, relation)

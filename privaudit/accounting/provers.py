@@ -622,6 +622,7 @@ def prove(
     question: Question,
     sides: Side = "both",
     ways: tuple[Direction, ...] | None = None,
+    # upper bounds that are known already
     above: Mapping[Direction, Proof] | None = None,
 ) -> dict[Direction, Proved]:
     """The best bounds of each direction, narrow for the worse one only.
@@ -630,11 +631,6 @@ def prove(
     finer grids were too much work. The upper side is the same whether or not a lower
     one is asked for, which is refined until it is as near as the question wants. With
     one side asked for, the other is what came for nothing.
-
-    Parameters
-    ----------
-    above
-        Upper bounds that are known already.
 
     Raises
     ------

@@ -33,19 +33,8 @@ def rdp_epsilon(entries: tuple[Entry, ...], delta: float, relation: Relation) ->
     (replace-one). Laplace: the same but Poisson sampling under replace-one.
     See `privaudit.accounting.renyi` for the divergences and their proofs.
 
-    Parameters
-    ----------
-    entries
-        Releases with noise, and their counts.
-    delta
-        In (0, 1).
-    relation
-        The neighbour relation.
-
-    Raises
-    ------
-    ValueError
-        For a release that has no bound under ``relation``.
+    Entries have noise, and ``delta`` is in (0, 1). Raises ``ValueError`` for a release
+    that has no bound under ``relation``.
     """
 
     total, most = _total(entries, relation)
@@ -88,14 +77,8 @@ def least_epsilon(
     It starts on a coarse grid, widens it until the best order is inside or at an end of
     what is allowed, and refines three times around the best.
 
-    Parameters
-    ----------
-    rdp
-        Order alpha > 1 to a bound on the Renyi divergence of all releases.
-    delta
-        In (0, 1).
-    most
-        Largest order to try.
+    ``rdp`` is from an order alpha > 1 to a bound on the Renyi divergence of all
+    releases, ``delta`` in (0, 1), and ``most`` the largest order to try.
     """
     return best_order(lambda order: epsilon_at(order, rdp(order), delta), most=most)
 

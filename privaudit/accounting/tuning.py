@@ -180,25 +180,18 @@ def _selected(
 
 
 def selected_curve(
+    # orders, curve: orders >= 1, and bounds on the divergence of one try there;
+    # from orders of 1 nothing follows
     orders: Sequence[float],
     curve: Sequence[float],
+    # tries, shape: mean and shape of the law; shape infinity is Poisson, under
+    # which a fixed output is published of no try
     tries: float,
     shape: float,
+    # of one try at an epsilon; asked for under Poisson only
     delta_at: Callable[[float], float],
 ) -> list[float]:
-    """Renyi divergences of the best of some tries from those of one, rounded up.
-
-    Parameters
-    ----------
-    orders, curve
-        Orders >= 1, and bounds on the divergence of one try there; from orders of 1
-        nothing follows.
-    tries, shape
-        Mean and shape of the law; shape infinity is Poisson, under which a fixed output
-        is published of no try.
-    delta_at
-        Of one try at an epsilon; asked for under Poisson only.
-    """
+    """Renyi divergences of the best of some tries from those of one, rounded up."""
     a, d = np.asarray(orders, float), np.asarray(curve, float)
     found = np.full(a.shape, np.inf)
     above = a > 1

@@ -40,26 +40,14 @@ _WIDTHS = (0.1, 1e-3)  # most claims that are false are so by more than a tenth
 
 
 def verdict_on(
-    claim: Claim,
-    ledger: Ledger,
-    upper: UpperBound,
-    lower: LowerBound | None = None,
+    claim: Claim,  # what is promised of what was released
+    ledger: Ledger,  # what was released
+    upper: UpperBound,  # its account, of the worst node
+    lower: LowerBound | None = None,  # what an audit showed
+    # what its scores show by another method; see `Finding.held_against`
     beside: LowerBound | None = None,
 ) -> Finding:
     """The verdict on ``claim``, a proved lower side with it where that may decide.
-
-    Parameters
-    ----------
-    claim
-        What is promised of what was released.
-    ledger
-        What was released.
-    upper
-        Its account, of the worst node.
-    lower
-        What an audit showed.
-    beside
-        What its scores show by another method; see `Finding.held_against`.
 
     Raises
     ------

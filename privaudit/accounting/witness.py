@@ -49,20 +49,14 @@ def witness(
     ledger: Ledger,
     relation: Relation,
     delta: float,
+    # epsilon from below and from above; 0 and infinity claim nothing
     sides: tuple[float, float],
     *,
+    # overlap, group: as of `Certificate.of`
     overlap: int = 1,
     group: int = 1,
 ) -> dict[str, object]:
-    """Document that says what is claimed of ``ledger``.
-
-    Parameters
-    ----------
-    sides
-        Epsilon from below and from above; 0 and infinity claim nothing.
-    overlap, group
-        As of `Certificate.of`.
-    """
+    """Document that says what is claimed of ``ledger``."""
     looking = ledger.observing
     different = dict.fromkeys(
         entries for i, entries in enumerate(ledger.nodes) if i not in looking

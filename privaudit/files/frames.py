@@ -10,18 +10,12 @@ from privaudit.files.csv import check_known
 
 
 def frame_of(
+    # what is within a field of a row becomes ``field_within``
     columns: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]],
     *,
-    index: str | None = None,
+    index: str | None = None,  # the column that numbers the rows
 ) -> Any:
     """A ``pandas.DataFrame`` of columns by name, or of rows with such fields.
-
-    Parameters
-    ----------
-    columns
-        What is within a field of a row becomes ``field_within``.
-    index
-        The column that numbers the rows.
 
     Raises
     ------

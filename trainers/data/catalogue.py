@@ -94,31 +94,20 @@ def check_dataset(name: str) -> Source:
 
 
 def load_dataset(
-    name: str,
+    name: str,  # in `DATASETS`
     *,
+    # how many records to train on, taken at random from those that are for it
     train: int,
+    # which classes to keep, in order, numbered anew; None for all
     labels: tuple[int, ...] | None = None,
-    seed: int = 0,
+    seed: int = 0,  # of what is taken
+    # where data are kept; by default `trainers.data.cache.data_folder` for what is
+    # drawn, scikit-learn's own cache for what is fetched
     data_dir: str | pathlib.Path | None = None,
+    # of the inputs, (samples, ...), images in [0, 1]
     dtype: torch.dtype = torch.float32,
 ) -> tuple[Dataset, Dataset]:
     """Records to train on and to test on.
-
-    Parameters
-    ----------
-    name
-        In `DATASETS`.
-    train
-        How many records to train on, taken at random from those that are for it.
-    labels
-        Which classes to keep, in order, numbered anew; None for all.
-    seed
-        Of what is taken.
-    data_dir
-        Where data are kept; by default `trainers.data.cache.data_folder` for what is
-        drawn, scikit-learn's own cache for what is fetched.
-    dtype
-        Of the inputs, (samples, ...), images in [0, 1].
 
     Raises
     ------

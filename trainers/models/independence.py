@@ -44,21 +44,16 @@ _LAYERS = (
 
 
 def independence(
+    # module, loss: what `trainers.gradients.door.enter` made of the user's. None:
+    # cross entropy
     module: nn.Module,
     loss: Callable[..., Any] | None = None,
+    # the nodes' data sets, as `trainers.data.shares.shares_of` gives them
     shares: Iterable[Any] = (),
+    # what records go through as they are used
     transform: Callable[..., Any] | None = None,
 ) -> Independence:
     """Decide how well it is known that a record's gradient is its own.
-
-    Parameters
-    ----------
-    module, loss
-        What `trainers.gradients.door.enter` made of the user's. None: cross entropy.
-    shares
-        The nodes' data sets, as `trainers.data.shares.shares_of` gives them.
-    transform
-        What records go through as they are used.
 
     Examples
     --------

@@ -142,30 +142,17 @@ class Key:
 
     def rows(
         self,
-        purpose: Purpose,
+        purpose: Purpose,  # what the words are for
         *,
-        nodes: Sequence[int],
-        release: int,
-        width: int,
+        nodes: Sequence[int],  # their numbers in the whole network, in [0, 2^32)
+        release: int,  # how often the nodes drew for this purpose before, in [0, 2^64)
+        width: int,  # words in a row
+        # numbers of the independent runs: consecutive, from the first of a block on
         runs: range = range(1),
+        # of the sums that noise is for, [run][node]: other sums get other streams
         fingerprints: Sequence[Sequence[bytes]] | None = None,
     ) -> Rows:
         """Streams of ``width`` words for each of ``runs`` and ``nodes``.
-
-        Parameters
-        ----------
-        purpose
-            What the words are for.
-        nodes
-            Their numbers in the whole network, in [0, 2^32).
-        release
-            How often the nodes drew for this purpose before, in [0, 2^64).
-        width
-            Words in a row.
-        runs
-            Numbers of the independent runs: consecutive, from the first of a block on.
-        fingerprints
-            Of the sums that noise is for, [run][node]: other sums get other streams.
 
         Raises
         ------

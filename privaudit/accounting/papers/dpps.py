@@ -33,28 +33,21 @@ def round_epsilon(budget: float, noise_rate: float) -> float:
 
 
 def ledger(
+    # s(t) by which the noise was scaled, shape (rounds,), > 0
     sensitivities: ArrayLike,
     *,
+    # budget, noise_rate: b and gamma_n: the noise has scale gamma_n S(t) / b
     budget: float,
     noise_rate: float,
+    # ``node``: which node was asked, a distance of S(t). ``record``: one record of
+    # the node replaced, which moves its perturbation by at most twice its bound.
+    # The local parameters carry a record's trace into every later round, so that
+    # all rounds count, whichever batch the record was in
     unit: Literal["node", "record"],
+    # for ``record``: bound on ||eps_i||_1, that is gamma_s times the clip norm
     perturbation: float | None = None,
 ) -> Ledger:
     """Ledger of one node's releases, for neighbours that differ in ``unit``.
-
-    Parameters
-    ----------
-    sensitivities
-        S(t) by which the noise was scaled, shape (rounds,), > 0.
-    budget, noise_rate
-        b and gamma_n: the noise has scale gamma_n S(t) / b.
-    unit
-        ``node``: which node was asked, a distance of S(t). ``record``: one record of
-        the node replaced, which moves its perturbation by at most twice its bound. The
-        local parameters carry a record's trace into every later round, so that all
-        rounds count, whichever batch the record was in.
-    perturbation
-        For ``record``: bound on ||eps_i||_1, that is gamma_s times the clip norm.
 
     Raises
     ------

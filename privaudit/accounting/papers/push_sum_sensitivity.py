@@ -243,14 +243,18 @@ class Spread:
 
 
 def data_independent_sensitivity(
+    # W(0), ..., W(T-1), shape (nodes, nodes) each; T is the number of rounds
     matrices: Sequence[ArrayLike],
     *,
-    perturbation: float,
-    dimension: int,
-    budget: float,
-    noise_rate: float,
-    failure: float,
+    perturbation: float,  # bound on ||eps_i||_1: gamma_s times the clip norm, >= 0
+    dimension: int,  # coordinates of a shared state, >= 1
+    budget: float,  # b > 0: the noise has scale S(t) / b
+    noise_rate: float,  # gamma_n >= 0
+    failure: float,  # in (0, 1): the probability that any noise exceeds its bound
+    # bound on ||s_i(0)||_1 for states that differ; equal ones may have 0, whatever
+    # they are, if W is doubly stochastic
     start: float = 0.0,
+    # states are set equal before every round that is a multiple of it
     sync_interval: int | None = None,
 ) -> Floats:
     """S(t) for every round, from no data and no broadcast: certified.
@@ -258,26 +262,6 @@ def data_independent_sensitivity(
     `Spread` with ||eps_i||_1 replaced by its bound, and the norm of each node's noise
     by one that a Gamma variable exceeds with probability ``failure`` / (rounds nodes).
     The scales do not depend on the data, so ``failure`` is simply added to delta.
-
-    Parameters
-    ----------
-    matrices
-        W(0), ..., W(T-1), shape (nodes, nodes) each; T is the number of rounds.
-    perturbation
-        Bound on ||eps_i||_1: gamma_s times the clip norm, >= 0.
-    dimension
-        Coordinates of a shared state, >= 1.
-    budget
-        b > 0: the noise has scale S(t) / b.
-    noise_rate
-        gamma_n >= 0.
-    failure
-        In (0, 1): the probability that any noise exceeds its bound.
-    start
-        Bound on ||s_i(0)||_1 for states that differ; equal ones may have 0, whatever
-        they are, if W is doubly stochastic.
-    sync_interval
-        States are set equal before every round that is a multiple of it.
 
     Returns
     -------

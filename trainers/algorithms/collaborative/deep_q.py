@@ -51,7 +51,7 @@ class QSettings:
 
 
 class QNetworks:
-    """Networks of one shape, (runs, nodes, classes) of them, each with its own memory."""
+    """Networks of one shape, (runs, nodes, classes) of them, with a memory each."""
 
     def __init__(
         self,

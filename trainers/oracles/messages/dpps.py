@@ -134,23 +134,16 @@ class Vectors:
 
 
 def average(
-    vectors: Tensor,
+    vectors: Tensor,  # (runs, nodes, dims), of L1 norm at most ``bound`` each
+    # how they are sent, with the weights of all rounds, synchronisation included
     channel: Channel,
     rounds: int,
     *,
     bound: float,
+    # called with the number of rounds done and the views
     after_round: Callable[[int, Tensor], None] | None = None,
 ) -> tuple[Tensor, Ledger]:
     """Each node's view of the mean of ``vectors`` after ``rounds`` rounds, privately.
-
-    Parameters
-    ----------
-    vectors
-        (runs, nodes, dims), of L1 norm at most ``bound`` each.
-    channel
-        How they are sent, with the weights of all rounds, synchronisation included.
-    after_round
-        Called with the number of rounds done and the views.
 
     Returns
     -------

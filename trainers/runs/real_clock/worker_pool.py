@@ -67,18 +67,12 @@ class WorkerPool:
 
     def run(
         self,
+        # called with the number of steps made and models of all who live, (dims,)
+        # each, once each of them has sent one since the last time
         report: Callable[[int, Mapping[int, Tensor]], None] = lambda done, models: None,
-        died: Callable[[Death], None] = lambda death: None,
+        died: Callable[[Death], None] = lambda death: None,  # called at every death
     ) -> Outcome:
         """Start all, listen until the last has ended, and leave none behind.
-
-        Parameters
-        ----------
-        report
-            Called with the number of steps made and models of all who live, (dims,)
-            each, once each of them has sent one since the last time.
-        died
-            Called at every death.
 
         Raises
         ------

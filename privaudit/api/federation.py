@@ -14,6 +14,7 @@ import msgspec
 
 from privaudit.files import json as _json
 from privaudit.files import toml
+from privaudit.files.arguments import near
 from privaudit.files.user_code import is_place
 from privaudit.results import DELTA
 from privaudit.settings import TrainingSettings
@@ -82,8 +83,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
             if self.what not in ALGORITHMS:
                 raise ValueError(
-                    f"there is no algorithm {self.what!r}: choose one of "
-                    f"{', '.join(ALGORITHMS)}, or module:Class of the sites"
+                    f"there is no algorithm {self.what!r}; "
+                    f"{near(self.what, ALGORITHMS, 'module:Class of the sites')}"
                 )
         self.training_settings()
 

@@ -84,7 +84,7 @@ def _check_model(folder: RunFolder, material: Material) -> None:
         return
     with contextlib.suppress(OSError):
         try:
-            modules((folder / MODEL).read_bytes(), material.given or material.module)
+            modules((folder / MODEL).read_bytes(), material.whole)
         except RuntimeError as error:
             raise ValueError(
                 f"the model is not that of the run in {folder.path}: {error}"

@@ -62,7 +62,7 @@ class GradientOracle:
         self._journal = journal
         self._has_asked = self._is_over = False
         self._material = material
-        self._module = material.given or material.module
+        self._module = material.whole
         self._budget, self._charged = budget, 0
         self._independence = material.independence
         self.nodes, self.sizes = inner.nodes, tuple(inner.data.sizes)

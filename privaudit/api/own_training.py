@@ -14,7 +14,6 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec import UNSET
 
 from privaudit.accounting.certificate import Certificate
@@ -22,9 +21,9 @@ from privaudit.accounting.views import check_observer, observed_by
 from privaudit.api.console import watching
 from privaudit.api.planting import Trained
 from privaudit.api.run_audits import AuditedRun
+from privaudit.api.training_plan import TrainingPlan, budget_of
 from privaudit.api.trainings import Own, check_unit, run_in_folder
 from privaudit.api.watch import Watch
-from privaudit.files import json as _json
 from privaudit.files import manifest
 from privaudit.files.arguments import public, with_changes
 from privaudit.files.extras import need
@@ -40,7 +39,6 @@ from trainers.runs.outcome import Curves, TrainingResult
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from privaudit.api.training_plan import TrainingPlan
     from trainers.network.exchange import Exchange
     from trainers.runs.material import Material
     from trainers.runs.run import TrainingRun
@@ -79,7 +77,6 @@ class TrainedModels:
     curves: Curves
     relation: Relation
     observer: str | None
-    _numbers: tuple[int, ...]
     _trained: Trained
 
     @property
@@ -143,8 +140,6 @@ class TrainedModels:
             for name in dict.fromkeys(names):
                 (there / name).parent.mkdir(exist_ok=True)
                 write_whole(there / name, (source / name).read_bytes())
-            if MODEL in names:
-                self._save_models(RunFolder(there))
         except OSError as error:
             raise ValueError(
                 f"cannot write {there}: {error.strerror or error}"
@@ -152,13 +147,6 @@ class TrainedModels:
         if not public:
             with contextlib.suppress(ModuleNotFoundError):
                 page.write(there)
-
-    def complete(self) -> None:
-        """Add to a run that was trained in its folder what `save` writes beside it."""
-        folder = self._trained.folder
-        self._save_models(folder)
-        with contextlib.suppress(ModuleNotFoundError):
-            page.write(folder.path)
 
     @public
     def audit(
@@ -246,29 +234,6 @@ class TrainedModels:
             )
         except FolderError as error:
             raise ValueError(str(error)) from error
-
-    def _save_models(self, there: RunFolder) -> None:
-        """Write a file a node, and list them as what they are made of is."""
-        from trainers.runs.final_models import alone
-
-        listed = manifest.read(there)
-
-        files = {
-            f"node-{number}.safetensors": alone(module)
-            for number, module in zip(self._numbers, self.models, strict=True)
-        }
-        for name, content in files.items():
-            write_whole(there / name, content)
-        if listed is not None:
-            own = {
-                name: manifest.File(
-                    sha256=manifest.digest(content),
-                    private=listed.files[MODEL].private,
-                )
-                for name, content in files.items()
-            }
-            whole = msgspec.structs.replace(listed, files={**listed.files, **own})
-            write_whole(there / MANIFEST, _json.encode(whole))
 
     def __str__(self) -> str:
         result = self.result
@@ -438,10 +403,11 @@ def train(
         )
     if settings.save != "models":
         raise ValueError("privaudit.train returns models: leave save out of settings")
-    many = isinstance(epsilon, Sequence)
+    each = None if epsilon is None else budget_of(epsilon)
+    many = isinstance(each, tuple)
     settings = settings.given(
         epsilon=None if many else epsilon,
-        budgets=",".join(str(float(own)) for own in epsilon) if many else None,
+        budgets=",".join(map(str, each)) if many else None,
         rounds=rounds,
     )
     if plan is not None:
@@ -605,13 +571,10 @@ def models_of(
             stack.callback(_remove, out)
         try:
             folder = RunFolder(trained(pathlib.Path(out)))
-            models = modules(
-                (folder / MODEL).read_bytes(), material.given or material.module
-            )
+            models = modules((folder / MODEL).read_bytes(), material.whole)
             config = folder.read("config.json", TrainingRun)
             found = TrainedModels(
                 models=[*models.values()],
-                _numbers=tuple(models),
                 ledger=folder.read("ledger.json", Ledger),
                 curves=folder.read("curves.json", Curves),
                 relation=relation,

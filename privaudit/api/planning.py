@@ -9,7 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from privaudit.api.own_training import PLAIN
-from privaudit.api.training_plan import MadeFor, TrainingPlan, training_of, worth
+from privaudit.api.training_plan import (
+    MadeFor,
+    TrainingPlan,
+    budget_of,
+    training_of,
+    worth,
+)
 from privaudit.files.arguments import public, with_changes
 from privaudit.files.extras import need
 from privaudit.results import DELTA
@@ -104,11 +110,11 @@ def plan(
         **family_named(algorithm).own_defaults,
         **({} if overlap == 1 else {"overlap": overlap}),
     }
-    each = tuple(epsilon) if isinstance(epsilon, Sequence) else (epsilon,)
+    budget = budget_of(epsilon)
     task = planning.Task(
         sizes=sizes,
         parameters=parameters,
-        epsilon=tuple(map(float, each)),
+        epsilon=budget if isinstance(budget, tuple) else (budget,),
         delta=delta,
         overlap=overlap,
     )
@@ -134,8 +140,6 @@ def plan(
     if material is not None:
         seconds = _seconds(material, training_of(planned, sizes), sizes)
     made_for = MadeFor(sizes=sizes, parameters=parameters, seconds=seconds)
-    budget = task.epsilon if isinstance(epsilon, Sequence) else float(epsilon)
-    assert budget is not None
     return worth(planned, made_for, budget, delta, settings.relation, settings.noise)
 
 

@@ -18,6 +18,7 @@ from privaudit.auditing.conclude import BEST
 from privaudit.auditing.experiments.outcome import AuditResult
 from privaudit.auditing.scores import CANARY_NODE
 from privaudit.files import manifest
+from privaudit.files.arguments import near
 from privaudit.files.extras import need
 from privaudit.files.folder import RunFolder
 from privaudit.files.notebook import box
@@ -120,8 +121,8 @@ class RunAttack:
         for name in given:
             if name not in names:
                 raise TypeError(
-                    f"an audit of a run has no argument {name!r}; it has "
-                    f"{', '.join(names)}, record, workers and watch"
+                    f"an audit of a run has no argument {name!r}; "
+                    f"{near(name, [*names, 'record', 'workers', 'watch'])}"
                 )
         return cls(**given)
 

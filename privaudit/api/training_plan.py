@@ -254,6 +254,14 @@ def worth(
     )
 
 
+def budget_of(epsilon: Any) -> float | tuple[float, ...]:
+    """Budget of all nodes, or, given as a list or an array, of each."""
+    if hasattr(epsilon, "tolist"):
+        epsilon = epsilon.tolist()
+    several = isinstance(epsilon, Sequence)
+    return tuple(map(float, epsilon)) if several else float(epsilon)
+
+
 def _budget(epsilon: float | tuple[float, ...]) -> dict[str, Any]:
     """Setting that has the budget of all nodes, or of each."""
     if isinstance(epsilon, tuple):

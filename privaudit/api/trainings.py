@@ -7,7 +7,7 @@ import functools
 import math
 import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,6 +16,7 @@ from privaudit.accounting.views import check_observer
 from privaudit.api.place import Place, short_name
 from privaudit.api.planting import judged_in, planted_in
 from privaudit.api.watch import SILENT, Watch
+from privaudit.files.arguments import near
 from privaudit.files.folder import RunFolder
 from privaudit.files.user_code import is_place
 from privaudit.records import TuningRecord
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from trainers.runs.problem import Problem
     from trainers.runs.run import OneProcess, TrainingRun
     from trainers.runs.training import Training
-
-_SPREAD = 100.0  # of a table's columns: a tenth of a percent of a norm is then lost
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -370,9 +369,9 @@ def warnings_of(
 
     What follows from data is told to them alone: it is in no file, and changes nothing.
     """
-    from trainers.data.shares import at_several_nodes
     from trainers.gradients.per_sample import parameter_vector
     from trainers.runs.advice import advice
+    from trainers.runs.owner_advice import of_records
 
     training, found = problem.training, []
     if not training.family.private:
@@ -382,39 +381,11 @@ def warnings_of(
             "with a seed this is a study: whoever knows it can take the noise off the "
             "models; leave the seed out to protect them"
         )
-    if is_own(training.data) and training.unit == "record" and problem.party is None:
-        many = at_several_nodes(problem.shares, training.overlap)
-        if many:
-            found.append(
-                f"{many:,} records lie at more than {training.overlap} node"
-                f"{'s' if training.overlap > 1 else ''}, equal in every number: of one "
-                "person's more is released than the account says; overlap=k counts up "
-                "to k nodes. Keep this to yourself: it depends on private data, and is "
-                "in no file of the run"
-            )
-        found += _of_records(problem.shares)
+    if is_own(training.data):
+        found += of_records(problem)
     parameters = parameter_vector(problem.module).numel()
     own = settings.each_budget
     return [*found, *advice(problem, noise, claim, own, parameters)]
-
-
-def _of_records(shares: Sequence[Any]) -> list[str]:
-    """Warnings of what a table holds, for its owner alone."""
-    from trainers.data.shares import spread_of_columns, void_records
-
-    found, void, spread = [], void_records(shares), spread_of_columns(shares)
-    if void:
-        found.append(
-            f"{void:,} records hold NaN or infinity, and count nothing: fill these in "
-            "by rules that look at no other record. Keep this to yourself"
-        )
-    if spread > _SPREAD:
-        found.append(
-            f"columns of the inputs differ in spread by a factor of {spread:,.0f}: the "
-            "largest decide what is clipped; divide each by a range that its field "
-            "knows. Keep this to yourself"
-        )
-    return found
 
 
 def own_data(values: dict[str, Any]) -> dict[str, Any]:
@@ -492,7 +463,6 @@ def _check_keys(
 def recipe_of(what: str) -> Recipe:
     from trainers.algorithms import ALGORITHMS
     from trainers.recipes import Recipe, named, names, read
-    from trainers.runs.training import near
 
     if what in ALGORITHMS or is_place(what):
         return Recipe(values={"algorithm": what})
@@ -501,10 +471,7 @@ def recipe_of(what: str) -> Recipe:
     check_no_table(what)
     if what.endswith(".toml") or pathlib.Path(what).is_file():
         return read(what)
-    close = near(what, [*ALGORITHMS, *names()])
-    hint = f" {close}" if close.startswith("did") else ""
     raise ValueError(
-        f"there is no algorithm or recipe {what!r};{hint} choose one of "
-        f"{', '.join(ALGORITHMS)}, your own as module:Class, one of `privaudit "
-        "recipes`, or a recipe's file"
+        f"there is no algorithm or recipe {what!r}; "
+        + near(what, [*ALGORITHMS, *names()], "your own as module:Class, or a file")
     )

@@ -172,8 +172,6 @@ def tune(
             found = call.on_private(candidates, tries, law, tested)
         except FolderError as error:
             raise ValueError(str(error)) from error
-    if out is not None:
-        found.complete()
     return found
 
 

@@ -62,6 +62,8 @@ _COMMANDS = {
         "Print what completes commands and options in your shell.",
     ),
 }
+# What those need who write or read papers; the help has these apart.
+_FOR_PAPERS = ("cite", "consensus", "convert", "recipes", "selfcheck")
 
 
 class _Filled:
@@ -108,7 +110,8 @@ def made(alone: str | None = None) -> cyclopts.App:
     )
     for name, (place, summary) in _COMMANDS.items():
         help = None if name == alone else summary
-        app.command(f"privaudit.cli.{place}", name=name, help=help)
+        group = "For papers" if name in _FOR_PAPERS else None
+        app.command(f"privaudit.cli.{place}", name=name, help=help, group=group)
     return app
 
 

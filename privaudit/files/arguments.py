@@ -40,6 +40,15 @@ _KINDS: dict[str, tuple[str, Any]] = {
     "Iterable": ("a list", Iterable),
     "Sequence": ("a list", Iterable),  # an array is one too
 }
+# What other libraries call it.
+_ELSEWHERE = {
+    **dict.fromkeys(("lr", "learning_rate"), "step_size"),
+    **dict.fromkeys(("max_grad_norm", "l2_norm_clip", "max_norm", "clip"), "clip_norm"),
+    **dict.fromkeys(("epochs", "num_epochs", "steps", "iterations"), "rounds"),
+    **dict.fromkeys(("sample_rate", "q"), "sampling_rate"),
+    **{"target_epsilon": "epsilon", "target_delta": "delta", "data": "shares"},
+    **dict.fromkeys(("sigma", "noise_scale"), "noise_multiplier"),
+}
 _PLAIN: dict[str, Callable[[Any], Any]] = {"int": int, "float": float}
 
 
@@ -308,9 +317,31 @@ def _ways(
 
 
 def _hint(name: str, ways: Mapping[str, str]) -> str:
-    near = difflib.get_close_matches(name, ways, 1)
+    close = _nearest(name, ways)
     own = ", ".join(one for one, way in ways.items() if one == way)
-    return f"did you mean {ways[near[0]]}?" if near else f"it has {own}"
+    return f"it has {own}" if close is None else f"did you mean {ways[close]}?"
+
+
+def near(name: str, known: Iterable[str], other: str = "") -> str:
+    """Advice on a ``name`` that is not among the ``known`` ones; ``other`` is one too.
+
+    >>> near("grahp", ["graph", "rounds"]), near("epochs", ["graph", "rounds"])
+    ('did you mean graph?', 'did you mean rounds?')
+    """
+    known = list(known)
+    close = _nearest(name, known)
+    if close is not None:
+        return f"did you mean {close}?"
+    if not known:
+        return "leave it out"
+    return f"choose one of {', '.join(known)}{f', or {other}' if other else ''}"
+
+
+def _nearest(name: str, known: Iterable[str]) -> str | None:
+    known = list(known)
+    if _ELSEWHERE.get(name) in known:
+        return _ELSEWHERE[name]
+    return next(iter(difflib.get_close_matches(name, known, 1)), None)
 
 
 def with_changes(settings: S, changes: Mapping[str, Any]) -> S:

@@ -281,6 +281,52 @@ class TestWarnings:
         pa.train(net(), data, epsilon=2, rounds=20, sampling_rate=0.5)
         assert said in caplog.text
 
+    @pytest.mark.parametrize(
+        ("given", "said"),
+        [
+            ({"labels": 1}, "labels are not among the model's classes"),
+            ({"test": True}, "60 test records are at nodes too"),
+            ({"clip_norm": 500.0}, "times as long as a usual gradient at the start"),
+        ],
+    )
+    def test_what_only_records_show_is_told_to_their_owner(self, caplog, given, said):
+        data = [(x, y + given.pop("labels", 0)) for x, y in shares()[:1]] + shares()[1:]
+        test = data[0] if given.pop("test", False) else None
+        more = {"sampling_rate": 0.5, "test": test, **given}
+        run = pa.train(net(), data, epsilon=2, rounds=20, **more)
+        (line,) = (one for one in caplog.messages if said in one)
+        assert "Keep this to yourself" in line
+        assert said not in str(run)
+
+    @pytest.mark.parametrize(
+        ("given", "said"),
+        [
+            ({"lr": 0.1}, "did you mean step_size"),
+            ({"max_grad_norm": 1.0}, "did you mean clip_norm"),
+            ({"algorithm": "dpsgd"}, "did you mean dp-sgd"),
+            ({"graph": "rign"}, "did you mean ring"),
+            ({"algorithm": "dp-sgd"}, "give one data set"),
+        ],
+    )
+    def test_what_others_call_it_is_known(self, given, said):
+        with pytest.raises((TypeError, ValueError), match=said):
+            pa.train(net(), shares(), epsilon=2, **given)
+
+    def test_targets_are_classes(self):
+        x, y = shares([40])[0]
+        pa.train(net(), [(x, y == 1)], epsilon=2, rounds=2)  # yes and no
+        with pytest.raises(
+            ValueError, match=r"a class is one whole .* targets\[:, 0\]"
+        ):
+            pa.train(net(), [(x, y[:, None])], epsilon=2)
+        with pytest.raises(ValueError, match="one output, of which cross entropy is 0"):
+            pa.train(nn.Linear(4, 1), [(x, y)], epsilon=2)
+        with pytest.raises(ValueError, match="which is for tokens: give floats"):
+            pa.train(net(), [(x.byte(), y)], epsilon=2)
+        frame = pandas.DataFrame({"age": [1.0], "ill": [0]})
+        with pytest.raises(ValueError, match=r"frame.drop\(columns='ill'\)"):
+            pa.train(net(), [frame], epsilon=2)
+
     def test_text_in_a_table_is_named(self):
         frame = pandas.DataFrame({"age": [1.0, 2.0], "town": ["a", "b"]})
         with pytest.raises(ValueError, match=r"no number, in columns town: .*astype"):

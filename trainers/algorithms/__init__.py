@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from privaudit.files.arguments import near
 from privaudit.files.user_code import is_place
 from trainers.algorithms import dyn_d2p
 from trainers.algorithms.asynchronous.family import (
@@ -235,8 +236,8 @@ def family_named(name: str) -> Family:
     if is_place(name):
         return family_at(name)
     raise ValueError(
-        f"there is no algorithm {name!r}; choose one of {', '.join(ALGORITHMS)}, or "
-        "your own as module:Class"
+        f"there is no algorithm {name!r}; "
+        f"{near(name, ALGORITHMS, 'your own as module:Class')}"
     )
 
 

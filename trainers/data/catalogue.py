@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import pathlib
 from collections.abc import Callable
 
 import numpy as np
 import torch
 
+from privaudit.files.arguments import near
 from privaudit.task_settings import IDX, check_no_table
 from trainers.data import glyphs as drawn
 from trainers.data import idx
@@ -85,12 +85,10 @@ def check_dataset(name: str) -> Source:
         folder = name.removeprefix(IDX)
         return Source(*idx.sizes(folder), lambda _: idx.read_folder(folder))
     check_no_table(name)
-    near = difflib.get_close_matches(name, DATASETS, 1)
-    hint = f"did you mean {near[0]}? " if near else ""
-    raise ValueError(
-        f"there is no data set {name!r}; {hint}Choose one of {', '.join(DATASETS)}, "
+    other = (
         "idx:FOLDER, your own as module:function, or a folder with node-0.npz and so on"
     )
+    raise ValueError(f"there is no data set {name!r}; {near(name, DATASETS, other)}")
 
 
 def load_dataset(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import logging
 import mmap
 from collections.abc import Callable, Sequence, Sized
@@ -31,7 +30,6 @@ from trainers.numerics.randomness import public_generator
 
 NO_CLASS = -100  # what torch's cross entropy passes over
 _SHAPED_BY = 3  # readable records, most of which say what shape all have
-_AT_ONCE = 4096  # records, which are read and whose words are widened at once
 _READ = 0x5DEECE66D  # so that a transform of the same record draws other numbers
 _FORMS = (
     "a pair of arrays or tensors (inputs, targets), pandas' frames among them, or a "
@@ -147,7 +145,7 @@ def shares_of(
         ):
             raise ValueError(
                 "shares is a list with one data set a node, got "
-                f"{shares!r:.40}; give nodes= to deal one data set"
+                f"{type(shares).__name__}; give nodes= to deal one data set"
             )
         if len(shares) == 2 and all(_is_array(each) for each in shares):
             raise ValueError(
@@ -177,84 +175,6 @@ def example(share: Records) -> tuple[Tensor, Tensor]:
     """The input and the target of a share's first record."""
     inputs, targets = share.read(torch.zeros(1, dtype=torch.long))
     return inputs[0], targets[0]
-
-
-def at_several_nodes(shares: Sequence[Dataset | Lazy], overlap: int = 1) -> int:
-    """Count the different records that lie at more than ``overlap`` nodes.
-
-    By digests of 64 bits. Of what somebody's code reads, a torch Dataset, the first
-    `_AT_ONCE` of a node are looked at. Records that count nothing are not counted.
-
-    >>> one, other = torch.eye(4), torch.zeros(4).long()
-    >>> shares = [Dataset(one, other), Dataset(one[:3], other[:3])]
-    >>> at_several_nodes(shares), at_several_nodes(shares, overlap=2)
-    (3, 0)
-    """
-    if len(shares) <= overlap:
-        return 0
-    found = []
-    for share in shares:
-        digests = functools.partial(_digests, share)
-        found += forked.each([digests]) if _is_code(share) else [digests()]
-    every = np.concatenate([one[0] for one in found if not isinstance(one, Ended)])
-    return int((np.unique(every, return_counts=True)[1] > overlap).sum())
-
-
-def void_records(shares: Sequence[Dataset | Lazy]) -> int:
-    """Count the records in memory that hold a number which is not finite.
-
-    >>> void_records([Dataset(torch.tensor([[1.0], [torch.nan]]), torch.zeros(2))])
-    1
-    """
-    return sum(
-        int((~share.inputs.flatten(1).isfinite()).any(1).sum())
-        for share in shares
-        if isinstance(share, Dataset)
-    )
-
-
-def spread_of_columns(shares: Sequence[Dataset | Lazy]) -> float:
-    """Largest standard deviation of a table's columns over the median; 1 of others.
-
-    Columns that hardly vary, as pixels at an edge, do no harm.
-
-    >>> x = torch.tensor([[0.0, 0.0, 1.0], [1.0, 500.0, 0.0]])
-    >>> round(spread_of_columns([Dataset(x, torch.zeros(2))]))
-    500
-    """
-    held = [share.inputs for share in shares if isinstance(share, Dataset)]
-    tables = [x for x in held if x.dim() == 2 and x.is_floating_point()]
-    whole = torch.cat(tables) if tables else torch.zeros(0, 1)
-    whole = whole[whole.isfinite().all(1)]
-    if len(whole) < 2:
-        return 1.0
-    deviations = whole.double().std(0)
-    middle = float(deviations.median())
-    return float(deviations.max()) / middle if middle else 1.0
-
-
-def _digests(share: Dataset | Lazy) -> tuple[Tensor]:
-    """One of each different record: a random linear function of its words."""
-    count = min(len(share), _AT_ONCE) if _is_code(share) else len(share)
-    found = []
-    for rows in torch.arange(count).split(_AT_ONCE):
-        total, fine = np.zeros(len(rows), np.uint64), np.ones(len(rows), bool)
-        for part in share.read(rows):
-            # No -0.0: what is equal in every number has equal words.
-            values = (part + 0).reshape(len(rows), -1).contiguous().numpy()
-            fine &= np.isfinite(values).all(1)
-            words = values.view(np.uint32)
-            factors = np.random.default_rng(words.shape[1]).integers(
-                1 << 63, size=words.shape[1], dtype=np.uint64
-            )
-            total *= np.uint64(0x9E3779B97F4A7C15)  # odd: inputs and targets in order
-            total += words.astype(np.uint64) @ (2 * factors + 1)
-        found.append(total[fine])
-    return (torch.from_numpy(np.unique(np.concatenate(found)).view(np.int64)),)
-
-
-def _is_code(share: Dataset | Lazy) -> bool:
-    return isinstance(share, Lazy) and share.by_their_code
 
 
 def check_labels(targets: Tensor, classes: int, name: str) -> None:
@@ -305,6 +225,8 @@ def data_set(data: Any, name: str) -> Dataset | Lazy:
         found = _pair(inputs, targets, name)
     else:
         read = " (pandas.read_csv reads a file)" if isinstance(data, str) else ""
+        if hasattr(data, "columns"):
+            read = ": (frame.drop(columns='ill'), frame.ill) is one"
         raise ValueError(f"{name} is {_FORMS}, got {type(data).__name__}{read}")
     if len(found) == 0:
         raise ValueError(f"{name} is empty: every node needs a record")
@@ -313,7 +235,7 @@ def data_set(data: Any, name: str) -> Dataset | Lazy:
     except (TypeError, ValueError, IndexError, KeyError) as error:
         raise ValueError(f"{name}: its first record cannot be read: {error}") from error
     for part, value in (("input", input), ("target", target)):
-        if value.is_complex() or value.dtype == torch.bool:
+        if value.is_complex():
             raise ValueError(f"{name}: {part}s are numbers, got {value.dtype}")
     return found
 
@@ -401,7 +323,7 @@ def _tensor(values: Any, name: str = "a record") -> Tensor:
     found = plain(values).cpu()
     if found.is_floating_point():
         return found.float()
-    return found if found.is_complex() or found.dtype == torch.bool else found.long()
+    return found if found.is_complex() else found.long()
 
 
 def _mapped(values: np.memmap, rows: np.ndarray) -> np.ndarray:

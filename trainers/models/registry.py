@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from privaudit.files.arguments import near
 from privaudit.files.user_code import checked, function_named, is_place
 from trainers.models.resnets import resnet9, resnet18
 from trainers.models.sequences import lstm, vit
@@ -129,11 +129,9 @@ def check_options(name: str, options: Iterable[str]) -> None:
 def _check_name(name: str) -> None:
     if name in MODELS or is_place(name):
         return
-    near = difflib.get_close_matches(name, MODELS, 1)
-    hint = f"did you mean {near[0]}? " if near else ""
     raise ValueError(
-        f"there is no model {name!r}; {hint}Choose one of {', '.join(MODELS)}, or your "
-        "own as module:function"
+        f"there is no model {name!r}; "
+        f"{near(name, MODELS, 'your own as module:function')}"
     )
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from privaudit.files.arguments import near
 from privaudit.files.folder import MOST_TEXT, opened_regular
 from trainers.network import graphs
 from trainers.network.mixing import Mixing, WeightName
@@ -70,7 +71,7 @@ def topology(name: str, nodes: int, *, seed: int = 0) -> Topology:
             raise ValueError(f"{text}: an edge is two whole numbers, with a comma")
         pairs = [(int(one), int(other)) for one, other in table]
         return Topology.of_edges(nodes, pairs, directed=kind == "arcs")
-    raise ValueError(f"there is no graph {name!r}; choose one of {', '.join(GRAPHS)}")
+    raise ValueError(f"there is no graph {name!r}; {near(name, GRAPHS)}")
 
 
 def mixing(name: str, weights: Weights, nodes: int, *, seed: int = 0) -> Mixing:

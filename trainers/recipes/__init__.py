@@ -8,7 +8,6 @@ where the claimed epsilon is .5.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib.resources
 import os
 import pathlib
@@ -20,6 +19,7 @@ import msgspec
 
 from privaudit.files import json as _json
 from privaudit.files import toml as _toml
+from privaudit.files.arguments import near
 from privaudit.files.errors import explained
 from privaudit.results import Relation
 from privaudit.settings import Compute, NoiseBy, Precision, TrainingSettings
@@ -155,9 +155,7 @@ def names() -> list[str]:
 def text(name: str) -> str:
     """Text of the file of recipe ``name``; ``ValueError`` if there is none."""
     if name not in names():
-        close = difflib.get_close_matches(name, names(), 1)
-        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(names())}"
-        raise ValueError(f"there is no recipe {name!r}; {hint}")
+        raise ValueError(f"there is no recipe {name!r}; {near(name, names())}")
     return (_FOLDER / f"{name}.toml").read_text()
 
 
@@ -205,7 +203,7 @@ def parse(content: str, *, where: str) -> Recipe:
 
 def _recipe(found: dict[str, Any], *, where: str) -> Recipe:
     from trainers.algorithms import ALGORITHMS, family_named
-    from trainers.runs.training import Training, near, training_from
+    from trainers.runs.training import Training, training_from
 
     own = [name for name in Recipe.__struct_fields__ if name != "values"]
     given = {name: found.pop(name) for name in own if name in found}

@@ -98,11 +98,17 @@ def modules(content: bytes, module: nn.Module) -> dict[int, nn.Module]:
     return found
 
 
-def alone(module: nn.Module) -> bytes:
-    """A file that ``load_state_dict(load_file(...))`` takes, of one node's model.
+def node_files(content: bytes, module: nn.Module) -> dict[str, bytes]:
+    """A file a node, by name, which its module's `load_state_dict` takes as it is.
 
-    Tensors that share memory, as tied parameters do, are each written out.
+    ``content`` is that of the file of all nodes.
     """
+    found = modules(content, module)
+    return {f"node-{node}.safetensors": _alone(own) for node, own in found.items()}
+
+
+def _alone(module: nn.Module) -> bytes:
+    # Tensors that share memory, as tied parameters do, are each written out.
     state = module.state_dict()
     own = {name: value.detach().cpu().clone() for name, value in state.items()}
     return safetensors.torch.save({name: own[name].contiguous() for name in own})

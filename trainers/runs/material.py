@@ -77,6 +77,11 @@ class Material:
         return placeholders(self.module, input, 1)[0], torch.zeros_like(target)
 
     @property
+    def whole(self) -> nn.Module:
+        """The user's module, of which ``module`` was made; or that itself."""
+        return self.given or self.module
+
+    @property
     def quality(self) -> Quality:
         """Quality to measure of models: accuracy where targets are classes."""
         return "accuracy" if self.loss is cross_entropy else "loss"

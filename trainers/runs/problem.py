@@ -141,9 +141,12 @@ class Problem:
         shares = list(material.shares)
         sizes = units(shares, training.unit) if party is None else party.sizes
         if len(sizes) != nodes:
+            mean = "give one data set a node, or one for all to be dealt"
+            if training.family.central:
+                mean = "give one data set, [(inputs, targets)], or take dp-dsgt"
             raise ValueError(
                 f"{len(sizes)} nodes have data, but {training.algorithm} is to run on "
-                f"{nodes}: give one data set a node, or one for all to be dealt"
+                f"{nodes}: {mean}"
             )
         for node, size in enumerate(sizes):
             try:

@@ -24,6 +24,7 @@ from privaudit.files.manifest import write_result
 from privaudit.ledger import Ledger
 from privaudit.records import TrainingRecord
 from privaudit.results import Relation, UpperBound, worst_bound
+from privaudit.task_settings import is_own
 from privaudit.version import __version__
 from trainers.network.over_ranks import Traffic
 from trainers.numerics.device import check_device
@@ -33,7 +34,7 @@ from trainers.numerics.releases import ReleaseJournal
 from trainers.oracles.oracle import ReleaseObserver
 from trainers.runs import checkpoint
 from trainers.runs.advice import large_delta
-from trainers.runs.final_models import may_be_released, packed
+from trainers.runs.final_models import may_be_released, node_files, packed
 from trainers.runs.measures import CurveRecorder, Measured, as_figures
 from trainers.runs.outcome import TrainingResult, protection
 from trainers.runs.problem import Observers, Planted, Problem
@@ -313,10 +314,13 @@ class Keeper:
         self._folder.write("rounds.csv", self.table())
         released = []
         if models is not None:
-            content = packed(run.training, problem.module, models, nodes)
-            self._folder.write(MODEL, content)
+            files = {MODEL: packed(run.training, problem.module, models, nodes)}
+            if is_own(run.training.data):
+                files |= node_files(files[MODEL], problem.material.whole)
+            for name, content in files.items():
+                self._folder.write(name, content)
             if may_be_released(run.training, result):
-                released.append(MODEL)
+                released += files
         write_result(self._folder, result, released)
         self._folder.remove("checkpoint.pt")
         return result

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,6 +11,7 @@ from torch import nn
 
 from privaudit.files import json as _json
 from privaudit.files import numbers as _numbers
+from privaudit.files.arguments import near
 from privaudit.files.errors import explained
 from privaudit.files.user_code import is_place
 from privaudit.results import Relation, Unit
@@ -253,15 +253,6 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def mechanism(self, noise: Noise, sizes: tuple[int, ...] = ()) -> Mechanism:
         """The oracle's mechanism, with ``noise`` of all nodes or of each."""
         return self.family.noisy(self.setting(sizes), noise)
-
-
-def near(name: str, known: Iterable[str]) -> str:
-    """Advice on a ``name`` that is not among the ``known`` ones."""
-    known = list(known)
-    close = difflib.get_close_matches(name, known, 1)
-    if close:
-        return f"did you mean {close[0]}?"
-    return f"known: {', '.join(known)}" if known else "leave it out"
 
 
 def training_from(values: Mapping[str, Any], *, where: str) -> Training:

@@ -35,6 +35,7 @@ from privaudit.auditing.experiments.plan import Audit, certified_claim, planned
 from privaudit.files import json as _json
 from privaudit.files import numbers as _numbers
 from privaudit.files import toml as _toml
+from privaudit.files.arguments import near
 from privaudit.files.errors import explained
 from privaudit.files.folder import RunFolder
 from privaudit.files.user_code import is_place
@@ -43,7 +44,7 @@ from privaudit.task_settings import renamed
 from trainers.algorithms import option_names
 from trainers.runs.budget import noise_of
 from trainers.runs.problem import Problem
-from trainers.runs.training import Training, near
+from trainers.runs.training import Training
 
 _MOST = 10_000  # audits of a sweep
 _LONG = 100  # characters of a name

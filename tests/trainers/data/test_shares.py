@@ -16,8 +16,9 @@ from torch.utils.data import Dataset as TorchDataset
 
 from trainers.data import Dataset, PrivateData
 from trainers.data.records import ReadAsAsked
-from trainers.data.shares import Lazy, at_several_nodes, private_data, shares_of
+from trainers.data.shares import Lazy, private_data, shares_of
 from trainers.runs.material import Material
+from trainers.runs.owner_advice import at_several_nodes
 
 
 class _Told:

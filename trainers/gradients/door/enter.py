@@ -113,6 +113,8 @@ def enter(
             taken = Isolated(module)
     shape = tuple(input.shape)
     cannot = f"the model cannot take inputs of shape {shape} and {input.dtype}"
+    if not input.is_floating_point() and not tokens_of(module):
+        cannot += ", which is for tokens: give floats, such as pixels / 255"
     with checked(cannot), torch.no_grad():
         rows = inputs.split(1)
         alone = torch.cat([taken(row, **saying(taken, None)) for row in rows])
@@ -253,7 +255,13 @@ def _check_classes(outputs: Tensor, targets: Tensor) -> None:
     if outputs.shape[2:] != targets.shape[1:]:
         raise ValueError(
             f"outputs of shape {tuple(outputs.shape)} and targets of shape "
-            f"{tuple(targets.shape)} do not fit for cross entropy"
+            f"{tuple(targets.shape)} do not fit for cross entropy: a class is one "
+            "whole number, as targets[:, 0] or, of one-hot rows, targets.argmax(1)"
+        )
+    if outputs.shape[1] == 1:
+        raise ValueError(
+            "the model has one output, of which cross entropy is 0 whatever it says: "
+            "give it one output a class, two for yes and no, or give a loss"
         )
 
 

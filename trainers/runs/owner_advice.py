@@ -1,0 +1,182 @@
+"""Warnings about records before a training begins, for their owner alone.
+
+They look at private data, so that they are in no file and change nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trainers.data import forked
+from trainers.data.forked import Ended
+from trainers.data.records import Dataset
+from trainers.data.shares import NO_CLASS, Lazy
+from trainers.runs.planning import is_planned
+from trainers.runs.problem import Problem
+
+_SPREAD = 100.0  # of a table's columns: a tenth of a percent of a norm is then lost
+_IN_TEST = 0.1  # share of test records; in coarse tables a few are equal by chance
+_AT_ONCE = 4096  # records, whose words are widened at once
+_SAMPLE = 16  # records, whose gradients are taken
+_TOO_LONG = 5.0  # clip norm over the norm of a usual gradient
+
+
+def of_records(problem: Problem) -> list[str]:
+    """Warnings of what the records in memory are, a line each."""
+    secret = "Keep this to yourself: it depends on private data, and is in no file"
+    return [f"{line}. {secret}" for line in _warnings(problem)]
+
+
+def _warnings(problem: Problem) -> Iterator[str]:
+    training, shares = problem.training, problem.shares
+    if training.unit == "record" and problem.party is None:
+        many = at_several_nodes(shares, training.overlap)
+        if many:
+            yield (
+                f"{many:,} records lie at more than {training.overlap} node"
+                f"{'s' if training.overlap > 1 else ''}, equal in every number: of one "
+                "person's more is released than the account says; overlap=k counts up "
+                "to k nodes"
+            )
+    held = [share for share in shares if isinstance(share, Dataset)]
+    if void := void_records(held):
+        yield (
+            f"{void:,} records hold NaN or infinity, and count nothing: fill these in "
+            "by rules that look at no other record"
+        )
+    if problem.material.quality == "accuracy":
+        beyond = sum(int((share.targets == NO_CLASS).sum()) for share in held)
+        if beyond:
+            yield (
+                f"{beyond:,} labels are not among the model's classes, and their "
+                "records count nothing: classes are 0, 1, ..., one output each"
+            )
+    if (spread := spread_of_columns(held)) > _SPREAD:
+        yield (
+            f"columns of the inputs differ in spread by a factor of {spread:,.0f}: the "
+            "largest decide what is clipped; divide each by a range that its field "
+            "knows"
+        )
+    test = problem.material.test
+    if test is not None and held:
+        own = np.concatenate([_digests(share)[0] for share in held])
+        of_test = _digests(test)[0]
+        both = int(np.isin(of_test, own).sum())
+        if both > _IN_TEST * len(of_test):
+            yield (
+                f"{both:,} test records are at nodes too, equal in every number: what "
+                "is measured on them tells of private records, and flatters; test on "
+                "others"
+            )
+    if (usual := _usual_norm(problem, held)) * _TOO_LONG < training.clip_norm:
+        yield (
+            f"clip_norm {training.clip_norm:g} is {training.clip_norm / usual:.2g} "
+            "times as long as a usual gradient at the start, and noise grows with it: "
+            f"try clip_norm={usual:.1g}, or clip_quantile=0.5"
+        )
+
+
+def _usual_norm(problem: Problem, held: Sequence[Dataset]) -> float:
+    """Median norm of a few records' gradients at the start; infinity if not asked.
+
+    It is for clip norms that somebody made larger than the default, 1, and for models
+    that are fast: those that can be traced.
+    """
+    training, material = problem.training, problem.material
+    asked = held and is_planned(training) and 1.0 < training.clip_norm < math.inf
+    if not asked or material.why_not is not None or material.transform is not None:
+        return math.inf
+    first = held[0]
+    rows = torch.linspace(0, len(first) - 1, min(_SAMPLE, len(first))).long()
+    norms: list[Tensor] = []
+
+    def weigh(found: Tensor) -> Tensor:
+        norms.append(found[found.isfinite()])
+        return torch.ones_like(found)
+
+    inputs, targets = first.read(rows)
+    start = problem.start(0)[:, 0]
+    problem.gradients().weighted_sum(start, inputs[None], targets[None], weigh)
+    return float(norms[0].median()) if len(norms[0]) else math.inf
+
+
+def at_several_nodes(shares: Sequence[Dataset | Lazy], overlap: int = 1) -> int:
+    """Count the different records that lie at more than ``overlap`` nodes.
+
+    By digests of 64 bits. Of what somebody's code reads, a torch Dataset, the first
+    `_AT_ONCE` of a node are looked at. Records that count nothing are not counted.
+
+    >>> one, other = torch.eye(4), torch.zeros(4).long()
+    >>> shares = [Dataset(one, other), Dataset(one[:3], other[:3])]
+    >>> at_several_nodes(shares), at_several_nodes(shares, overlap=2)
+    (3, 0)
+    """
+    if len(shares) <= overlap:
+        return 0
+    found = []
+    for share in shares:
+        digests = functools.partial(_digests, share)
+        found += forked.each([digests]) if _is_code(share) else [digests()]
+    every = np.concatenate([one[0] for one in found if not isinstance(one, Ended)])
+    return int((np.unique(every, return_counts=True)[1] > overlap).sum())
+
+
+def void_records(held: Sequence[Dataset]) -> int:
+    """Count the records that hold a number which is not finite.
+
+    >>> void_records([Dataset(torch.tensor([[1.0], [torch.nan]]), torch.zeros(2))])
+    1
+    """
+    return sum(
+        int((~share.inputs.flatten(1).isfinite()).any(1).sum()) for share in held
+    )
+
+
+def spread_of_columns(held: Sequence[Dataset]) -> float:
+    """Largest standard deviation of a table's columns over the median; 1 of others.
+
+    Columns that hardly vary, as pixels at an edge, do no harm.
+
+    >>> x = torch.tensor([[0.0, 0.0, 1.0], [1.0, 500.0, 0.0]])
+    >>> round(spread_of_columns([Dataset(x, torch.zeros(2))]))
+    500
+    """
+    every = (share.inputs for share in held)
+    tables = [x for x in every if x.dim() == 2 and x.is_floating_point()]
+    whole = torch.cat(tables) if tables else torch.zeros(0, 1)
+    whole = whole[whole.isfinite().all(1)]
+    if len(whole) < 2:
+        return 1.0
+    deviations = whole.double().std(0)
+    middle = float(deviations.median())
+    return float(deviations.max()) / middle if middle else 1.0
+
+
+def _digests(share: Dataset | Lazy) -> tuple[Tensor]:
+    """One of each different record: a random linear function of its words."""
+    count = min(len(share), _AT_ONCE) if _is_code(share) else len(share)
+    found = []
+    for rows in torch.arange(count).split(_AT_ONCE):
+        total, fine = np.zeros(len(rows), np.uint64), np.ones(len(rows), bool)
+        for part in share.read(rows):
+            # No -0.0: what is equal in every number has equal words.
+            values = (part + 0).reshape(len(rows), -1).contiguous().numpy()
+            fine &= np.isfinite(values).all(1)
+            words = values.view(np.uint32)
+            factors = np.random.default_rng(words.shape[1]).integers(
+                1 << 63, size=words.shape[1], dtype=np.uint64
+            )
+            total *= np.uint64(0x9E3779B97F4A7C15)  # odd: inputs and targets in order
+            total += words.astype(np.uint64) @ (2 * factors + 1)
+        found.append(total[fine])
+    return (torch.from_numpy(np.unique(np.concatenate(found)).view(np.int64)),)
+
+
+def _is_code(share: Dataset | Lazy) -> bool:
+    return isinstance(share, Lazy) and share.by_their_code

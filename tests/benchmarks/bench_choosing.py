@@ -197,19 +197,23 @@ def searched_table(known: dict[str, Any]) -> list[str]:
     }
     epsilons = sorted(by_epsilon, key=float)
 
-    def cell(way: str, epsilon: str) -> str:
+    def mean(way: str, epsilon: str, figure: str) -> str:
         rows = by_epsilon[epsilon][way].values()
-        score, late = (
-            100 * sum(row[figure] for row in rows) / len(rows)
-            for figure in ("score", "late")
-        )
-        return f"{score:.1f} ({late:.1f})"
+        return f"{100 * sum(row[figure] for row in rows) / len(rows):.1f}"
 
-    lines = [f"| steps | {' | '.join(f'epsilon {own}' for own in epsilons)} |"]
+    named = " | ".join(f"epsilon {own}" for own in epsilons)
+    lines = [f"| steps, length over signal to noise | {named} |"]
     lines.append(f"| --- |{' ---: |' * len(epsilons)}")
     for way in by_epsilon[epsilons[0]]:
-        cells = (cell(way, own) for own in epsilons)
-        lines.append(f"| {way} | {' | '.join(cells)} |")
+        name, each = way.replace("reach ", ""), [(way, own) for own in epsilons]
+        bold = "**" * (name == f"cosine, {planning.REACH:g}")
+        cells = (f"{mean(*own, 'score')} ({mean(*own, 'late')})" for own in each)
+        lines.append(f"| {bold}{name}{bold} | {' | '.join(cells)} |")
+        if name == f"constant, {2 * planning.REACH:g}":
+            cells = (mean(*own, "averaged") for own in each)
+            lines.append(
+                f"| ... mean of the last half's models | {' | '.join(cells)} |"
+            )
     return lines
 
 

@@ -60,7 +60,7 @@ class Lazy:
         """See `trainers.data.records.Records.read`."""
         rows = self.records[index]
         given = (rows if seeds is None else seeds).numpy()
-        inputs, targets = map(_tensor, self.rows(rows.numpy(), given))
+        inputs, targets = _tensors(*self.rows(rows.numpy(), given))
         if self.classes is not None:
             targets = within_classes(targets, self.classes)
         return inputs, targets
@@ -293,15 +293,18 @@ def _pair(inputs: Any, targets: Any, name: str) -> Dataset | Lazy:
             lambda rows, seeds: (_mapped(inputs, rows), labels[rows]),
             torch.arange(len(inputs)),
         )
-    return Dataset(_tensor(inputs, name), _tensor(targets, name))
+    return Dataset(*_tensors(inputs, targets, name))
 
 
 def _is_array(values: Any) -> bool:
     return hasattr(values, "shape") and hasattr(values, "__len__")
 
 
-def _tensor(values: Any, name: str = "a record") -> Tensor:
-    """As a tensor on the CPU: floats in single precision, integers in 64 bits."""
+def _tensor(values: Any, name: str = "a record", yes: Any = torch.float) -> Tensor:
+    """As a tensor on the CPU: floats in single precision, integers in 64 bits.
+
+    Yes and no are 1 and 0, of the type ``yes``.
+    """
     if hasattr(values, "to_numpy"):  # pandas
         frame, values = values, values.to_numpy()
         kinds = dict(getattr(frame, "dtypes", {})) if values.ndim == 2 else {}
@@ -313,6 +316,8 @@ def _tensor(values: Any, name: str = "a record") -> Tensor:
                 "it as numbers; classes are 0, 1, ..., as (frame.column == 'yes')"
                 ".astype(int) makes them"
             )
+        if values.dtype == object:  # of columns of numbers, and of yes and no
+            values = frame.astype(float).to_numpy()
     try:
         if not isinstance(values, Tensor):
             values = torch.as_tensor(np.require(values, requirements=["C", "W"]))
@@ -323,7 +328,13 @@ def _tensor(values: Any, name: str = "a record") -> Tensor:
     found = plain(values).cpu()
     if found.is_floating_point():
         return found.float()
+    if found.dtype == torch.bool:
+        return found.to(yes)
     return found if found.is_complex() else found.long()
+
+
+def _tensors(inputs: Any, targets: Any, *name: str) -> tuple[Tensor, Tensor]:
+    return _tensor(inputs, *name), _tensor(targets, *name, yes=torch.long)
 
 
 def _mapped(values: np.memmap, rows: np.ndarray) -> np.ndarray:
@@ -373,7 +384,7 @@ def _one_by_one(read: Alone, rows: np.ndarray, seeds: np.ndarray, like: Pair) ->
 
 def _record(found: Any, row: int) -> Pair:
     input, target = found
-    return _tensor(input), _tensor(target)
+    return _tensors(input, target)
 
 
 def _void(like: Pair) -> Pair:

@@ -381,6 +381,11 @@ def warnings_of(
             "with a seed this is a study: whoever knows it can take the noise off the "
             "models; leave the seed out to protect them"
         )
+    if problem.material.has_softmax:
+        found.append(
+            "the model ends in a softmax, and cross entropy, which has its own, takes "
+            "what comes before it: leave it out, or learning is slow"
+        )
     if is_own(training.data):
         found += of_records(problem)
     parameters = parameter_vector(problem.module).numel()

@@ -27,7 +27,7 @@ from privaudit.api.public_search import PublicJudge
 from privaudit.api.training_plan import TrainingPlan, claimed, training_of
 from privaudit.api.trainings import Own, run_of, warnings_of
 from privaudit.api.watch import Watch
-from privaudit.files.arguments import public, with_changes
+from privaudit.files.arguments import near, public, with_changes
 from privaudit.files.extras import need
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.records import CandidateRecord, TuningRecord
@@ -206,7 +206,7 @@ def _candidates(grid: Any, plan: TrainingPlan, seed: int) -> list[dict[str, Any]
     names = dict.fromkeys(name for one in found for name in one)
     for name in names:
         if name not in TUNED:
-            raise ValueError(f"{name} is not tuned; {', '.join(TUNED)} are")
+            raise ValueError(f"{name} is not tuned; {near(name, TUNED)}")
     if {"batch_size", "sampling_rate"} <= names.keys():
         raise ValueError("tune batch_size or sampling_rate, not both")
     planned = {name: plan.settings[name] for name in names if name in plan.settings}

@@ -341,7 +341,8 @@ def _nearest(name: str, known: Iterable[str]) -> str | None:
     known = list(known)
     if _ELSEWHERE.get(name) in known:
         return _ELSEWHERE[name]
-    return next(iter(difflib.get_close_matches(name, known, 1)), None)
+    close = (difflib.get_close_matches(one, known, 1) for one in (name, name.lower()))
+    return next((found[0] for found in close if found), None)
 
 
 def with_changes(settings: S, changes: Mapping[str, Any]) -> S:

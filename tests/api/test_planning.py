@@ -253,6 +253,7 @@ class TestWarnings:
             ({"step_size": 1e-4}, "hardly moves"),
             ({"step_size": 1e3}, "is thrown about"),
             ({"seed": 0}, "with a seed this is a study"),
+            ({"model": nn.Sequential(net(), nn.Softmax(1))}, "ends in a softmax"),
         ],
     )
     def test_a_mistake_is_told_in_a_line(self, caplog, changes, said):
@@ -287,11 +288,15 @@ class TestWarnings:
             ({"labels": 1}, "labels are not among the model's classes"),
             ({"test": True}, "60 test records are at nodes too"),
             ({"clip_norm": 500.0}, "times as long as a usual gradient at the start"),
+            ({"scaled": True}, "mean 0 and deviation 1 over these very records"),
         ],
     )
     def test_what_only_records_show_is_told_to_their_owner(self, caplog, given, said):
         data = [(x, y + given.pop("labels", 0)) for x, y in shares()[:1]] + shares()[1:]
         test = data[0] if given.pop("test", False) else None
+        if given.pop("scaled", False):
+            x, y = data[2]
+            data[2] = (x - x.mean(0)) / x.std(0), y
         more = {"sampling_rate": 0.5, "test": test, **given}
         run = pa.train(net(), data, epsilon=2, rounds=20, **more)
         (line,) = (one for one in caplog.messages if said in one)

@@ -135,6 +135,10 @@ def shares_of(
     if nodes is not None:
         if nodes < 1:
             raise ValueError(f"nodes must be >= 1, got {nodes}")
+        if isinstance(shares, list) and isinstance(shares[0], tuple):
+            raise ValueError(
+                "shares are dealt already, one data set a node: leave nodes out"
+            )
         whole = data_set(shares, "the data set")
         if users is not None:
             (whole,), names = _with_users([whole], [users.labels])

@@ -69,6 +69,8 @@ class Material:
     # why it is not by construction that a record's gradient is its own, as far as the
     # model and the loss are concerned; None where it is
     why_not: str | None = None
+    # whether cross entropy is taken of outputs that are probabilities already
+    has_softmax: bool = False
 
     @property
     def example(self) -> tuple[Tensor, Tensor]:
@@ -271,7 +273,16 @@ class Material:
             given=module,
             given_loss=loss,
             why_not=entered.why_not,
+            has_softmax=classifies and _are_probabilities(outputs),
         )
+
+
+def _are_probabilities(outputs: Tensor) -> bool:
+    """Return whether each row, of several, is of shares of 1."""
+    sums = outputs.sum(-1)
+    return outputs.shape[-1] > 1 and bool(
+        (outputs >= 0).all() and torch.allclose(sums, torch.ones_like(sums), atol=1e-5)
+    )
 
 
 def _of_classes(share: Dataset | Lazy, classes: int) -> Dataset | Lazy:

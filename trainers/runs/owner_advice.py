@@ -63,6 +63,12 @@ def _warnings(problem: Problem) -> Iterator[str]:
             "largest decide what is clipped; divide each by a range that its field "
             "knows"
         )
+    if any(map(are_scaled_by_themselves, [held, *([one] for one in held)])):
+        yield (
+            "the columns of the inputs have mean 0 and deviation 1 over these very "
+            "records: if that is how they were scaled, each record moved all others, "
+            "which no account counts; take means and ranges that the field knows"
+        )
     test = problem.material.test
     if test is not None and held:
         own = np.concatenate([_digests(share)[0] for share in held])
@@ -147,15 +153,39 @@ def spread_of_columns(held: Sequence[Dataset]) -> float:
     >>> round(spread_of_columns([Dataset(x, torch.zeros(2))]))
     500
     """
-    every = (share.inputs for share in held)
-    tables = [x for x in every if x.dim() == 2 and x.is_floating_point()]
-    whole = torch.cat(tables) if tables else torch.zeros(0, 1)
-    whole = whole[whole.isfinite().all(1)]
+    whole = _table(held)
     if len(whole) < 2:
         return 1.0
-    deviations = whole.double().std(0)
+    deviations = whole.std(0)
     middle = float(deviations.median())
     return float(deviations.max()) / middle if middle else 1.0
+
+
+def are_scaled_by_themselves(held: Sequence[Dataset]) -> bool:
+    """Return whether all columns have mean 0 and deviation 1, as of no other records.
+
+    >>> x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
+    >>> scaled = (x - x.mean(0)) / x.std(0)
+    >>> [are_scaled_by_themselves([Dataset(one, x)]) for one in (x, scaled)]
+    [False, True]
+    """
+    whole = _table(held)
+    if len(whole) < 2:
+        return False
+    deviations = whole.std(0)
+    vary = deviations > 0
+    # Of n or of n - 1 records; means in single precision are so exact.
+    wide = (deviations[vary] - 1).abs() < 1 / len(whole)
+    centred = whole.mean(0).abs() < 1e-5
+    return bool(vary.any() and wide.all() and centred.all())
+
+
+def _table(held: Sequence[Dataset]) -> Tensor:
+    """Rows of inputs without gaps, if they are tables; (0, 1) if not."""
+    every = (share.inputs for share in held)
+    tables = [x for x in every if x.dim() == 2 and x.is_floating_point()]
+    whole = torch.cat(tables).double() if tables else torch.zeros(0, 1)
+    return whole[whole.isfinite().all(1)]
 
 
 def _digests(share: Dataset | Lazy) -> tuple[Tensor]:

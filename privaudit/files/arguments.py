@@ -323,18 +323,18 @@ def _hint(name: str, ways: Mapping[str, str]) -> str:
 
 
 def near(name: str, known: Iterable[str], other: str = "") -> str:
-    """Advice on a ``name`` that is not among the ``known`` ones; ``other`` is one too.
+    """Advice on a ``name`` that is not among the ``known`` ones, or is some ``other``.
 
     >>> near("grahp", ["graph", "rounds"]), near("epochs", ["graph", "rounds"])
     ('did you mean graph?', 'did you mean rounds?')
     """
     known = list(known)
     close = _nearest(name, known)
-    if close is not None:
-        return f"did you mean {close}?"
-    if not known:
-        return "leave it out"
-    return f"choose one of {', '.join(known)}{f', or {other}' if other else ''}"
+    hint = "" if close is None else f"did you mean {close}?"
+    if not known or (hint and not other):
+        return hint or "leave it out"
+    listed = ", ".join([*known, *([f"or {other}"] if other else [])])
+    return f"choose one of {listed}{'; ' * bool(hint)}{hint}"
 
 
 def _nearest(name: str, known: Iterable[str]) -> str | None:

@@ -476,7 +476,10 @@ def recipe_of(what: str) -> Recipe:
     check_no_table(what)
     if what.endswith(".toml") or pathlib.Path(what).is_file():
         return read(what)
+    close = near(what, [*ALGORITHMS, *names()])
+    hint = f"; {close}" if close.startswith("did") else ""
     raise ValueError(
-        f"there is no algorithm or recipe {what!r}; "
-        + near(what, [*ALGORITHMS, *names()], "your own as module:Class, or a file")
+        f"there is no algorithm or recipe {what!r}; choose one of "
+        f"{', '.join(ALGORITHMS)}, your own as module:Class, one of `privaudit "
+        f"recipes`, or a recipe's file{hint}"
     )

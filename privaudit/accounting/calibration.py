@@ -39,10 +39,7 @@ def least_meeting(
     may say where to look next, given the largest x that was seen not to meet, and the
     least that was; without it, and every sixth time, it is the middle.
 
-    Raises
-    ------
-    ValueError
-        If it does not hold at ``most``.
+    Raises ``ValueError`` if it does not hold at ``most``.
     """
     bad, good = None, None
     x = min(max(guess, least), most)

@@ -38,11 +38,8 @@ def pld_epsilon(entries: tuple[Entry, ...], delta: float, relation: Relation) ->
     Gaussian and Laplace, unsampled or Poisson sampled; replace-one for the Gaussian and
     the unsampled Laplace. Discretised at 1e-4, pessimistic.
 
-    Raises
-    ------
-    ValueError
-        If delta is below `LEAST_PLD_DELTA`, where the figure is no bound, or a release
-        is of another sort, or has too little noise for the grid.
+    Raises ``ValueError`` if delta is below `LEAST_PLD_DELTA`, where the figure is no
+    bound, or a release is of another sort, or has too little noise for the grid.
     """
     from dp_accounting.pld import PLDAccountant
     from dp_accounting.privacy_accountant import NeighboringRelation

@@ -52,10 +52,8 @@ def classical_epsilon(sigma: float, delta: float, sensitivity: float = 1.0) -> f
 
     Arguments as `classical_sigma`, with ``sigma`` > 0 or zero.
 
-    Raises
-    ------
-    ValueError
-        If the epsilon would be 1 or more, where the theorem says nothing.
+    Raises ``ValueError`` if the epsilon would be 1 or more, where the theorem says
+    nothing.
     """
     sensitivity = _sensitivity(sensitivity)
     if sensitivity == 0:

@@ -49,10 +49,8 @@ def verdict_on(
 ) -> Finding:
     """The verdict on ``claim``, a proved lower side with it where that may decide.
 
-    Raises
-    ------
-    ValueError
-        If the figures are of another relation, unit or delta than the claim.
+    Raises ``ValueError`` if the figures are of another relation, unit or delta than the
+    claim.
     """
     known = Finding(claim=claim, upper=upper, lower=lower).held_against(beside)
     met = (

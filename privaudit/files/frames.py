@@ -17,10 +17,7 @@ def frame_of(
 ) -> Any:
     """A ``pandas.DataFrame`` of columns by name, or of rows with such fields.
 
-    Raises
-    ------
-    ModuleNotFoundError
-        If pandas is not installed.
+    Raises ``ModuleNotFoundError`` if pandas is not installed.
     """
     try:
         pandas = importlib.import_module("pandas")

@@ -313,11 +313,9 @@ def load(path: str | os.PathLike[str]) -> Finished:
 
     Nothing is locked or changed: every file is whole at any time.
 
-    Raises
-    ------
-    privaudit.files.folder.FolderError
-        If there is no such folder, it holds something else, the run is not finished,
-        or a file is damaged or does not belong to the others.
+    Raises `privaudit.files.folder.FolderError` if there is no such folder, it holds
+    something else, the run is not finished, or a file is damaged or does not belong to
+    the others.
     """
     folder = RunFolder(path)
     if not folder.path.is_dir():

@@ -152,10 +152,7 @@ class Site:
     def add(self, path: Path) -> None:
         """A run, a sweep, the demo, a study, a folder of these, or a file of claims.
 
-        Raises
-        ------
-        privaudit.files.folder.FolderError
-            If it is none of these.
+        Raises `privaudit.files.folder.FolderError` if it is none of these.
         """
         path = pathlib.Path(path)
         if path.is_file():
@@ -174,10 +171,8 @@ class Site:
     def write(self, out: Path) -> pathlib.Path:
         """Put all pages into the folder ``out``, and return that of the overview.
 
-        Raises
-        ------
-        privaudit.files.folder.FolderError
-            If ``out`` holds something other than a site.
+        Raises `privaudit.files.folder.FolderError` if ``out`` holds something other
+        than a site.
         """
         folder = pathlib.Path(out)
         if folder.exists() and (

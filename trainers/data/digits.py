@@ -21,10 +21,7 @@ def load_digits(
     set), pixels scaled to [0, 1]. Inputs are (samples, 1, 8, 8); classes are numbered
     in the order of ``digits``. The split is by class, as even as it goes, and by seed.
 
-    Raises
-    ------
-    ValueError
-        If ``train`` leaves no sample of a digit to test on.
+    Raises ``ValueError`` if ``train`` leaves no sample of a digit to test on.
     """
     from sklearn.datasets import load_digits as load
 

@@ -19,10 +19,7 @@ def principal_components(
     seen, and nothing of them is released. Inputs become (samples, components), or as
     many as there are values in an input.
 
-    Raises
-    ------
-    ValueError
-        If there are fewer records to fit than components.
+    Raises ``ValueError`` if there are fewer records to fit than components.
     """
     public = test.inputs.flatten(1).double()
     components = min(components, public.shape[1])

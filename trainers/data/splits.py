@@ -37,10 +37,7 @@ def split_by_class(data: Dataset, nodes: int, t: float) -> list[Dataset]:
 
     Shares are rounded so that each class is dealt whole; samples keep their order.
 
-    Raises
-    ------
-    ValueError
-        If t is outside [0, 1] or a node is left without records.
+    Raises ``ValueError`` if t is outside [0, 1] or a node is left without records.
     """
     classes = int(data.targets.max()) + 1
     bounds = np.cumsum(class_shares(nodes, classes, t), axis=0)
@@ -86,10 +83,8 @@ def split_by_dirichlet(
     Hsu, Qi and Brown 2019: a small alpha gives every class to few nodes, a large one
     deals evenly. Drawn again, up to 100 times, while a node has no records.
 
-    Raises
-    ------
-    ValueError
-        If alpha is not > 0, or a node is left without records in all draws.
+    Raises ``ValueError`` if alpha is not > 0, or a node is left without records in all
+    draws.
     """
     if not 0 < alpha < math.inf:
         raise ValueError(f"the split's alpha must be > 0 and finite, got {alpha}")
@@ -117,10 +112,8 @@ def split_by_file(data: Dataset, nodes: int, path: str | pathlib.Path) -> list[D
     A .npz has them as its array ``node``; any other file is read as text, one number a
     line, or the column ``node`` of a CSV with a heading.
 
-    Raises
-    ------
-    ValueError
-        If the file cannot be read, has another number of records, or a node has none.
+    Raises ``ValueError`` if the file cannot be read, has another number of records, or
+    a node has none.
     """
     path = pathlib.Path(path)
     try:

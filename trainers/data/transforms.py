@@ -108,10 +108,8 @@ class Transformed(Drawn):
 def check_transform(transform: Transform, inputs: Tensor) -> None:
     """Try ``transform`` on some records, (samples, ...).
 
-    Raises
-    ------
-    ValueError
-        If it fails, or gives something else than an input of the same shape and kind.
+    Raises ``ValueError`` if it fails, or gives something else than an input of the same
+    shape and kind.
     """
     if not callable(transform):
         raise ValueError(

@@ -37,10 +37,7 @@ def resnet9(
     bias everywhere, the maximum over what is left of the image, one linear layer.
     Inputs are (samples, channels, size, size).
 
-    Raises
-    ------
-    ValueError
-        If images are smaller than 8 pixels.
+    Raises ``ValueError`` if images are smaller than 8 pixels.
     """
     if size < 8:
         raise ValueError(

@@ -25,10 +25,7 @@ def vit(
     each after a layer norm, and the mean over the patches. Inputs are (samples,
     channels, size, size).
 
-    Raises
-    ------
-    ValueError
-        If patches do not divide the image, or heads the features.
+    Raises ``ValueError`` if patches do not divide the image, or heads the features.
     """
     if patch < 1 or size % patch:
         raise ValueError(

@@ -49,10 +49,7 @@ def small_cnn(
     38 424 parameters at size 32 with 10 classes, 28 440 at size 28; 337 at size 8 with
     3 classes and 16 hidden units. Inputs are (samples, channels, size, size).
 
-    Raises
-    ------
-    ValueError
-        If nothing of the image is left.
+    Raises ``ValueError`` if nothing of the image is left.
     """
     pooled = (size - kernel + 1) // 2
     if pooled < 1:
@@ -85,10 +82,7 @@ def shallow_cnn(
     the ones of the usual private MNIST model (Papernot et al. 2021), with ReLU.
     Inputs are (samples, channels, size, size).
 
-    Raises
-    ------
-    ValueError
-        If nothing of the image is left.
+    Raises ``ValueError`` if nothing of the image is left.
     """
     once = ((size + 4 - 8) // 2 + 1) - 1  # 8x8, stride 2, padding 2; pooled to stride 1
     twice = ((once - 4) // 2 + 1) - 1  # 4x4, stride 2; pooled

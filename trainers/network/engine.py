@@ -157,10 +157,7 @@ class Runner(Protocol):
 class Network:
     """An algorithm on a graph, round by round.
 
-    Raises
-    ------
-    ValueError
-        If something of ``needs`` is not true; it is named.
+    Raises ``ValueError`` if something of ``needs`` is not true; it is named.
     """
 
     algorithm: Algorithm  # what every node does

@@ -66,10 +66,7 @@ def erdos_renyi(nodes: int, probability: float, seed: int = 0) -> Topology:
     The first connected one of at most 2 000 draws, so that its law is that of Erdos and
     Renyi's graph, given that it is connected.
 
-    Raises
-    ------
-    ValueError
-        If the probability is outside [0, 1] or no draw is connected.
+    Raises ``ValueError`` if the probability is outside [0, 1] or no draw is connected.
     """
     check_nodes(nodes)
     if not 0 <= probability <= 1:
@@ -117,10 +114,8 @@ def with_fiedler(
     ``tolerance``, and starts again after as many steps as there are pairs; all of it
     draws from ``seed`` alone.
 
-    Raises
-    ------
-    ValueError
-        If target or tolerance is out of range, or no graph is found in 2 000 steps.
+    Raises ``ValueError`` if target or tolerance is out of range, or no graph is found
+    in 2 000 steps.
     """
     check_nodes(nodes)
     if nodes < 2 or not 0 < target <= 1 or not tolerance > 0:

@@ -44,11 +44,8 @@ _ADVICE: dict[Property, str] = {
 class Mixing:
     """Simultaneous weighted averages over neighbours, by a cycle of matrices.
 
-    Raises
-    ------
-    ValueError
-        If a matrix is not square, has entries that are negative or not finite, or a
-        node gives weight to nobody.
+    Raises ``ValueError`` if a matrix is not square, has entries that are negative or
+    not finite, or a node gives weight to nobody.
     """
 
     # (period, nodes, nodes), or (nodes, nodes) for the same in every round: round k
@@ -193,10 +190,8 @@ class Mixing:
         lambda_2 is the second largest eigenvalue by modulus of W; of a cycle of P
         matrices, that of their product to the power 1/P: what holds in the long run.
 
-        Raises
-        ------
-        ValueError
-            If the matrices are neither all row nor all column stochastic.
+        Raises ``ValueError`` if the matrices are neither all row nor all column
+        stochastic.
         """
         if not self.properties & {"row stochastic", "column stochastic"}:
             raise ValueError(

@@ -51,10 +51,7 @@ def topology(name: str, nodes: int, *, seed: int = 0) -> Topology:
     them, joined both ways or from the first to the second. ``seed`` is that of random
     graphs.
 
-    Raises
-    ------
-    ValueError
-        If there is no such graph, or the file cannot be read as one.
+    Raises ``ValueError`` if there is no such graph, or the file cannot be read as one.
     """
     kind, colon, text = name.partition(":")
     if kind in _PLAIN and not colon:
@@ -80,10 +77,7 @@ def mixing(name: str, weights: Weights, nodes: int, *, seed: int = 0) -> Mixing:
     ``matrix:FILE`` reads the weights themselves, a row a line with commas; ``weights``
     must then be ``given``, and may not be so elsewhere.
 
-    Raises
-    ------
-    ValueError
-        If there is no such graph, or the weights do not fit it.
+    Raises ``ValueError`` if there is no such graph, or the weights do not fit it.
     """
     if not name.startswith("matrix:"):
         if weights == "given":

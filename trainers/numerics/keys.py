@@ -154,10 +154,7 @@ class Key:
     ) -> Rows:
         """Streams of ``width`` words for each of ``runs`` and ``nodes``.
 
-        Raises
-        ------
-        ValueError
-            If a number is out of its range.
+        Raises ``ValueError`` if a number is out of its range.
         """
         return Rows(
             self, purpose, tuple(nodes), release, width, runs,

@@ -181,11 +181,8 @@ class Oracle:
     def next_release(self, nodes: Sequence[int]) -> int:
         """Index of the next release of ``nodes`` together; releases nothing.
 
-        Raises
-        ------
-        ValueError
-            If they cannot ask together: one is there twice or unknown, or they have
-            asked unequally often.
+        Raises ``ValueError`` if they cannot ask together: one is there twice or
+        unknown, or they have asked unequally often.
         """
         if not nodes or len(set(nodes)) < len(nodes):
             raise ValueError(

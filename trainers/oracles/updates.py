@@ -140,10 +140,8 @@ class UpdateOracle(Oracle):
     returns minus the noisy sum of the drawn users' clipped updates, divided by their
     expected number. An update that is not finite counts as zero.
 
-    Raises
-    ------
-    ValueError
-        If gradients are to be in bfloat16, or the data are not on the CPU.
+    Raises ``ValueError`` if gradients are to be in bfloat16, or the data are not on the
+    CPU.
     """
 
     def __init__(

@@ -83,11 +83,8 @@ def noise_by_node(
     Returns the least noise that meets the budget of each node; with ``settings.noise``
     "one", the most of these.
 
-    Raises
-    ------
-    ValueError
-        As `noise_of`; or if the algorithm, an observer or an overlap asks for one noise
-        of all, or there are not as many budgets as nodes.
+    Raises ``ValueError`` as `noise_of`; or if the algorithm, an observer or an overlap
+    asks for one noise of all, or there are not as many budgets as nodes.
     """
     training, nodes = problem.training, len(problem.sizes)
     budgets, account = settings.each_budget, settings.account

@@ -117,10 +117,7 @@ def calibrated(
     one factor, the least that pays for them; where nodes have noise of their own, one
     for each. The count's noise, ``score_noise`` before, has the largest factor.
 
-    Raises
-    ------
-    ValueError
-        If no noise meets the budget, or the tries cannot be charged.
+    Raises ``ValueError`` if no noise meets the budget, or the tries cannot be charged.
     """
     known: dict[bytes, Noise] = {}
     for one in trainings:

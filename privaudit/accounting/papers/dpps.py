@@ -49,10 +49,7 @@ def ledger(
 ) -> Ledger:
     """Ledger of one node's releases, for neighbours that differ in ``unit``.
 
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
+    Raises ``ValueError`` if an argument is out of its range.
     """
     scales = np.asarray(sensitivities, dtype=np.float64)
     _positive("b", budget)

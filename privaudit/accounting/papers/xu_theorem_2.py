@@ -85,10 +85,8 @@ class TheoremTwo:
     def admissible(self) -> tuple[tuple[float, float], ...]:
         """All mu that meet both conditions, as closed intervals, rounded inwards.
 
-        Raises
-        ------
-        ValueError
-            If there are none: the theorem then says nothing of this setting.
+        Raises ``ValueError`` if there are none: the theorem then says nothing of this
+        setting.
         """
         second = self._second_condition()
         found = [] if second is None else self._where_first_holds(*second)
@@ -191,10 +189,7 @@ def corrected(
     its own ``records``: rate B/n, sensitivity 2G/B of the mean. The noise on the sum is
     B times that on the mean.
 
-    Raises
-    ------
-    ValueError
-        If no mu is admissible, or an argument is out of its range.
+    Raises ``ValueError`` if no mu is admissible, or an argument is out of its range.
     """
     theorem = TheoremTwo(
         steps=steps_per_worker,

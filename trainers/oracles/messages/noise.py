@@ -57,10 +57,7 @@ _BITS = 28  # a scale has 2^28 steps of the grid, or a little more
 class MessageNoise:
     """Mechanism of messages.
 
-    Raises
-    ------
-    ValueError
-        If a number is out of its range.
+    Raises ``ValueError`` if a number is out of its range.
     """
 
     # gamma_n / b: scale of the Laplace noise over the sensitivity; 0 for none

@@ -27,10 +27,7 @@ class LineLostError(OSError):
 class Line:
     """Line between a sender and a receiver, at either end.
 
-    Raises
-    ------
-    LineLostError
-        If the partner does not come.
+    Raises ``LineLostError`` if the partner does not come.
     """
 
     def __init__(

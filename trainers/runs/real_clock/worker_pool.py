@@ -74,10 +74,7 @@ class WorkerPool:
     ) -> Outcome:
         """Start all, listen until the last has ended, and leave none behind.
 
-        Raises
-        ------
-        ValueError
-            If a worker raised it.
+        Raises ``ValueError`` if a worker raised it.
         """
         with self._supervisor as supervisor:
             for worker in self._workers:

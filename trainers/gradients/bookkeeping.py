@@ -93,7 +93,6 @@ class BookKeeping:
         check_module(module)
         self.loss = loss
         self.module = module
-        self.template: nn.Module = copy.deepcopy(module)
         self.places: list[_Place] = []
         self.layers: list[StackedLayer] = []
         # Stacked as all others, so that their bits do not depend on other replicas.
@@ -104,12 +103,13 @@ class BookKeeping:
             offsets[name] = (self.dims, parameter.shape)
             self.dims += parameter.numel()
         if isinstance(module, Traced):
-            self.template = StackedGraph(module)
+            self.template: nn.Module = StackedGraph(module)
             for layer, names in self.template.layers:
                 self.layers.append(layer)
                 for name, full in names.items():
                     self.places.append(_Place(layer, name, *offsets.pop(full)))
         else:
+            self.template = copy.deepcopy(module)
             self._find_layers(module, offsets)
         if offsets:
             raise UnknownLayerError(f"no book-keeping for {', '.join(offsets)}")

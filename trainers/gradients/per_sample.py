@@ -159,8 +159,13 @@ class PerSample:
     def __init__(self, module: nn.Module, loss: Loss, why: str | None = None) -> None:
         check_module(module)
         # A copy: torch.func puts its parameters into the module while it runs, which
-        # other threads must not see.
-        self.module = copy.deepcopy(module)
+        # other threads must not see. Where no code holds them, it has none of its own.
+        hollow = {
+            id(each): nn.Parameter(each.detach().new_zeros(()).expand(each.shape))
+            for each in trained(module).values()
+            if getattr(module, "constructed", False)
+        }
+        self.module = copy.deepcopy(module, hollow)
         self.loss, self.why = loss, why
         self.alone = any(getattr(one, "alone", False) for one in (module, loss))
         self._together = not self.alone

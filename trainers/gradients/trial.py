@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -10,13 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from trainers.gradients.door.traced import Traced, TracedLoss
-from trainers.gradients.per_sample import Loss, PerSample, Weigh
+from trainers.gradients.per_sample import Loss, PerSample, Weigh, trained
 from trainers.gradients.stacked import UnknownLayerError
 
 # A module is tried against the reference where that takes at most about this many
 # multiplications and parameters: less than a second.
 TRIAL_PRODUCTS = 1 << 29
 TRIAL_DIMS = 1 << 26
+_PART = 1 << 16  # numbers that are compared at once: a vector more is memory
 
 
 class Place(Protocol):
@@ -76,9 +76,9 @@ def agrees(
     generator = torch.Generator().manual_seed(0)
     with torch.enable_grad():
         few = 1 if ours.dims > TRIAL_DIMS >> 6 else 2
-        products = ours.measure(*_samples(ours, few, example, generator))
+        products = ours.measure(*_samples(ours, few, example, generator, module))
     if products > TRIAL_PRODUCTS or ours.dims > TRIAL_DIMS:
-        _outputs_agree(ours, module, *_samples(ours, 1, example, generator))
+        _outputs_agree(ours, module, *_samples(ours, 1, example, generator, module))
         return False
     # In double precision a maximum is not decided by a rounding; buffers of the
     # module would have to follow.
@@ -94,7 +94,7 @@ def agrees(
     ):
         example = example.double()
     replicas = few if products < TRIAL_PRODUCTS >> 4 else 1
-    at, inputs = _samples(ours, replicas, example, generator)
+    at, inputs = _samples(ours, replicas, example, generator, module)
     if target is None:
         target = torch.zeros((), dtype=torch.long, device=example.device)
     elif target.is_floating_point():
@@ -108,16 +108,19 @@ def agrees(
         return weights
 
     result = ours.weighted_sum(at, inputs, targets, weigh, 0.0)
-    reference = PerSample(copy.deepcopy(module).to(at.dtype), ours.loss)
+    reference = PerSample(module, ours.loss)
+    reference.module.to(at.dtype)
     for replica in range(replicas):
         total = torch.zeros_like(at[replica])
         for sample in range(2):
             here = (replica, sample)
             # One by one: what another sample of the batch does cannot matter.
             gradient = reference.gradient(at[replica], inputs[here], targets[here])
-            total += weights[here] * gradient
+            total.add_(gradient, alpha=float(weights[here]))
             # In single precision, a norm of millions of numbers loses digits.
-            _same(seen[0][here], gradient.double().norm().to(gradient))
+            parts = [part.double().norm() for part in gradient.split(_PART)]
+            _same(seen[0][here], torch.stack(parts).norm().to(gradient))
+            del gradient
         _same(result[replica], total)
     return True
 
@@ -142,15 +145,21 @@ def _outputs_agree(
 
 
 def _samples(
-    ours: Stacked, replicas: int, example: Tensor, generator: torch.Generator
+    ours: Stacked,
+    replicas: int,
+    example: Tensor,
+    generator: torch.Generator,
+    module: nn.Module,
 ) -> tuple[Tensor, Tensor]:
     """Random models, (replicas, dims), and two samples for each."""
 
     def random(*shape: int) -> Tensor:
-        drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
-        return drawn.to(example.device, kind)
+        drawn = torch.randn(shape, generator=generator, dtype=kind)
+        return drawn.to(example.device)
 
-    kind = example.dtype if example.is_floating_point() else torch.float32
+    kind = example.dtype
+    if not kind.is_floating_point:
+        kind = next(iter(trained(module).values())).dtype
     at = random(replicas, ours.dims)
     for place in ours.places:
         # So that activations neither grow nor vanish with depth.
@@ -167,6 +176,11 @@ def _samples(
 
 
 def _same(ours: Tensor, theirs: Tensor) -> None:
-    allowed = torch.finfo(theirs.dtype).eps ** 0.5 * (1e-3 + theirs.abs().max())
-    if not (ours - theirs).abs().max() <= allowed:
-        raise UnknownLayerError("its samples are not independent of each other")
+    size = theirs.aminmax()
+    allowed = torch.finfo(theirs.dtype).eps ** 0.5
+    allowed *= 1e-3 + max(float(size.max), -float(size.min))
+    for one, other in zip(
+        ours.flatten().split(_PART), theirs.flatten().split(_PART), strict=True
+    ):
+        if not (one - other).abs().max() <= allowed:
+            raise UnknownLayerError("its samples are not independent of each other")

@@ -102,7 +102,7 @@ def enter(
     inputs = placeholders(module, input, _ROWS)
     why_not = None
     with checked("the model cannot be copied"):
-        taken: Any = copy.deepcopy(module)
+        taken: Any = copy.deepcopy(module) if known else module
     if not known:
         try:
             # Here and below by other processes: nothing of a trace stays in this one.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch import fx, nn
 
 from trainers.gradients.door.operators import padded
+from trainers.gradients.stacked.tables import Tied
 
 aten = torch.ops.aten
 
@@ -154,6 +156,24 @@ _RULES: dict[Any, Callable[..., Use | None]] = {
 }
 
 
+def _tie(known: dict[fx.Node, Use]) -> None:
+    """Make one layer of an embedding and of linear layers with its table as weight."""
+    for table in [use for use in known.values() if use.settings[0] == "embedding"]:
+        uses = {node: one for node, one in known.items() if one.weight is table.weight}
+        linear = {(one.bias, *one.settings) for one in uses.values()} - {
+            (None, *table.settings)
+        }
+        if len(linear) != 1 or (found := linear.pop())[1:] != ("linear",):
+            continue
+        (rows, features), bias = shape_of(table.weight), found[0]
+        padding = None if table.settings[1] < 0 else table.settings[1]
+        make = functools.partial(Tied, features, rows, bias is not None, padding)
+        for node, one in uses.items():
+            known[node] = dataclasses.replace(
+                one, layer=make, bias=bias, settings=("tied", padding)
+            )
+
+
 def uses_of(graph: fx.Graph, parameters: list[fx.Node]) -> dict[fx.Node, Use]:
     """The uses that book-keeping knows, of parameters that are used in no other way."""
     known: dict[fx.Node, Use] = {}
@@ -170,6 +190,7 @@ def uses_of(graph: fx.Graph, parameters: list[fx.Node]) -> dict[fx.Node, Use]:
             and use.input not in parameters
         ):
             known[node] = use
+    _tie(known)
     while True:
         together: dict[fx.Node, set[Any]] = {}
         for use in known.values():

@@ -16,7 +16,12 @@ from trainers.gradients.stacked.functions import join, quick
 from trainers.gradients.stacked.layer import StackedLayer, UnknownLayerError
 from trainers.gradients.stacked.linear import StackedLinear
 from trainers.gradients.stacked.normalisation import StackedGroupNorm, StackedLayerNorm
-from trainers.gradients.stacked.tables import StackedEmbedding, StackedOffset
+from trainers.gradients.stacked.tables import (
+    StackedEmbedding,
+    StackedOffset,
+    StackedTied,
+    Tied,
+)
 from trainers.models.layers import Offset
 
 __all__ = [
@@ -37,6 +42,7 @@ _KNOWN: dict[type[nn.Module], Callable[[Any], StackedLayer]] = {
     nn.LayerNorm: StackedLayerNorm,
     nn.Embedding: StackedEmbedding,
     Offset: StackedOffset,
+    Tied: StackedTied,
 }
 
 

@@ -21,8 +21,8 @@ from trainers.gradients.stacked.layer import (
     fits,
     joined,
     squared_products,
-    squared_rows,
     together,
+    with_rows,
     written_out,
 )
 
@@ -232,8 +232,7 @@ class StackedConvolution(StackedLayer):
             for left, inside in self._by_blocks(back, taken, kind)
         ]
         square = together([each.square for each in found]).view(samples, -1).sum(1)
-        for rows in offset:
-            square = square + squared_rows(rows)
+        square = with_rows(square, offset)
         # Of groups side by side, squares of terms add up as norms do.
         sizes = [each.terms for each in found if each.terms is not None]
         return Digest(

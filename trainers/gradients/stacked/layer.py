@@ -140,10 +140,14 @@ def written_out(*parts: Tensor) -> Digest:
     The numbers that are written *are* the sample's gradient, whatever was rounded on
     the way to them.
     """
-    square = squared_rows(parts[0])
-    for part in parts[1:]:
+    return Digest(with_rows(squared_rows(parts[0]), parts[1:]), parts)
+
+
+def with_rows(square: Tensor, parts: tuple[Tensor, ...]) -> Tensor:
+    """``square`` and the squared norms of what is written out."""
+    for part in parts:
         square = square + squared_rows(part)
-    return Digest(square, parts)
+    return square
 
 
 def squared_rows(rows: Tensor) -> Tensor:
@@ -192,7 +196,7 @@ def outer_sum(left: Tensor, right: Tensor, weights: Tensor, total: Tensor) -> No
         if one.shape[2] == 1:
             _multiply(one, other, total[here])
         else:
-            total[here] = torch.bmm(one, other)
+            total[here].baddbmm_(one, other, beta=0)
 
 
 def _multiply(one: Tensor, other: Tensor, total: Tensor) -> None:

@@ -17,6 +17,7 @@ from trainers.gradients.stacked.layer import (
     outer_sum,
     squared_products,
     squared_rows,
+    with_rows,
     written_out,
 )
 
@@ -47,7 +48,7 @@ class StackedLinear(StackedLayer):
         return flat, out.view(*flat.shape[:-1], -1)
 
     def digest(self, taken: list[Tensor], returned: list[Tensor]) -> Digest:
-        inside, back = _positions(taken), _positions(returned)
+        inside, back = positions_of(taken), positions_of(returned)
         positions, outputs, inputs = inside.shape[1], back.shape[2], inside.shape[2]
         # A sum over positions is written out: what it is rounded to is the gradient.
         offset = (back.sum(1),) if "bias" in self.names else ()
@@ -57,9 +58,7 @@ class StackedLinear(StackedLayer):
         if fits(outputs * inputs, positions * (outputs + inputs)):
             return written_out(torch.bmm(back.mT, inside), *offset)
         found = squared_products(back, inside)
-        square = found.square
-        for rows in offset:
-            square = square + squared_rows(rows)
+        square = with_rows(found.square, offset)
         return dataclasses.replace(
             found, square=square, made_from=(inside, back, *offset)
         )
@@ -81,6 +80,6 @@ def _even(tensor: Tensor, dim: int) -> Tensor:
     return functional.pad(tensor, pads) if missing else tensor
 
 
-def _positions(uses: list[Tensor]) -> Tensor:
+def positions_of(uses: list[Tensor]) -> Tensor:
     """All uses side by side: (replicas * samples, positions, features)."""
     return joined([use.reshape(len(use), -1, use.shape[-1]) for use in uses], 1)

@@ -10,9 +10,16 @@ from trainers.gradients.stacked.layer import (
     StackedExplicit,
     StackedLayer,
     blocks,
+    explicit_sums,
+    fits,
     joined,
+    outer_sum,
+    squared_products,
     together,
+    with_rows,
+    written_out,
 )
+from trainers.gradients.stacked.linear import StackedLinear, positions_of
 
 
 class StackedEmbedding(StackedLayer):
@@ -47,7 +54,9 @@ class StackedEmbedding(StackedLayer):
         return tokens, together
 
     def digest(self, taken: list[Tensor], returned: list[Tensor]) -> Digest:
-        tokens, back = self._uses(taken, returned)
+        return self._squares(*self._uses(taken, returned))
+
+    def _squares(self, tokens: Tensor, back: Tensor) -> Digest:
         positions = tokens.shape[1]
         squares, terms = [], []
         for here in blocks(len(tokens), 2 * positions**2, back):
@@ -66,17 +75,85 @@ class StackedEmbedding(StackedLayer):
         self, made_from: tuple[Tensor, ...], weights: Tensor, into: list[Tensor]
     ) -> None:
         tokens, back = made_from
-        replicas, samples = weights.shape
-        _, rows, features = self.parameters_now["weight"].shape
-        tokens, back = (
-            part.unflatten(0, (replicas, samples)) for part in (tokens, back)
-        )
+        self._add_rows(tokens, back, weights, into[0].zero_())
+
+    def _add_rows(
+        self, tokens: Tensor, back: Tensor, weights: Tensor, total: Tensor
+    ) -> None:
+        """Add each position's gradient to its token's row of ``total``."""
+        tokens, back = (part.unflatten(0, weights.shape) for part in (tokens, back))
         share = weights[:, :, None, None] * back
-        first = torch.arange(replicas, device=tokens.device) * rows
-        place = tokens + first[:, None, None]
-        total = share.new_zeros(replicas * rows, features)
-        total.index_add_(0, place.flatten(), share.flatten(0, 2))
-        into[0].copy_(total.view(replicas, -1))
+        features = share.shape[-1]
+        rows = total.unflatten(1, (-1, features)).unbind()
+        for row, token, part in zip(rows, tokens, share, strict=True):
+            row.index_add_(0, token.flatten(), part.view(-1, features))
+
+
+class Tied(nn.Linear):
+    """A linear layer whose weight is the table of an embedding as well."""
+
+    def __init__(
+        self, features: int, rows: int, bias: bool, padding_idx: int | None
+    ) -> None:
+        super().__init__(features, rows, bias, device="meta")
+        self.padding_idx = padding_idx
+
+
+class StackedTied(StackedEmbedding, StackedLinear):
+    """`Tied`: tokens are looked up, and all else is multiplied.
+
+    A sample's gradient is a sum over both: rows of the table are added to the product.
+    """
+
+    def compute(self, flat: Tensor, replicas: int) -> tuple[Tensor, Tensor]:
+        way = StackedLinear if flat.is_floating_point() else StackedEmbedding
+        return way.compute(self, flat, replicas)
+
+    def digest(self, taken: list[Tensor], returned: list[Tensor]) -> Digest:
+        uses = list(zip(taken, returned, strict=True))
+        products = [use for use in uses if use[0].is_floating_point()]
+        lookups = [use for use in uses if not use[0].is_floating_point()]
+        inside, back = (
+            positions_of(list(each)) for each in zip(*products, strict=True)
+        )
+        tokens, rows = self._uses(*map(list, zip(*lookups, strict=True)))
+        offset = (back.sum(1),) if "bias" in self.names else ()
+        outputs, inputs = back.shape[2], inside.shape[2]
+        positions = back.shape[1] + rows.shape[1]
+        if fits(outputs * inputs, positions * (outputs + inputs)):
+            product = torch.bmm(back.mT, inside)
+            for one, token, row in zip(product, tokens, rows, strict=True):
+                one.index_add_(0, token, row)
+            return written_out(product, *offset)
+        first = squared_products(back, inside)
+        second = self._squares(tokens, rows)
+        assert first.terms is not None
+        assert second.terms is not None
+        square, terms = first.square + second.square, first.terms.sqrt()
+        crossed = []
+        for here in blocks(len(tokens), back[0].numel(), back):
+            index = tokens[here, None].expand(-1, back.shape[1], -1)
+            weights = back[here].gather(2, index).double()
+            pairs = torch.bmm(inside[here].double(), rows[here].double().mT)
+            crossed.append((weights * pairs).sum(2).sum(1))
+        return Digest(
+            with_rows(square.add(together(crossed), alpha=2).clamp_min(0), offset),
+            (inside, back, tokens, rows, *offset),
+            (terms + second.terms.sqrt()).square(),
+            positions,
+            first.length + second.length,
+            first.coarse,
+        )
+
+    def sums(
+        self, made_from: tuple[Tensor, ...], weights: Tensor, into: list[Tensor]
+    ) -> None:
+        if len(made_from) > len(into):  # not written out
+            inside, back, tokens, rows, *offset = made_from
+            outer_sum(back, inside, weights, into[0])
+            self._add_rows(tokens, rows, weights, into[0])
+            made_from, into = tuple(offset), into[1:]
+        explicit_sums(made_from, weights, into)
 
 
 class StackedOffset(StackedExplicit):

@@ -1197,7 +1197,9 @@ add(
     "one-hot words",
     TOKENS,
     lambda: By(
-        lambda m, x: m.o((x[:, :, None] == torch.arange(VOCABULARY)).float().sum(1)),
+        lambda m, x: m.o(
+            (x[:, :, None] == torch.arange(VOCABULARY)).to(m.o.weight).sum(1)
+        ),
         o=head(VOCABULARY),
     ),
 )

@@ -6,12 +6,14 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tests.trainers.gradients.door.architectures import CLASSES, MADE, record
+from tests.trainers.gradients.door.architectures import CLASSES, MADE, By, record
 from trainers.gradients.bookkeeping import BookKeeping
 from trainers.gradients.choose import differentiator
 from trainers.gradients.door.enter import enter
 from trainers.gradients.door.traced import Bare, door_of, output_of
-from trainers.gradients.per_sample import parameter_vector, trained
+from trainers.gradients.per_sample import PerSample, parameter_vector, trained
+from trainers.gradients.stacked.linear import StackedLinear
+from trainers.gradients.stacked.tables import StackedTied
 from trainers.models.independence import independence
 
 
@@ -26,14 +28,22 @@ def of(module, inputs, targets):
             loss, [*trained(module).values()], allow_unused=True, materialize_grads=True
         )
         found.append(torch.cat([part.flatten() for part in parts]))
-    return torch.stack(found).double()
+    return torch.stack(found)
 
 
 def test_there_are_a_hundred():
     assert len(MADE) >= 100
 
 
+@pytest.fixture
+def doubles():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
 @pytest.mark.sampled(26)
+@pytest.mark.usefixtures("doubles")
 @pytest.mark.parametrize("name", MADE)
 def test_gradients_are_torchs(name):
     make, kind = MADE[name]
@@ -59,19 +69,19 @@ def test_gradients_are_torchs(name):
     # With dropout there is nothing of torch's to compare with but the graph itself.
     drops = isinstance(taken.module, Bare) and door_of(taken.module).draws
     each = of(taken.module if drops else module, inputs, targets)
-    expected = torch.tensor([1.0, 0.5, 0.25, 2.0]).double() @ each
+    expected = torch.tensor([1.0, 0.5, 0.25, 2.0]).to(each) @ each
     scale = each.norm(dim=1).max()
     assert scale > 1e-4
     torch.testing.assert_close(
-        norms[0][0], each.norm(dim=1), rtol=1e-3, atol=1e-4 * float(scale)
+        norms[0][0], each.norm(dim=1), rtol=1e-6, atol=1e-6 * float(scale)
     )
-    assert (summed[0] - expected).norm() <= 1e-3 * scale
+    assert (summed[0] - expected).norm() <= 1e-6 * scale
     if drops:
         module.eval()
     told = gradients.outputs(at, inputs[None])[0]
     with torch.no_grad():
         torch.testing.assert_close(
-            told, output_of(module(inputs)), rtol=1e-3, atol=1e-4
+            told, output_of(module(inputs)), rtol=1e-6, atol=1e-6
         )
 
 
@@ -94,3 +104,55 @@ def test_millions_of_parameters_keep_book_keeping():
     found = differentiator(taken.module, taken.loss, like, like)
     assert isinstance(found, BookKeeping)
     assert found.tried
+
+
+class Words(torch.nn.Module):
+    """A table that is the last layer's weight as well, as in GPT-2 and BERT."""
+
+    def __init__(self, rows, features, padding, biased):
+        super().__init__()
+        self.table = torch.nn.Embedding(rows, features, padding)
+        self.inside = torch.nn.Linear(features, features)
+        self.bias = torch.nn.Parameter(torch.ones(rows)) if biased else None
+
+    def forward(self, x):
+        inside = torch.tanh(self.inside(self.table(x)))
+        return functional.linear(inside, self.table.weight, self.bias).transpose(1, 2)
+
+
+# Written out, and by Gram matrices.
+@pytest.mark.usefixtures("doubles")
+@pytest.mark.parametrize("rows", [11, 300])
+@pytest.mark.parametrize(("padding", "biased"), [(None, False), (2, True)])
+def test_a_table_that_is_tied(rows, padding, biased):
+    torch.manual_seed(0)
+    module = Words(rows, 40, padding, biased)
+    inputs, targets = torch.randint(9, (2, 4, 5)), torch.randint(9, (2, 4, 5))
+    taken = enter(module, functional.cross_entropy, inputs[0, 0], targets[0, 0])
+    ours = differentiator(taken.module, taken.loss, inputs[0, 0], targets[0, 0])
+    assert isinstance(ours, BookKeeping)
+    assert [type(each) for each in ours.layers] == [StackedTied, StackedLinear]
+    at = parameter_vector(taken.module) * torch.tensor([[1.0], [1.1]])
+    seen, weights = [], torch.rand(2, 4)
+    summed = ours.weighted_sum(
+        at, inputs, targets, lambda norms: (seen.append(norms), weights)[1], 0.0
+    )
+    each = PerSample(taken.module, taken.loss).gradients(at, inputs, targets)
+    torch.testing.assert_close(seen[0], each.norm(dim=2))
+    torch.testing.assert_close(summed, (weights[:, :, None] * each).sum(1))
+
+
+def test_frozen_layers_keep_nothing():
+    """Layers before the trained one take no room for a record, and no gradients."""
+
+    def kept(*frozen):
+        head = torch.nn.Linear(6, 3)
+        layers = [layer.requires_grad_(False) for layer in frozen]
+        module = By(lambda m, x: m.b(m.a(x)), a=torch.nn.Sequential(*layers), b=head)
+        taken = enter(module, None, torch.ones(6), torch.tensor(0))
+        found = differentiator(taken.module, taken.loss, torch.ones(6))
+        assert found.dims == 21
+        return found.values_per_sample
+
+    wide = torch.nn.Linear(6, 500), torch.nn.Tanh(), torch.nn.Linear(500, 6)
+    assert kept(*wide) == kept(torch.nn.Tanh())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -111,20 +110,20 @@ def plan(
         **({} if overlap == 1 else {"overlap": overlap}),
     }
     budget = budget_of(epsilon)
+    training = training_of({**network, **values}, sizes)
+    if not planning.is_planned(training):
+        raise ValueError(
+            f"{algorithm} is not planned for: it releases no gradients of records, or "
+            "adds no noise; choose another algorithm, such as dp-dsgt"
+        )
     task = planning.Task(
         sizes=sizes,
         parameters=parameters,
         epsilon=budget if isinstance(budget, tuple) else (budget,),
         delta=delta,
         overlap=overlap,
+        releases=planning.releases_of(training),
     )
-    training = training_of({**network, **planning.chosen(task, values)}, sizes)
-    if not planning.is_planned(training):
-        raise ValueError(
-            f"{algorithm} is not planned for: it releases no gradients of records, or "
-            "adds no noise; choose another algorithm, such as dp-dsgt"
-        )
-    task = dataclasses.replace(task, releases=planning.releases_of(training))
     chosen = planning.chosen(task, values)
     if like is not None and settings.step_size is None:
         from privaudit.api.public_search import PublicJudge

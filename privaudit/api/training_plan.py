@@ -132,9 +132,9 @@ class TrainingPlan:
             least, most = min(self.certified), max(self.certified)
             left = len(rows) - MOST_SAID
             lines.append(f"and {left:,} more; all from {_up(least)} to {_up(most)}")
-        ordinary = statistics.median_high(self.certified)
-        if ordinary < max(self.certified):
-            lines.append(f"an ordinary node, the median, spends {_up(ordinary)}")
+        ordinary = _up(statistics.median_high(self.certified))
+        if ordinary != _up(max(self.certified)):
+            lines.append(f"an ordinary node, the median, spends {ordinary}")
         lines.append("")
         lines.append(
             f"signal to noise, at most {self.signal_to_noise:.3g} over all rounds "

@@ -147,7 +147,7 @@ def _of_budget(
         means = []
         if rates and len(set(problem.sizes)) > 1:
             mean = training.expected_batch(problem.sizes) * nodes / units
-            means.append(f"sampling_rate={min(1.0, mean):.2g}, the same at all nodes")
+            means.append(f"sampling_rate={min(1.0, mean):.2g}, the same at all nodes,")
         if not training.family.one_noise and not isinstance(noise, tuple):
             means.append('noise="per-node" (--noise per-node)')
         how = f"; {' or '.join(means)} would spend it" if means else ""

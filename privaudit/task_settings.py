@@ -233,13 +233,15 @@ def laid_over(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, 
 
 
 def check_no_table(name: str) -> None:
-    """``ValueError`` for a table's file in the place of data."""
+    """``ValueError`` for a table's or a program's file in the place of data."""
     if name.endswith((".csv", ".tsv", ".xlsx", ".parquet")):
         raise ValueError(
             f"{name} does not say what is at which node, nor what its targets are: "
             "have a function of yours read it (pandas.read_csv, ...) and return "
             "[(inputs, targets), ...], one a node, and give --data module:function"
         )
+    if name.endswith(".py"):
+        raise ValueError(f"{name} is a file: name what is in it, {name}:NAME")
 
 
 def changes_of(texts: Iterable[str]) -> dict[str, Any]:

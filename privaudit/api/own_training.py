@@ -548,6 +548,7 @@ def trained_models(
         )
         return path if done is None else done.path
 
+    assert own.material is not None
     return models_of(trained, out, own.material, claim.relation)
 
 

@@ -105,12 +105,8 @@ class TrainingPlan:
 
         Raises ``ValueError`` if it is for nodes of other sizes.
         """
-        sizes = None if shares is None else tuple(map(len, shares))
-        if sizes not in (None, self.sizes):
-            raise ValueError(
-                f"the plan is for nodes of {list(self.sizes)} records, and the shares "
-                f"have {list(sizes or ())}: make one for these"
-            )
+        if shares is not None:
+            check_planned(self.sizes, [*map(len, shares)])
         apart = ("algorithm", "graph", "nodes", "overlap")
         own = {name: x for name, x in self.settings.items() if name not in apart}
         return laid_over(own, given)
@@ -200,6 +196,15 @@ class TrainingPlan:
 
     def _repr_html_(self) -> str:
         return box("a plan", self.lines())
+
+
+def check_planned(planned: Sequence[int], sizes: Sequence[int]) -> None:
+    """``ValueError`` if a plan is for nodes of other ``sizes``."""
+    if tuple(planned) != tuple(sizes):
+        raise ValueError(
+            f"the plan is for nodes of {list(planned)} records, and these have "
+            f"{list(sizes)}: make one for these, or give its own data (--data)"
+        )
 
 
 class MadeFor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

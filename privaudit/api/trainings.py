@@ -7,7 +7,7 @@ import functools
 import math
 import os
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,6 +15,7 @@ import msgspec
 from privaudit.accounting.views import check_observer
 from privaudit.api.place import Place, short_name
 from privaudit.api.planting import judged_in, planted_in
+from privaudit.api.training_plan import check_planned
 from privaudit.api.watch import SILENT, Watch
 from privaudit.files.arguments import near
 from privaudit.files.folder import RunFolder
@@ -109,21 +110,13 @@ class Trained:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Own:
-    """A user's own data, model and loss.
+    """A user's own part of a training: data, model and loss, or a plan."""
 
-    Parameters
-    ----------
-    material
-        The data, the model and the loss.
-    choose
-        From the sizes of all parties' shares to the training; None: it is made.
-    tuning
-        The tries on public data of which this is the best.
-    """
-
-    material: Material
+    material: Material | None = None  # None: data and model have names
+    # from the sizes of all parties' shares to the training; None: it is made
     choose: Callable[[tuple[int, ...]], Training] | None = None
-    tuning: TuningRecord | None = None
+    tuning: TuningRecord | None = None  # tries on public data of which it is the best
+    planned: Sequence[int] | None = None  # sizes of the nodes that a plan is for
 
 
 def run_training(
@@ -183,7 +176,8 @@ def run_training(
         values = {**own, **values, "nodes": said["nodes"]}
     elif is_own(str(values.get("data", ""))):
         values = own_data(values)
-    training = training_from(values, where="--set" if changes else what)
+    set_by_name = changes.keys() - {"model", "data", "loss", "transform"}
+    training = training_from(values, where="--set" if set_by_name else what)
     check_unit(training, settings.unit)
     if claimed and not training.family.private:
         raise ValueError(
@@ -222,8 +216,9 @@ def run_training(
     if not is_claim:
         claim = msgspec.structs.replace(claim, epsilon=math.inf)
     name = f"train-{short_name(what)}"
-    more = {"out": out, "name": name, "watch": watch, "exchange": exchange}
-    return run_in_folder(training, claim, settings, **more)
+    where = {"out": out, "name": name, "watch": watch, "exchange": exchange}
+    own = Own(planned=recipe.plan.get("sizes"))
+    return run_in_folder(training, claim, settings, own=own, **where)
 
 
 def run_in_folder(
@@ -231,7 +226,7 @@ def run_in_folder(
     claim: Claim,
     settings: TrainingSettings,
     *,
-    own: Own | None = None,
+    own: Own = Own(),  # frozen
     out: str | os.PathLike[str] | None = None,
     name: str = "train",
     watch: Watch = SILENT,
@@ -252,9 +247,9 @@ def run_in_folder(
     from trainers.runs.run import Assignment, OneProcess, train
 
     compute = settings.compute
-    material, choose = (None, None) if own is None else (own.material, own.choose)
-    tuning = None if own is None else own.tuning
-    joined = connected(training, settings, material, exchange, watch.note, choose)
+    joined = connected(
+        training, settings, own.material, exchange, watch.note, own.choose
+    )
     with joined as (training, material, party):
         problem_of = functools.partial(
             Problem.of,
@@ -265,6 +260,8 @@ def run_in_folder(
             ranks=party,
         )
         problem = problem_of(training, material=material)
+        if own.planned is not None:
+            check_planned(own.planned, problem.sizes)
         by_real_clock = is_by_real_clock(problem)
         runner = _runner(settings, by_real_clock, watch, party)
         if by_real_clock and material is not None and party is None:
@@ -296,7 +293,7 @@ def run_in_folder(
         run = run_of(
             *(training, claim, settings, noise),
             party=record,
-            tuning=tuning,
+            tuning=own.tuning,
             clip=clip,
             canary_nodes=(0,) if planting is None else planting.nodes,
         )

@@ -91,7 +91,7 @@ class TestPlan:
         )
         assert first == second
 
-    def test_a_file_gives_it_back_and_is_a_recipe(self, tmp_path):
+    def test_a_file_gives_it_back_and_is_a_recipe(self, tmp_path, capsys):
         file = tmp_path / "plan.toml"
         for epsilon in (2.0, (2.0, 1.0, 1.0)):
             plan = pa.plan(10, SIZES, epsilon, rounds=7)
@@ -104,6 +104,8 @@ class TestPlan:
         given = ["--data", str(tmp_path), "--model", "softmax", "--classes", "2"]
         out = tmp_path.parent / "run"
         what = str(tmp_path.parent / "plan.toml")
+        assert main(["train", what]) == 2  # digits, which it is not for
+        assert "the plan is for nodes of [60, 40, 20] rec" in capsys.readouterr().err
         assert main(["train", what, *given, "--out", str(out), "--json"]) == 0
         assert not verify(out, settings=True).differences
 

@@ -21,6 +21,7 @@ from privaudit.results import Relation, UpperBound, check_epsilon
 # Below the first, dp-accounting's PLD takes minutes and GBs.
 _LEAST, _MOST = 0.1, 1e9
 _LEAST_CERTIFIED = 1e-3
+_APART = 0.005  # logs of two points that tell a slope
 
 
 def least_meeting(
@@ -297,38 +298,31 @@ class _Budget:
     def _guess(
         self, make_ledger: Callable[[float], Ledger], least: float, most: float
     ) -> tuple[float, float]:
-        """About the answer, and with which power of 1/x epsilon falls there."""
-        line = _Line(self.epsilon, 1.0, 0.05)
-        guess = min(max(1.0, least), most)
+        """About the answer, and with which power of 1/x epsilon falls there.
 
-        @functools.lru_cache(maxsize=1)
-        def certificate(x: float) -> Certificate:
-            return Certificate.of(make_ledger(x), self.relation)
-
-        for _ in range(20):
-            try:
-                value = line.values[guess] = certificate(guess).guess(self.delta)
-            except ValueError:  # what no account takes
-                return 1.0, 1.0
-            if abs(value - self.epsilon) < 0.05 * self.epsilon:
-                break
-            aimed = line.aim(None, None) if 0 < value < math.inf else 0.0
-            if not aimed:
-                aimed = guess / 4 if value == 0 else guess * 4
-            aimed = min(max(aimed, least), most)
-            if abs(aimed / guess - 1) < 0.02:
-                break  # a line that jumps at the budget
-            guess = aimed
-        wide = _Line(self.epsilon, line.slope(), 1e-3)
-        for _ in range(3):
-            found = certificate(guess).epsilon(self.delta, 0.02, "upper").upper
-            wide.values[guess] = found
-            if not 0 < found < math.inf:
-                break
-            guess = min(max(wide.aim(None, None), least), most)
-            if abs(found / self.epsilon - 1) < 0.05:
-                break
-        return guess, wide.slope()
+        By a closed form, then by what the account scouts before it composes anything.
+        """
+        guess, power = min(max(1.0, least), most), 1.0
+        for scouted, near in ((False, 0.2), (True, 0.02)):
+            line = _Line(self.epsilon, power, near)
+            for _ in range(20):
+                certificate = Certificate.of(make_ledger(guess), self.relation)
+                try:
+                    value = certificate.guess(self.delta, scouted=scouted)
+                except ValueError:  # what no account takes
+                    return 1.0, 1.0
+                line.values[guess] = value
+                if abs(value - self.epsilon) < near * self.epsilon:
+                    break
+                aimed = line.aim(None, None) if 0 < value < math.inf else 0.0
+                if not aimed:
+                    aimed = guess / 4 if value == 0 else guess * 4
+                aimed = min(max(aimed, least), most)
+                if abs(aimed / guess - 1) < 0.02:
+                    break  # a line that jumps at the budget
+                guess = aimed
+            power = line.slope()
+        return guess, power
 
 
 class _Line:
@@ -345,6 +339,14 @@ class _Line:
         x = self._known[0]
         off = math.log(self.values[x] / self.epsilon)
         at = x * math.exp(min(max(off / self.slope(), -5.0), 5.0))
+        if bad is not None and good is not None and good < bad * (1 + 4 * _APART):
+            x, off = bad, math.log(self.values[bad] / self.epsilon)
+            fall = off - math.log(self.values[good] / self.epsilon)
+            at = bad + (good - bad) * off / fall
+        elif bad is None and good is not None:
+            at = min(at, good)
+        elif bad is not None:
+            at = max(at, bad)
         to_good = good is None or (bad is not None and good - at > at - bad)
         beyond = 0.4 * self.tolerance + 0.01 * abs(off)  # the line is not quite one
         return at * (1 + beyond if to_good else 1 - beyond)
@@ -358,11 +360,14 @@ class _Line:
         )
 
     def slope(self) -> float:
-        """The power, from the two best points that are not too close to tell."""
+        """The power, from the two best points that are not too close to tell.
+
+        Figures of grids that differ jump by a few per mille.
+        """
         for x in self._known[1:]:
             first = self._known[0]
             apart = math.log(x / first)
-            if abs(apart) > min(20 * self.tolerance, 0.01):
+            if abs(apart) > _APART:
                 rise = math.log(self.values[first] / self.values[x])
                 return min(max(rise / apart, 0.2), 20.0)
         return self.power

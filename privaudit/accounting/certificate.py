@@ -603,13 +603,17 @@ class Certificate:
         return worst
 
     @public
-    def guess(self, delta: float) -> float:
-        """Estimate epsilon quickly. This is no bound; searches start from it."""
+    def guess(self, delta: float, *, scouted: bool = False) -> float:
+        """Estimate epsilon quickly. This is no bound; searches start from it.
+
+        ``scouted``: as the account does before it composes, within some per cent,
+        in 10 to 100 ms; else by a closed form, within a factor or so.
+        """
         left = self._left(_checked_delta(delta))
         if not left > 0 or not all(one.is_private for one in self._cases):
             return math.inf
         steps = itertools.chain.from_iterable(one.ways for one in self._cases)
-        return max((likely_epsilon(some, left) for some in steps), default=0.0)
+        return max((likely_epsilon(some, left, scouted) for some in steps), default=0.0)
 
     @functools.cached_property
     def _cases(self) -> tuple[_Releases, ...]:

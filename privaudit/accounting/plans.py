@@ -50,7 +50,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sampling_rate: float | Schedule = 1.0
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The noise multiplier and sampling rate of each step of a run, at one node."""
 
     # noise divided by a record's norm bound, one per step; relative if the plan is to
@@ -188,14 +188,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         counts = np.broadcast_to(self.count if steps is None else steps, noise.shape)
         self._check_epochs(int(counts.sum()))
         made = 0
-        of_rate = functools.cache(lambda rate: _sampling(self.scheme, rate))
-        for z, rate, count in zip(
-            noise.tolist(), self.sampling_rate.tolist(), counts.tolist(), strict=True
+        for z, sampling, rate, count in zip(
+            noise.tolist(),
+            self._samplings,
+            self.sampling_rate.tolist(),
+            counts.tolist(),
+            strict=True,
         ):
             release = Release.of_sum(
                 norm_bound=1.0,
                 noise_multiplier=z,
-                sampling=of_rate(rate),
+                sampling=sampling,
                 mechanism=self.mechanism,
             )
             if self.scheme == "shuffled":
@@ -205,6 +208,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             else:
                 recorder.record(0, release, count)
         return recorder.ledger()
+
+    @functools.cached_property
+    def _samplings(self) -> list[Sampling]:
+        of_rate = functools.cache(lambda rate: _sampling(self.scheme, rate))
+        return [of_rate(rate) for rate in self.sampling_rate.tolist()]
 
     def beside(self, others: Iterable[Ledger]) -> Callable[[float], Ledger]:
         """From a scale to what it would release, after what ``others`` did."""

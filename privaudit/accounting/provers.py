@@ -703,11 +703,12 @@ def _look_at_zero(steps: Steps, question: Question, known: _Sides) -> None:
             known.above(way, Proof(0.0, FOURIER))
 
 
-def likely_epsilon(steps: Steps, delta: float) -> float:
+def likely_epsilon(steps: Steps, delta: float, scouted: bool = False) -> float:
     """About epsilon at ``delta`` in (0, 1): no bound.
 
     That of a Gaussian whose mu^2 is the sum of log(1 + X_i) (see `TotalVariation`), or
-    what the pure bound allows.
+    what the pure bound allows; ``scouted``, what privacy loss distributions see before
+    they compose.
     """
     if not steps.entries:
         return 0.0
@@ -715,6 +716,8 @@ def likely_epsilon(steps: Steps, delta: float) -> float:
     squares += sum(n * min(one.divergence(2.0), 1e6) for one, n in steps.others)
     mu, target = math.sqrt(squares), math.log(delta)
     cap = max(Pure().epsilon_above(steps, way, delta) for way in steps.directions)
+    if scouted:
+        return min(steps.composition.scouted(EpsilonAt(delta, 0.01)), cap)
 
     def excess(epsilon: float) -> float:
         return float(gdp.log_delta(mu, epsilon)) - target

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +18,8 @@ from privaudit.accounting import (
     sampling_rate,
 )
 from privaudit.accounting.calibration import least_meeting
+from privaudit.accounting.certificate import Certificate
+from privaudit.accounting.plans import Plan
 from privaudit.ledger import Ledger, Recorder
 from privaudit.release import NoSampling, PoissonSampling, Release
 from privaudit.schedules import Growing, Shrinking
@@ -140,12 +143,32 @@ class TestTight:
 
         monkeypatch.setattr(calibration._Budget, "meets", counted)
         noise, bound = noise_multiplier(lambda z: sampled(z, 0.01, 1000), epsilon, 1e-5)
-        assert len(asked) <= 8
+        assert len(asked) <= 6
         assert noise in asked
         assert bound.epsilon <= epsilon
         less = max(x for x in asked if x < noise)
         assert less >= noise * (1 - 1e-4)
         assert account(sampled(less, 0.01, 1000), 1e-5).epsilon > epsilon
+
+    def test_steps_that_differ_are_asked_a_few_times(self, monkeypatch):
+        """Many quiet steps that rarely are loud: their closed form is far off."""
+        random = np.random.default_rng(4)
+        plan = Plan.from_table(
+            np.stack([random.uniform(0.5, 2, 300), 1e-3 * random.uniform(1, 3, 300)], 1)
+        )
+        asked = []
+        made = Certificate.epsilon
+
+        def counted(self, *args, **named):
+            asked.append(args)
+            return made(self, *args, **named)
+
+        monkeypatch.setattr(Certificate, "epsilon", counted)
+        scale, bound = noise_scale(plan.ledger, 0.2, 1e-5)
+        assert len(asked) <= 7
+        assert account(plan.ledger(scale * (1 - 1e-3)), 1e-5).epsilon > 0.2
+        near = Certificate.of(plan.ledger(scale)).guess(1e-5, scouted=True)
+        assert near == pytest.approx(bound.epsilon, rel=0.04)
 
 
 class TestLaws:

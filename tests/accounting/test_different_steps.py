@@ -12,6 +12,7 @@ from privaudit.accounting.pld import compose_steps, grouping
 from privaudit.accounting.pld.families import Family
 from privaudit.accounting.pld.fourier import (
     Bundle,
+    _alive,
     _power,
     _powers,
     _Spread,
@@ -154,6 +155,29 @@ class TestSound:
         assert (np.abs(product) < slip).any()
         assert (np.abs(found.value - product) <= found.wrong * (1 + 1e-9)).all()
 
+    @pytest.mark.parametrize("shared", [True, False])
+    @pytest.mark.parametrize("spread", [0.02, 1.0])
+    def test_frequencies_that_matter_are_kept(self, spread, shared):
+        """Of all that are not negligible none is missing; and many are left out."""
+        random = np.random.default_rng([int(spread), shared])
+        points, waves = 1 << 12, -2j * np.pi / (1 << 12) * np.arange((1 << 11) + 1)
+        bundles, product = [], np.zeros(waves.size)
+        for _ in range(4):
+            counts = random.integers(1, 4, 60).astype(float)
+            index = np.sort(random.integers(-30, 30, 30 if shared else (60, 30)))
+            mass = random.dirichlet(np.ones(30))
+            masses = random.dirichlet(mass / spread, 60)
+            rows = np.broadcast_to(index, masses.shape)
+            for row, weights, count in zip(rows, masses, counts, strict=True):
+                found = np.abs(weights @ np.exp(row[:, None] * waves))
+                product += count * np.log(np.maximum(found, 1e-300))
+            bundles.append(
+                Bundle.of(index, masses, counts, 0.0, 0.0, 0.0, None, apart=True)
+            )
+        live = _alive(bundles, points)
+        assert np.isin(np.flatnonzero(product > -46.0), live).all()
+        assert live.size < points // 4
+
     @pytest.mark.parametrize("way", ["remove", "add"])
     @pytest.mark.parametrize("scheme", ["poisson", "replace", "fixed"])
     def test_what_is_left_out_at_the_ends_counts(self, scheme, way):
@@ -199,7 +223,7 @@ class TestSound:
         random = np.random.default_rng(3)
         index = random.integers(-3000, 3000, 20 if shared else (3, 20))
         vectors = random.dirichlet(np.ones(20), 3)
-        transform = _Transform(1000)
+        transform = _Transform(1000, np.arange(501))
         every, _ = transform(index, vectors)
         transform.live = np.array([0, *range(7, 60), 499])
         some, slip = transform(index, vectors)

@@ -29,6 +29,7 @@ from privaudit.results import check_sides
 Side = Literal["both", "upper", "lower"]
 
 _ROUNDS = 4  # refinements before a bracket is returned as it is
+_NARROWER = 0.9  # by which a refinement must narrow a bracket for another to follow
 _FINE = 0.45  # of the width: what cells add above; they take a little more below
 _SCOUTED = 1e-20  # far as measures go: a tilt must suit their tails
 _LN10 = math.log(10.0)
@@ -254,18 +255,9 @@ class Composition:
             Upper bounds known already, by direction: no work is spent above them.
         """
         ways = directions or self.directions
-        if not self.bounded:
-            return Found(dict.fromkeys(ways, target.trivial_upper), {}, True)
-        if self.is_empty:
+        if self.bounded and self.is_empty:
             return Found(dict.fromkeys(ways, 0.0), {}, False)
-        if any(not one.sketch(way)[0].size for one, _ in self.others for way in ways):
-            # Two laws of different outputs: nothing is left to be hidden.
-            return Found(dict.fromkeys(ways, target.trivial_upper), {}, True)
-        if any(
-            losses(epoch, way, _SCOUTED) is None
-            for epoch, _ in self.epochs
-            for way in ways
-        ):
+        if not self._is_seen(ways):
             return Found(dict.fromkeys(ways, target.trivial_upper), {}, True)
         seen = {way: target.seen(self._scout(way), self._infinite(way)) for way in ways}
         # The direction that looks worse comes first.
@@ -282,6 +274,34 @@ class Composition:
         if self.exact:
             return found
         return dataclasses.replace(found, lower={})
+
+    def _is_seen(self, ways: tuple[Direction, ...]) -> bool:
+        """Return whether there is a distribution of losses to compose, both ways."""
+        # Two laws of different outputs: nothing is left to be hidden.
+        apart = any(
+            not one.sketch(way)[0].size for one, _ in self.others for way in ways
+        )
+        return (
+            self.bounded
+            and not apart
+            and all(
+                losses(epoch, way, _SCOUTED) is not None
+                for epoch, _ in self.epochs
+                for way in ways
+            )
+        )
+
+    def scouted(self, target: EpsilonAt) -> float:
+        """Estimate of the larger direction's epsilon: no bound."""
+        ways = self.directions
+        if self.bounded and self.is_empty:
+            return 0.0
+        if not self._is_seen(ways):
+            return math.inf
+        return max(
+            target.seen(self._scout(way), self._infinite(way))[0].epsilon
+            for way in ways
+        )
 
     def _narrow(self, found: Found, search: _Search) -> None:
         """Put in a better upper bound of equal batches of a fixed size, if there is.
@@ -664,6 +684,7 @@ class _Search:
     def upper_side(self) -> Found:
         if not self.alone:
             self.fine /= 4  # nothing below tells when more is wanted
+        gap = math.inf
         for turn in range(_ROUNDS):
             before = {way: self.slack(way) for way in self.guesses}
             for way in self.guesses:
@@ -671,8 +692,10 @@ class _Search:
                     self.run(way)
             way = self.worst()
             if self.alone:
-                if self.met() or not self.refine(way):
+                apart = self.top(way) - max(self.inner.values())
+                if self.met() or apart > _NARROWER * gap or not self.refine(way):
                     break
+                gap = apart
             elif before[way] <= 1.34 * self.slack(way) or self.coarse:
                 break
         self.coarse |= not (self.top(self.worst()) < math.inf)

@@ -33,7 +33,9 @@ _SINE, _TURN, _TRANSFORM = 12.0, 3.0, 8.0  # what a point costs, beside a sum's 
 _TURNS = 16  # frequencies between two that are looked up
 _CACHED = 1 << 14  # terms at once
 _LOOKED_AT = 32  # frequencies
+_TOLD_FIRST = 16  # bundles whose transforms tell which frequencies matter
 _MOST_WORK = 2e9  # cells of all frequencies: some seconds
+_LATER_LESS = 2.0  # by how much frequencies that matter get fewer on the way
 _CHANGES = np.array([1.0, 0.5, 0.25, 2.0])  # of the tilt, over what was guessed
 _SMALL_SQUARES = 1e-10  # of what steps differ by: what is bounded, not summed
 
@@ -484,10 +486,14 @@ def _product(
     What is left out is negligible. None if kinds that are composed one by one are too
     much work.
     """
+    bundles = _falling(bundles, points)
+    transform = _Transform(points, _alive(bundles, points))
+    left = sum(transform.work(*one.kinds) for one in bundles if one.kinds)
+    if left > _LATER_LESS * _MOST_WORK:
+        return None
     work = 0.0
-    transform = _Transform(points)
     whole = _Part(np.ones(transform.live.size, complex), np.zeros(transform.live.size))
-    for one in _falling(bundles, points):
+    for one in bundles:
         if one.off is not None:
             spread = _Spread.of(one.off, one.counts)
             vectors = np.concatenate([one.mean[None], spread.vectors])
@@ -500,8 +506,7 @@ def _product(
         while some.stop < len(masses):
             some = slice(some.stop, some.stop + max(_AT_ONCE // whole.wrong.size, 1))
             own = index if index.ndim == 1 else index[some]
-            each = min(own.shape[-1] * transform.live.size, _TRANSFORM * points)
-            work += each * len(masses[some])
+            work += transform.work(own, masses[some])
             if one.kinds and work > _MOST_WORK:
                 return None
             spectra, slip = transform(own, masses[some])
@@ -510,12 +515,46 @@ def _product(
     return transform.live, whole
 
 
+def _alive(bundles: Sequence[Bundle], points: int) -> NDArray[np.intp]:
+    """Frequencies at which steps' transforms may be more than negligible together.
+
+    Told by one transform of each bundle, of the first ones, where kinds have many: the
+    size of prod x_k^n_k is at most (sum n_k |x_k|^2 / n)^(n / 2), and that sum is the
+    transform of the kinds' mean autocorrelation.
+    """
+    most, live = np.zeros(points // 2 + 1), np.arange(points // 2 + 1)
+    for one in bundles[:_TOLD_FIRST]:
+        if one.kinds is None:
+            continue
+        index, masses = one.kinds
+        count, width = masses.shape
+        each = 1 if index.ndim == 1 else count
+        few = live.size * width * (_SINE + count) < _TRANSFORM * count * points
+        if few or each * width**2 > count * points:
+            break
+        share = (one.counts / one.steps)[:, None] * masses
+        if index.ndim == 1:
+            products, apart = share.T @ masses, index[:, None] - index
+        else:
+            products = share[:, :, None] * masses[:, None, :]
+            apart = index[:, :, None] - index[:, None, :]
+        mean = np.bincount((apart % points).ravel(), products.ravel(), points)
+        squares = fft.rfft(mean).real + 2 * transform_error(points)
+        most += 0.5 * one.steps * np.log(np.minimum(squares, 1.0))
+        live = np.flatnonzero(most > _NEGLIGIBLE)
+    return live
+
+
 class _Transform:
     """Transforms at the frequencies that matter, ``live``."""
 
-    def __init__(self, points: int) -> None:
-        self.points = points
-        self.live = np.arange(points // 2 + 1)
+    def __init__(self, points: int, live: NDArray[np.intp]) -> None:
+        self.points, self.live = points, live
+
+    def work(self, index: Indices, vectors: Floats) -> float:
+        """About how much work the transforms of vectors are, in cells of them."""
+        each = min(index.shape[-1] * self.live.size, _TRANSFORM * self.points)
+        return each * len(vectors)
 
     def __call__(
         self, index: Indices, vectors: Floats

@@ -290,11 +290,20 @@ class Scout:
         for i in np.argsort(-self._counts):
             at = np.where(weight[i] > 0, self._losses[i], 0.0) / spacing
             at = np.clip(np.nan_to_num(at), -1e15, 1e15)
-            first = np.floor(at)
-            up = weight[i] * (at - first)
-            first = first.astype(np.int64) % _LAW_POINTS
-            dense = np.bincount(first, weight[i] - up, _LAW_POINTS)
-            dense += np.bincount((first + 1) % _LAW_POINTS, up, _LAW_POINTS)
+            # On three points, which keep mean and variance: most losses may be far
+            # smaller than the spacing.
+            nearest = np.rint(at)
+            off = at - nearest
+            index = nearest.astype(np.int64)
+            square = off * off
+            dense = np.zeros(_LAW_POINTS)
+            for beside, share in (
+                (-1, (square - off) / 2),
+                (0, 1 - square),
+                (1, (square + off) / 2),
+            ):
+                point = (index + beside) % _LAW_POINTS
+                dense += np.bincount(point, weight[i] * share, _LAW_POINTS)
             with np.errstate(divide="ignore"):
                 log = np.log(fft.rfft(dense))
             total[live] += (self._counts[i] - (i == loud)) * log[live]

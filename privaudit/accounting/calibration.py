@@ -6,7 +6,6 @@ its invariant, not a correction at the end.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Callable

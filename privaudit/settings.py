@@ -256,6 +256,7 @@ class AuditSettings(AttackSettings, AccountSettings, ClaimSettings):
 
     adversary: ByName | None = None  # type: ignore[assignment]
     canary: ByName | None = None  # type: ignore[assignment]
+    estimator: ByName = "best"  # type: ignore[assignment]
     epsilon: float | None = None  # type: ignore[assignment]  # see `planned`
     block: Block | None = None  # type: ignore[assignment]  # chosen from the model
 

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from privaudit.accounting import account_nodes
 from privaudit.api.console import watching
 from privaudit.api.place import Place, short_name
-from privaudit.api.planting import named
+from privaudit.api.planting import estimator_named, named
 from privaudit.api.trainings import own_data
 from privaudit.api.watch import Watch
 from privaudit.auditing.programs.scored import AuditedScores
@@ -50,8 +50,37 @@ _DEFAULT = AuditSettings()
 _OF_A_PROGRAM = ProgramSettings()
 
 
+class _Found:
+    """Verdict and figures that a run's folder holds."""
+
+    __slots__ = ()
+    result: Any
+
+    @property
+    def status(self) -> Status:
+        """The verdict in a word."""
+        return self.result.status
+
+    @property
+    def verdict(self) -> Finding:
+        """Claim, account and audit together."""
+        return self.result.verdict
+
+    @property
+    def lower(self) -> LowerBound:
+        """The lower bound on epsilon that the attack showed."""
+        return self.result.lower()
+
+    def lines(self) -> list[str]:
+        """All figures, in sentences."""
+        return self.result.lines()
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
-class Audited:
+class Audited(_Found):
     """The result of `audit_algorithm`: the verdict, its figures and the run's folder.
 
     Parameters
@@ -69,24 +98,9 @@ class Audited:
     remarks: tuple[str, ...] = ()
 
     @property
-    def status(self) -> Status:
-        """The verdict in a word."""
-        return self.result.status
-
-    @property
-    def verdict(self) -> Finding:
-        """Claim, account and audit together."""
-        return self.result.verdict
-
-    @property
     def upper(self) -> UpperBound:
         """The certified upper bound on epsilon, that of the worst node."""
         return self.result.upper()
-
-    @property
-    def lower(self) -> LowerBound:
-        """The lower bound on epsilon that the attack showed."""
-        return self.result.lower()
 
     def summary(self) -> dict[str, Any]:
         """All figures, for JSON."""
@@ -103,27 +117,12 @@ class Audited:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class AuditedProgram:
+class AuditedProgram(_Found):
     """The result of `audit_program`: the verdict, its figures and the run's folder."""
 
     path: pathlib.Path
     program: str
     result: ProgramResult
-
-    @property
-    def status(self) -> Status:
-        """The verdict in a word."""
-        return self.result.status
-
-    @property
-    def verdict(self) -> Finding:
-        """Claim, account and audit together."""
-        return self.result.verdict
-
-    @property
-    def lower(self) -> LowerBound:
-        """The lower bound on epsilon that the program's scores show."""
-        return self.result.lower()
 
     @property
     def upper(self) -> UpperBound | None:
@@ -137,10 +136,6 @@ class AuditedProgram:
             **self.result.summary(),
             "out": str(self.path),
         }
-
-    def lines(self) -> list[str]:
-        """All figures, in sentences."""
-        return self.result.lines()
 
 
 @public
@@ -170,7 +165,8 @@ def audit_algorithm(
         The claim, the attack, and the device; see `AuditSettings`. Its ``adversary``
         may be a function that is given the final model of node 0 and returns a score,
         higher for members; its ``canary`` a record of yours, an input and its target;
-        or either ``module:function``, of a record without arguments.
+        or either ``module:function``, of a record without arguments; its ``estimator``
+        one of `privaudit.auditing.bounds`, such as ``RankWalk()``.
     training
         Settings and options of the training, by name, that replace an audit's defaults;
         see `privaudit.task_settings.TaskSettings`. Model, data and loss may be objects.
@@ -245,7 +241,10 @@ def audit_algorithm(
     elif is_own(str(values.get("data", ""))):
         values = own_data(values)
     adversary, canary, given = named(settings.adversary, settings.canary, material)
-    settings = dataclasses.replace(settings, adversary=adversary, canary=canary)
+    estimator = estimator_named(settings.estimator)
+    settings = dataclasses.replace(
+        settings, adversary=adversary, canary=canary, estimator=estimator
+    )
     plan = planned(algorithm, settings, values, where="--set")
     # All else is checked by now: calibration takes seconds.
     problem = plan.problem(material)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET
 
+from privaudit.auditing.bounds import ESTIMATORS
 from privaudit.files import manifest
 from privaudit.files.folder import RunFolder
 from privaudit.files.user_code import checked, function_named, is_place
@@ -145,6 +146,22 @@ def named(
     if canary is None or isinstance(canary, str):
         return adversary, canary, Given(scores=scores)
     return adversary, "record", Given(_record(canary, material), scores)
+
+
+def estimator_named(given: Any) -> Any:
+    """Name of an estimator that is given as a name, or as one of `ESTIMATORS`.
+
+    ``ValueError`` for another object: a folder's verdict is made again from a name.
+    """
+    if given is None or isinstance(given, str):
+        return given
+    for name, known in ESTIMATORS.items():
+        if given == known:
+            return name
+    raise ValueError(
+        "an estimator is a name, or one of privaudit.auditing.bounds with the shares "
+        f"that it has by default, got {given!r}; call any other with scores"
+    )
 
 
 def _record(record: Any, material: Material | None) -> Canary:

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
-from privaudit.api.planting import Trained, certified, check_attackable, named, promised
+from privaudit.api.planting import (
+    Trained,
+    certified,
+    check_attackable,
+    estimator_named,
+    named,
+    promised,
+)
 from privaudit.api.watch import SILENT, Watch
 from privaudit.auditing.bounds.ledger_family import BOTH, has_family
 from privaudit.auditing.conclude import BEST
@@ -108,7 +115,7 @@ class RunAttack:
     adversary: Any = None
     canary: Any = None
     canaries: int | None = None
-    estimator: str | None = None
+    estimator: Any = None
     confidence: float = 0.95
     seed: int = 0
     block: int | None = None
@@ -175,7 +182,7 @@ def audit_run(
         runs=how.runs,
         canary=canary,
         canaries=how.canaries,
-        estimator=how.estimator
+        estimator=estimator_named(how.estimator)
         or (BOTH if has_family(known.nodes[CANARY_NODE]) else BEST),
         seed=how.seed,
         block=how.block or chosen_block(problem, how.runs),

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import privaudit as pa
+from privaudit.auditing.bounds import RankWalk
 from privaudit.files.folder import FolderError
 from privaudit.ledger import Ledger
 from privaudit.release import NoSampling, Release
@@ -33,17 +34,24 @@ class TestAlgorithm:
         x = torch.randn(40, 3, generator=random)
         own = {"model": torch.nn.Linear(3, 2), "data": (x, (x[:, 0] > 0).long())}
         settings = pa.AuditSettings(
-            runs=40, canary=(30 * torch.ones(3), 1), noise_multiplier=1.0
+            runs=40,
+            canary=(30 * torch.ones(3), 1),
+            noise_multiplier=1.0,
+            estimator=RankWalk(),
         )
         found = pa.audit_algorithm(
             "dp-dsgd", settings, training={**self.fast, **own}, out=tmp_path / "run"
         )
+        assert found.lower.method == "rank-walk"
+        assert str(found).endswith(str(found.verdict))
         assert found.result.member_runs + found.result.non_member_runs == 40
         assert pa.verify(tmp_path / "run").differences == ()
         with pytest.raises(FolderError, match="nothing says that its record"):
             pa.audit_algorithm(
                 "dp-dsgd", settings, training={**self.fast, **own}, out=tmp_path / "run"
             )
+        with pytest.raises(ValueError, match="an estimator is a name, or one of"):
+            pa.audit_algorithm("dp-dsgd", pa.AuditSettings(estimator=RankWalk(99)))
         with pytest.raises(ValueError, match="model is given twice"):
             pa.audit_algorithm(
                 *("dp-dsgd", settings), training=own, model=own["model"], data=x

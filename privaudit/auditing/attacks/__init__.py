@@ -8,8 +8,7 @@ from privaudit.auditing.attacks.actions import Actions
 from privaudit.auditing.attacks.contract import Adversary as Adversary
 from privaudit.auditing.attacks.contract import Scene as Scene
 from privaudit.auditing.attacks.contract import Watcher as Watcher
-from privaudit.auditing.attacks.final_loss import FinalLoss
-from privaudit.auditing.attacks.losses import AllLosses
+from privaudit.auditing.attacks.final_loss import AllLosses, FinalLoss
 from privaudit.auditing.attacks.models import (
     AllModels,
     FinalModels,

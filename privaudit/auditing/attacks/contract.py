@@ -91,13 +91,8 @@ class Scene(Known):
         return direction is not None and is_silent(self.problem, self.start, direction)
 
 
-class Watcher(abc.ABC):
-    """Shown one block of runs; a higher score says "member"."""
-
-    @property
-    def observers(self) -> tuple[Observer, ...]:
-        """Observers of the messages of every round; none by default."""
-        return ()
+class Shown:
+    """Base of watchers of many runs and of one: what they see of a training."""
 
     @property
     def release_observers(self) -> tuple[ReleaseObserver, ...]:
@@ -108,6 +103,15 @@ class Watcher(abc.ABC):
         self, done: int, models: Tensor
     ) -> None:
         """See the models, (runs, nodes, dims), after ``done`` rounds."""
+
+
+class Watcher(Shown, abc.ABC):
+    """Shown one block of runs; a higher score says "member"."""
+
+    @property
+    def observers(self) -> tuple[Observer, ...]:
+        """Observers of the messages of every round; none by default."""
+        return ()
 
     @abc.abstractmethod
     def score(self, models: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The black-box adversary: the canary's loss under the final model."""
+"""Black-box adversaries: the canary's loss under the final model, or all models."""
 
 from __future__ import annotations
 
@@ -89,10 +89,33 @@ class FinalLoss(Adversary):
         return _Watcher(self.scene, gradients)
 
 
+class AllLosses(FinalLoss):
+    """The mean of the canary's losses under the models of all rounds, negated."""
+
+    name = "all-losses"
+    sees = "the canary's loss under the model of its node after every round"
+
+    def watch(self, runs: int, gradients: Differentiator) -> Watcher:
+        """See `Adversary.watch`."""
+        return _OfAllRounds(self.scene, gradients)
+
+
 class _Watcher(Watcher):
     def __init__(self, scene: Scene, gradients: Differentiator) -> None:
-        self._scene = scene
-        self._gradients = gradients
+        self._scene, self._gradients = scene, gradients
 
     def score(self, models: Tensor) -> Tensor:
         return -canary_losses(self._scene, self._gradients, models[:, CANARY_NODE])
+
+
+class _OfAllRounds(_Watcher):
+    _total: Tensor | float = 0.0
+    _rounds = 0
+
+    def after_round(self, done: int, models: Tensor) -> None:
+        self._total = self._total + super().score(models)
+        self._rounds += 1
+
+    def score(self, models: Tensor) -> Tensor:
+        assert isinstance(self._total, Tensor)
+        return self._total / self._rounds

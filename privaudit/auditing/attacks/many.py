@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from privaudit.auditing.attacks.canaries import CANARY_NODE, Canaries, reference_of
-from privaudit.auditing.attacks.contract import Differentiator, Known
+from privaudit.auditing.attacks.contract import Differentiator, Known, Shown
 from privaudit.auditing.attacks.likelihood import clipped_sum, log_ratio
 from privaudit.auditing.attacks.references import (
     NO_PROBABILITY,
@@ -38,7 +38,7 @@ class ManyScene(Known):
     canaries: Canaries
 
 
-class ManyWatcher(abc.ABC):
+class ManyWatcher(Shown, abc.ABC):
     """Shown one run; a higher score says that its canary is a member."""
 
     name: ClassVar[str]
@@ -47,16 +47,6 @@ class ManyWatcher(abc.ABC):
     def __init__(self, scene: ManyScene, gradients: Differentiator) -> None:
         self._scene = scene
         self._gradients = gradients
-
-    @property
-    def release_observers(self) -> tuple[ReleaseObserver, ...]:
-        """Observers of every release; none by default."""
-        return ()
-
-    def after_round(  # noqa: B027  # few look at models
-        self, done: int, models: Tensor
-    ) -> None:
-        """See the models, (runs, nodes, dims), after ``done`` rounds."""
 
     @abc.abstractmethod
     def scores(self, models: Tensor) -> Tensor:

@@ -26,6 +26,7 @@ from privaudit.auditing.bounds.contract import (
 )
 from privaudit.auditing.bounds.top_half import (
     NoiseFamily,
+    OfFamily,
     evidence_of_top,
     least_noise_refuted,
     ranked,
@@ -44,7 +45,7 @@ _PILOT, _STEPS = 300, 2  # simulations of the pilot, and its steps
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class RanksOfFamily(Estimator):
+class RanksOfFamily(OfFamily, Estimator):
     """Epsilon, within a family, of the least noise that is refuted with all above it.
 
     For fixed and for coin-flip worlds, however many there are of each: what is tested
@@ -80,16 +81,6 @@ class RanksOfFamily(Estimator):
         check_shares(self, "reversed_share", "top_share")
         if self.simulations < 1:
             raise ValueError(f"simulations must be >= 1, got {self.simulations}")
-
-    @property
-    def valid_for(self) -> str:
-        """The family's name."""
-        return self.family.name
-
-    @property
-    def limited_by_runs(self) -> bool:
-        """False: it ends at the least noise of the family."""
-        return False
 
     def find(
         self, scores: Scores, delta: float, alpha: float, seed: int

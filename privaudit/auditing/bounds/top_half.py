@@ -209,15 +209,11 @@ class NoiseFamily:
         return np.concatenate([each, -each]), np.concatenate([above, swapped])
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class TopHalfOfFamily(Estimator):
-    """Epsilon, within a family, of the most noise that is not refuted."""
+class OfFamily:
+    """Part of estimators within a family; runs do not limit them, its noise does."""
 
-    name: ClassVar[str] = "top-half-of-family"
-    source: ClassVar[str] = _SOURCE
-
+    __slots__ = ()
     family: NoiseFamily
-    reversed_share: float = 0.05
 
     @property
     def valid_for(self) -> str:
@@ -226,8 +222,19 @@ class TopHalfOfFamily(Estimator):
 
     @property
     def limited_by_runs(self) -> bool:
-        """False: it ends at the least noise of the family."""
+        """False: they end at the least noise of the family."""
         return False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TopHalfOfFamily(OfFamily, Estimator):
+    """Epsilon, within a family, of the most noise that is not refuted."""
+
+    name: ClassVar[str] = "top-half-of-family"
+    source: ClassVar[str] = _SOURCE
+
+    family: NoiseFamily
+    reversed_share: float = 0.05
 
     def find(
         self, scores: Scores, delta: float, alpha: float, seed: int

@@ -99,7 +99,7 @@ class Shown:
         """Observers of every release; none by default."""
         return ()
 
-    def after_round(  # noqa: B027  # few look at models
+    def after_round(  # few look at models
         self, done: int, models: Tensor
     ) -> None:
         """See the models, (runs, nodes, dims), after ``done`` rounds."""

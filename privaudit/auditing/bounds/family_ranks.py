@@ -19,7 +19,6 @@ from scipy import optimize, special
 
 from privaudit.auditing.bounds._ranks import chance_of_top
 from privaudit.auditing.bounds.contract import (
-    Estimator,
     Evidence,
     check_shares,
     generator,
@@ -45,7 +44,7 @@ _PILOT, _STEPS = 300, 2  # simulations of the pilot, and its steps
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class RanksOfFamily(OfFamily, Estimator):
+class RanksOfFamily(OfFamily):
     """Epsilon, within a family, of the least noise that is refuted with all above it.
 
     For fixed and for coin-flip worlds, however many there are of each: what is tested
@@ -72,7 +71,6 @@ class RanksOfFamily(OfFamily, Estimator):
         "Roth and Su, arXiv:1905.02383"
     )
 
-    family: NoiseFamily
     reversed_share: float = 0.05
     top_share: float = 0.02
     simulations: int = 999

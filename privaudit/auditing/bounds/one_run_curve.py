@@ -25,11 +25,7 @@ from privaudit.accounting import Certificate
 from privaudit.auditing.bounds.contract import Evidence
 from privaudit.auditing.bounds.ledger_family import noise_family, scaled
 from privaudit.auditing.bounds.one_run import Guesses, OneRunGaussian, curve_refuted
-from privaudit.auditing.bounds.top_half import (
-    NoiseFamily,
-    OfFamily,
-    least_noise_refuted,
-)
+from privaudit.auditing.bounds.top_half import NoiseFamily, least_noise_refuted
 from privaudit.auditing.scores import Scores
 from privaudit.ledger import Entry, Ledger
 from privaudit.results import Relation
@@ -41,7 +37,7 @@ LeastOf = Callable[[float], float]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class OneRunOfFamily(OfFamily, OneRunGaussian):
+class OneRunOfFamily(OneRunGaussian):
     """Epsilon, within a family, of the most noise that is not refuted in one run.
 
     Parameters
@@ -57,6 +53,16 @@ class OneRunOfFamily(OfFamily, OneRunGaussian):
 
     family: NoiseFamily = dataclasses.field(kw_only=True)
     curve: Callable[[float], LeastOf] = dataclasses.field(kw_only=True)
+
+    @property
+    def valid_for(self) -> str:
+        """The family's name."""
+        return self.family.name
+
+    @property
+    def limited_by_runs(self) -> bool:
+        """False: it ends at the least noise of the family."""
+        return False
 
     def find(
         self, scores: Scores, delta: float, alpha: float, seed: int

@@ -209,10 +209,10 @@ class NoiseFamily:
         return np.concatenate([each, -each]), np.concatenate([above, swapped])
 
 
-class OfFamily:
-    """Part of estimators within a family; runs do not limit them, its noise does."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class OfFamily(Estimator):
+    """Estimator within a family; runs do not limit it, the least noise there does."""
 
-    __slots__ = ()
     family: NoiseFamily
 
     @property
@@ -222,18 +222,17 @@ class OfFamily:
 
     @property
     def limited_by_runs(self) -> bool:
-        """False: they end at the least noise of the family."""
+        """False: it ends at the least noise of the family."""
         return False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class TopHalfOfFamily(OfFamily, Estimator):
+class TopHalfOfFamily(OfFamily):
     """Epsilon, within a family, of the most noise that is not refuted."""
 
     name: ClassVar[str] = "top-half-of-family"
     source: ClassVar[str] = _SOURCE
 
-    family: NoiseFamily
     reversed_share: float = 0.05
 
     def find(

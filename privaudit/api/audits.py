@@ -50,10 +50,11 @@ _DEFAULT = AuditSettings()
 _OF_A_PROGRAM = ProgramSettings()
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
 class _Found:
     """Verdict and figures that a run's folder holds."""
 
-    __slots__ = ()
+    path: pathlib.Path
     result: Any
 
     @property
@@ -93,7 +94,6 @@ class Audited(_Found):
         Caveats of the account, in sentences.
     """
 
-    path: pathlib.Path
     result: AuditResult
     remarks: tuple[str, ...] = ()
 
@@ -120,9 +120,8 @@ class Audited(_Found):
 class AuditedProgram(_Found):
     """The result of `audit_program`: the verdict, its figures and the run's folder."""
 
-    path: pathlib.Path
-    program: str
     result: ProgramResult
+    program: str
 
     @property
     def upper(self) -> UpperBound | None:
@@ -558,7 +557,7 @@ def audit_program(
                 f"{error}; what was done is kept in {place.path}, and the same command "
                 "goes on from there"
             ) from None
-    return AuditedProgram(place.path, program, result)
+    return AuditedProgram(place.path, result, program)
 
 
 def _ledger_asked(settings: ProgramSettings) -> Ledger | None:

@@ -73,7 +73,7 @@ class _View:
 
     @functools.cached_property
     def _log_wraps(self) -> float:
-        return self.log_allowed - 3.0
+        return self.log_allowed - 3.0  # 8 e^-3 of what is allowed is .4 of it
 
     @functools.cached_property
     def _ends(self) -> tuple[float, float]:
@@ -173,6 +173,7 @@ class _View:
         gap = kernel * (spectra[0] - spectra[1])
         found = float(fft.irfft(gap, self.points).max())
         error = transform_error(self.points)
+        # A tenth more pays for what rounds in means of numbers that are all positive.
         both = float(np.mean(kernel_off * (size + off) + np.abs(kernel) * off)) * 1.1
         size += off
         both += error * norm * math.sqrt(float(np.mean((power * size) ** 2)) * 1.1)
@@ -245,6 +246,7 @@ class Units:
         shift, rate = self.step.shift, self.step.rate
         if shift > 20 or rate >= 1:
             return None
+        # A thousandth of what may be lost: windows grow by little for it.
         tail = math.log(self.delta * _LOST * 1e-3 / (self._guessed * PARTS))
         reach = -float(special.ndtri_exp(tail))
         small = dataclasses.replace(self.step, rate=rate / _SHARE)
@@ -275,6 +277,7 @@ class Units:
 
         def fits(count: int) -> bool:
             slip = drift(count)
+            # Where errors of losses add up to a tenth, more steps are not worth it.
             if slip > 0.1 or not self.epsilon > slip:
                 return False
             for way, (grid, (one, *_)) in measures.items():
@@ -373,6 +376,7 @@ class Units:
             if found is None or measure.accuracy > self._accuracy:
                 return None
             ratio = found.log_moment / view.parts[2].log_moment
+            # Nine digits, of which logarithms of moments round the last.
             least = max(least, math.ceil(ratio * (1 + 1e-9)))
             lost = max(lost, measure.infinite)
             seen.append((view, found))

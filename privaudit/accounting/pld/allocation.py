@@ -363,6 +363,7 @@ def _grid(one: Law, other: Law, tail: float, fine: float) -> Floats:
     value, mass = value[order], mass[order]
     below = np.cumsum(mass)
     above = np.cumsum((mass * value)[::-1])[::-1]
+    # One deviation from the middle at either side, as a normal law has it.
     early, middle, late, low = value[
         np.minimum(
             np.searchsorted(
@@ -373,7 +374,7 @@ def _grid(one: Law, other: Law, tail: float, fine: float) -> Floats:
     ].tolist()
     last = int(np.searchsorted(-above, -_AWAY * tail * above[0]))
     high = float(value[min(last, value.size - 1)])
-    deviation = max((late - early) / 2, 1e-12 * middle)
+    deviation = max((late - early) / 2, 1e-12 * middle)  # some, at one point
     fine *= deviation
     far = min(_MIDDLE, -float(special.ndtri_exp(math.log(_AWAY * tail)))) * deviation
 

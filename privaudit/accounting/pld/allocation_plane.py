@@ -95,6 +95,7 @@ def shape_of(
     fine *= (_FINE_BELOW if side == "below" else 1.0) * (_OPPOSED if opposed else 1.0)
     long = math.sqrt(max(taken * (1 + opposed) / _SHORT, 1.0))
     scale = taken / (batches - taken + 0.5) if taken > 2 else 1.0
+    # Steps that move little need no cells finer than 3 % far out.
     ratio = max(0.03, _FAR_RATIO * shift)
     return Shape(taken, opposed, scale, fine * long, _COARSE * long, ratio)
 
@@ -469,6 +470,7 @@ def _ends(
         return float(value[min(np.searchsorted(below, share * below[-1]), last)])
 
     last = value.size - 1
+    # One deviation from the middle at either side, as a normal law has it.
     early, middle, late, low = map(at, (0.16, 0.5, 0.84, _AWAY * tail))
     high = float(
         value[min(int(np.searchsorted(-above, -_AWAY * tail * above[0])), last)]

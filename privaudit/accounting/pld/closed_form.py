@@ -22,11 +22,13 @@ def _gaussian_log_delta(shift: float, epsilon: float, sign: int) -> float:
     gap = first - epsilon - float(special.log_ndtr(-shift / 2 - epsilon / shift))
     gap = (max(0.0, gap) if sign > 0 else gap) + sign * 2 * off  # nan: nothing known
     found = first + sign * off + math.log(-math.expm1(-gap)) if gap > 0 else -math.inf
+    # No more than the total variation, about shift / (2 pi)^(1/2): log(2.5) is .92.
     most = min(0.0, math.log(shift) - 0.9)
     return found if sign < 0 or found < most else most
 
 
 def gaussian_delta(shift: float, epsilon: float, width: float) -> Sides:
+    # exp rounds by an ulp or two; below 1e-300 numbers lose digits.
     upper = math.exp(_gaussian_log_delta(shift, epsilon, 1)) * (1 + 1e-14) + 1e-300
     upper = min(upper, 1.0)
     lower = math.exp(_gaussian_log_delta(shift, epsilon, -1)) * (1 - 1e-14)
@@ -40,7 +42,7 @@ def gaussian_epsilon(shift: float, delta: float, width: float) -> Sides:
         return _gaussian_log_delta(shift, epsilon, sign) - target
 
     start = shift * (shift / 2 + math.sqrt(max(-2 * target, 0.0)))
-    fine = 0.01 * min(width, 1e-9)
+    fine = 0.01 * min(width, 1e-9)  # a closed form costs the same to the last digits
     slope = start / shift / shift
     upper = crossing(lambda e: excess(e, 1), start, slope, fine)[1]
     lower = crossing(lambda e: excess(e, -1), start, slope, fine)[0]

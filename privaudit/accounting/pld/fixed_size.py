@@ -265,7 +265,7 @@ def _schedule(
 
     ends = [float(one @ weight) for one in (one_way, most)]
     least = math.exp(largest(boxes, log_moment, _GAIN_OF_ALL) / count)
-    least = max(least, ends[0]) * (1 + 1e-12)
+    least = max(least, ends[0]) * (1 + 1e-12)  # what a sum of thousands rounds
     further = np.exp((tilt + slope) * at)
     steep = max(float(one @ further) for one in (most, measure(Box()))) * (1 + 1e-9)
     levels = _levels(count)
@@ -309,6 +309,7 @@ def _schedule(
     kernel, slack = np.conj(spectrum), np.zeros(spectrum.size)  # and error of its log
     shares, counts, worsts, scale = [], [], [], 0.0
     for level, following in zip(levels, [*levels[1:], count], strict=True):
+        # e^600 is as bad as infinity, and times another number still finite.
         wrong = np.abs(kernel) * np.expm1(np.minimum(slack, 600.0))
         off = 4 * float(wrong.mean()) + 8 * error * norm
         gap = fft.irfft(kernel * over, points)

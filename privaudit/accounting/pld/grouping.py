@@ -148,6 +148,7 @@ class _Cells:
             width = points[last] - points[first]
             cost = mass * seen * width / 12
             for tilted, tilt in under:
+                # A cell of 50 over its tilt is far too wide whatever it has.
                 grown = np.expm1(np.minimum(tilt * width, 50.0)) * tilt * width / 12
                 moved = (tilted[group, last] - tilted[group, first]) * grown
                 cost = np.maximum(cost, moved)
@@ -184,7 +185,7 @@ class _Cells:
         middle = np.abs(self.low + self.high) / 2
         density = steps[self.group] * self.cost * 12 / np.maximum(width, 1e-150) ** 2
         low, high = least, max(most, least)
-        while high > low * 1.1:
+        while high > low * 1.1:  # a tenth of a spacing is not worth a look more
             h = math.sqrt(low * high)
             square = np.minimum((2 * h) ** 2 / 12, middle * h)
             cost = float(density @ np.where(2 * h > width, square, 0.0))
@@ -279,6 +280,7 @@ def chosen(
     cells = _Cells.cut(points, plain, under, most)
     for _ in range(_TRIES):
         cost = float(steps[cells.group] @ cells.cost)
+        # By a thousand at once at most: far off, the power is another one.
         most *= min(max(room / max(cost, 1e-300), 1e-3), 1e3) ** 1.5
         cells = _Cells.cut(points, plain, under, most)
     spacing = cells.spacing(steps, _COARSE * room, least, law.window / 64)

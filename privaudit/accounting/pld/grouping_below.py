@@ -72,6 +72,7 @@ def bundle_below(
             scale += np.abs(moved).reshape(mass.shape)
     if not np.isfinite(scale).all():
         return None
+    # Sums of shares round by so much; below 1e-300 numbers lose digits.
     mass -= (64 * UNIT * scale + 1e-300) * (scale > 0)
     for i in np.flatnonzero((mass < 0).any(axis=1)):
         own = index[i if apart else 0]

@@ -117,6 +117,7 @@ class EpsilonAt(Target):
         return guess.epsilon
 
     def slack(self, guess: Guess, worst: Guess) -> float:
+        # Of an epsilon next to 0 no relative width is asked.
         wanted = self.width * max(worst.epsilon, 1e-3 / (1 + worst.slope))
         wanted = max(wanted, self.tolerance)
         return max(wanted, 0.5 * (worst.epsilon - guess.epsilon))
@@ -209,6 +210,7 @@ class DeltaAt(Target):
 
 
 def _ratio(lower: float, upper: float, width: float) -> float:
+    # 9: far more widths than are asked, which no search takes for nearly enough.
     return math.log(upper / lower) / math.log1p(width) if lower > 0 else 9.0
 
 

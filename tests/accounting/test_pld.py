@@ -22,7 +22,11 @@ from privaudit.accounting.pld import (
 )
 from privaudit.accounting.pld.cells import Step
 from privaudit.accounting.pld.closed_form import gaussian_delta, gaussian_epsilon
-from privaudit.accounting.pld.dots import measure_above, measure_below
+from privaudit.accounting.pld.dots import (
+    drop_concave_knots,
+    measure_above,
+    measure_below,
+)
 from privaudit.accounting.pld.fourier import Bundle, Tilted, compose
 from privaudit.accounting.pld.grouping import Group, bundle, groups_of
 from privaudit.accounting.pld.grouping_below import bundle_below
@@ -82,6 +86,16 @@ class TestCells:
         far = max(abs(left - centre), abs(right - centre))
         # The bound that the account allows for, at the output farthest out.
         assert abs(found - exact) <= 2.0**-53 * (1024 + 32 * far**2)
+
+    def test_a_knot_that_is_dropped(self):
+        """P and Q are kept, and all that was moved counts as what may be rounded."""
+        mass, scale = np.array([1.0, -0.1, 1.0]), np.array([1.0, 0.1, 1.0])
+        drop_concave_knots(mass, scale, 0.5)
+        assert mass[1] == 0
+        assert mass.sum() == pytest.approx(1.9)
+        q = np.exp([0.0, -0.5, -1.0])
+        assert mass @ q == pytest.approx(1 - 0.1 * q[1] + q[2])
+        assert scale == pytest.approx([1.1, 0.1, 1.1])
 
     @examples(50)
     @given(shifts, rates, st.sampled_from([0.5, 0.05, 0.004]), st.floats(-2, 5))

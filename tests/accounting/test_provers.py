@@ -32,6 +32,7 @@ from privaudit.release import (
     PoissonSampling,
     Release,
     SamplingWithoutReplacement,
+    Sensitivity,
 )
 from privaudit.results import CrossedSides
 from tests import reference as ref
@@ -177,6 +178,26 @@ class TestSound:
         assert worst <= above * (1 + 1e-12)
         assert below <= worst * (1 + 1e-12)
         assert above <= 1.01 * worst
+
+    @examples(300)
+    @given(st.floats(-3, 0), st.floats(-7, 0), st.floats(0.01, 0.99))
+    def test_losses_of_a_record_that_hardly_moves_are_rounded_up(self, c, s, q):
+        """Two logarithms, of which next to nothing is left."""
+        sensitivity = Sensitivity(replace_one=10.0 ** (c + s))
+        some = Release(
+            mechanism="laplace",
+            norm_bound=10.0**c,
+            noise=1.0,
+            sensitivity=sensitivity,
+            sampling=PoissonSampling(q),
+        )
+        steps = Steps.of([Entry(some)], "replace-one")
+        with mp.workdps(50):
+            c, s, q = (
+                mp.mpf(one.item()) for one in (steps.norm, steps.shift, steps.rate)
+            )
+            true = mp.log1p(q * mp.expm1(c)) - mp.log1p(q * mp.expm1(c - s))
+            assert Pure().epsilon_above(steps, "remove", 0.0) >= true
 
     @examples(60)
     @given(

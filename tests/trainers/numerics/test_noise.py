@@ -252,6 +252,19 @@ class TestSound:
         assert asked > 1000
         assert worst < noise.ERROR * law.reach / 100
 
+    def test_the_loops_leave_out_what_is_near_a_border(self):
+        values, made = np.zeros((1, 1, 4000)), np.zeros((1, 1, 4000))
+        words, unsure = np.array([[everywhere(4000, 3)]]), np.zeros((1, 1, 4000), bool)
+        margin = 5.0, 0.45, 3.0
+        loops.noisy(
+            values, made, (1.0, 1.0, 1e9), words, unsure, (0, 0, 0), margin, True
+        )
+        x = np.array([loops._quantile(word, True) for word in words[0, 0].tolist()])
+        left = (np.abs(5 * x - np.rint(5 * x)) > 0.45) | (np.abs(x) > 3)
+        assert 100 < left.sum() < 4000
+        assert (unsure == left).all()
+        assert (made == np.where(left, 0, np.rint(5 * x))).all()
+
     def test_beyond_the_limit_the_loops_stay_there(self):
         """The ratio's slope has the sign of a polynomial without negative numbers."""
         over, under = np.poly1d(quantiles.OVER), np.poly1d(quantiles.UNDER)
@@ -487,6 +500,11 @@ class TestCoins:
         for further in {0, 2**512 - 1, math.ceil(rest), max(0, math.ceil(rest) - 1)}:
             expected = further < rest
             assert bool(coins(fixed([border], further), rate, CPU)) == expected
+
+    @pytest.mark.parametrize("beside", [-1, 0, 1])
+    def test_equal_bits_leave_it_to_the_next(self, beside):
+        rate = fractions.Fraction((3 << 512) + 5, 1 << 1024)
+        assert noise._less(rate, [3, 5 + beside].__getitem__) == (beside < 0)
 
     def test_ends(self):
         at = rows(1000)

@@ -17,6 +17,7 @@ import privaudit as pa
 from privaudit.accounting.filters import BudgetExceeded, _composed, _Counted
 from privaudit.accounting.pld.adaptive import Units
 from privaudit.accounting.pld.cells import Step
+from privaudit.accounting.pld.dots import GridMeasure
 from privaudit.accounting.pld.steps import compose_steps
 from privaudit.mechanisms import EpsilonDelta
 from privaudit.release import NoSampling, PoissonSampling, Release, Sensitivity
@@ -201,6 +202,14 @@ class TestLaws:
         assert parts._state == whole._state
         assert parts.room(typical) == whole.room(typical)
         assert parts.spent == whole.spent
+
+    def test_losses_out_of_range_are_not_seen(self):
+        """Their weights would be infinite, whichever end they are at."""
+        for view in _BUDGETS[0]._filter.units._views.values():
+            far = math.ceil(600 / (view.tilt + view.slope) / view.grid.spacing)
+            for start in (0, -far - 9):
+                mass = np.full(far + 9, 1 / (far + 9))
+                assert view.seen(GridMeasure(start, mass, 0.0, 0.0)) is None
 
     @pytest.mark.parametrize("relation", ["add-or-remove-one", "replace-one"])
     def test_relations(self, relation):

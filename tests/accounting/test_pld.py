@@ -23,6 +23,7 @@ from privaudit.accounting.pld import (
 from privaudit.accounting.pld.cells import Step
 from privaudit.accounting.pld.closed_form import gaussian_delta, gaussian_epsilon
 from privaudit.accounting.pld.dots import (
+    GridMeasure,
     drop_concave_knots,
     measure_above,
     measure_below,
@@ -35,6 +36,7 @@ from privaudit.accounting.pld.line import (
     sampled_loss,
     unsampled_loss,
 )
+from privaudit.accounting.pld.mechanisms import laplace
 from privaudit.accounting.pld.mechanisms import noise as noises
 from privaudit.accounting.pld.mechanisms.noise import loss_cells
 from privaudit.accounting.pld.scout import log_peak
@@ -86,6 +88,28 @@ class TestCells:
         far = max(abs(left - centre), abs(right - centre))
         # The bound that the account allows for, at the output farthest out.
         assert abs(found - exact) <= 2.0**-53 * (1024 + 32 * far**2)
+
+    def test_masses_of_laplace_noise_are_as_exact_as_is_said(self):
+        edges, m = np.linspace(-19, 19, 99), 20.0
+        *found, accuracy = laplace.masses(edges, *np.array([[[m]], [[1.0]]]), 8.0)
+        x = [ref.mp.mpf(one) for one in (0.5 * (edges + m)).tolist()]
+        with ref.mp.workdps(50):
+            for (low, high), one, other in zip(
+                itertools.pairwise(x), *(row[0, 1:-1] for row in found), strict=True
+            ):
+                true = ref.mp.log((ref.mp.exp(-low) - ref.mp.exp(-high)) / 2)
+                moved = ref.mp.log((ref.mp.exp(high - m) - ref.mp.exp(low - m)) / 2)
+                assert max(abs(one - true), abs(other - moved)) <= accuracy
+
+    def test_rounding_under_a_tilt_is_counted(self):
+        mass = np.zeros(7001)
+        mass[[0, *range(5000, 7001)]] = 1.0, *10.0 ** -np.linspace(217, 304, 2001)
+        found = Bundle.single(GridMeasure(0, mass, 0.0, 0.0), 1, 1.0, 0.1)
+        with ref.mp.workdps(50):
+            for i in range(5000, 7001, 7):
+                true = ref.mp.mpf(mass[i]) * ref.mp.exp(i * ref.mp.mpf(0.1))
+                value = ref.mp.mpf(found.mean[i]) * ref.mp.exp(found.base)
+                assert abs(value / true - 1) <= found.accuracy < 1e-12
 
     def test_a_knot_that_is_dropped(self):
         """P and Q are kept, and all that was moved counts as what may be rounded."""

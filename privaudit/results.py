@@ -158,6 +158,20 @@ def round_up(value: float, digits: int = 4) -> str:
     return _round(value, digits, decimal.ROUND_CEILING)
 
 
+def single_above(value: float) -> float:
+    """The least number of single precision, which logs have, that is no smaller.
+
+    >>> single_above(0.1) >= 0.1, single_above(1.0)
+    (True, 1.0)
+    """
+    import numpy as np
+
+    single = np.float32(value)
+    if float(single) < value:  # as Python numbers: numpy would compare singles
+        single = np.nextafter(single, np.float32(np.inf))
+    return float(single)
+
+
 def round_down(value: float, digits: int = 4) -> str:
     """``value`` as text, never above it.
 

@@ -7,12 +7,10 @@ import pathlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from privaudit.api.console import Console
 from privaudit.api.progress import speaks
 from privaudit.files.extras import need
-from privaudit.results import Claim
+from privaudit.results import Claim, single_above
 
 if TYPE_CHECKING:
     from trainers.runs.run import Progress
@@ -50,21 +48,9 @@ class Logged(Console):
                     show(now)
                     found = {} if now.measured is None else now.measured.known
                     if now.epsilon is not None:
-                        found = {**found, "epsilon_spent": above(now.epsilon)}
+                        found = {**found, "epsilon_spent": single_above(now.epsilon)}
                     for name, value in found.items():
                         if name != "round":
                             writer.add_scalar(name, value, now.done)
 
                 yield tell
-
-
-def above(value: float) -> float:
-    """The least number of single precision, which events have, that is no smaller.
-
-    >>> above(0.1) >= 0.1, above(1.0)
-    (True, 1.0)
-    """
-    single = np.float32(value)
-    if float(single) < value:  # as Python numbers: numpy would compare singles
-        single = np.nextafter(single, np.float32(np.inf))
-    return float(single)

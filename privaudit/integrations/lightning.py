@@ -15,7 +15,7 @@ from privaudit.accounting.recorded import RecordedResult, RecordedRun, RunWriter
 from privaudit.integrations import opacus
 from privaudit.integrations.opacus_batches import Batches, Sums, is_counted, sampler_of
 from privaudit.ledger import Ledger, Recorder
-from privaudit.results import DELTA, Relation, check_delta
+from privaudit.results import DELTA, Relation, check_delta, single_above
 
 
 def _callback() -> Any:
@@ -154,7 +154,7 @@ class PrivacyCallback(_Callback):
             name = self._log
             if bracket.standing != "certified":
                 name += f"_{bracket.standing}"
-            pl_module.log(name, bracket.upper, rank_zero_only=True)
+            pl_module.log(name, single_above(bracket.upper), rank_zero_only=True)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Account what was released, and finish the folder."""

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privaudit.cli import BAD_USAGE, COULD_NOT, FINE, main
-from privaudit.cli.tensorboard import above
 from privaudit.report.load import load
+from privaudit.results import single_above
 
 SET = ("train=24", "rounds=4", "model=softmax", "digits=0,1", "batch_size=4", "nodes=2")
 TRAIN = ["train", "dp-dsgd", "--epsilon", "4", *(x for s in SET for x in ("--set", s))]
@@ -51,8 +51,8 @@ def test_they_are_the_figures_of_the_run(tmp_path):
 
 @given(st.floats(0, 1e30))
 def test_single_precision_is_never_below(value):
-    assert value <= above(value) <= value * (1 + 2**-23) + 1e-44
-    assert above(value) == np.float32(above(value))
+    assert value <= single_above(value) <= value * (1 + 2**-23) + 1e-44
+    assert single_above(value) == np.float32(single_above(value))
 
 
 def test_without_the_extra_nothing_is_begun(tmp_path, monkeypatch, capsys):

@@ -75,6 +75,8 @@ class TestOracle:
         )
         logged = float(fit.callback_metrics["epsilon"])
         assert theirs.lower * 0.999 <= logged <= theirs.upper * 1.001
+        told = pa.Certificate.of(module.oracle.ledger).epsilon(DELTA, sides="upper")
+        assert logged >= told.upper  # though metrics are of single precision
         assert callback.result.certificate.standing == "certified"
         assert callback.result.says == {}
         assert callback.result.status == "consistent"

@@ -65,6 +65,12 @@ class TestInformation:
         rows[1, -1] += 5e-12 * size
         assert information(rows, rows).matrix[-1, -1] == pytest.approx(1, rel=1e-6)
 
+    def test_a_difference_of_noise_alone_tells_that_noise(self):
+        # By a singular value that would pass for 0. Then three noises hide the sum.
+        noise = np.array([[1.0, 1, 1, 1], [1.0, 1, 1, 1 + 3e-12]])
+        found = information(np.ones((2, 1)), noise).matrix
+        assert found == pytest.approx(1 / 3, rel=1e-6)
+
     @pytest.mark.parametrize("rounds", [5, 12, 30])
     def test_long_gossip_with_rows_that_repeat(self, rounds):
         ring = np.eye(8) + np.roll(np.eye(8), 1, 0) + np.roll(np.eye(8), -1, 0)

@@ -206,6 +206,17 @@ class TestSound:
                     lacking += found.lacking[1] * (not opposed)
                     assert bound + lacking >= truth - 1e-9
 
+    def test_what_two_parts_lack_their_sum_lacks(self):
+        """Also of products of a mean that is whole with one of which a part is gone."""
+        none = np.zeros((1, 2)), np.ones(1)
+        parts = Points(*none, (0.2, 0.01), 0, 0, 3), Points(*none, (0.7, 0.02), 0, 0, 5)
+        shape = allocation_plane.shape_of(1.0, 4, 2, opposed=False, side="remove")
+        gone = 3 * 5 - (3 - 0.2) * (5 - 0.7)
+        for one, other in (parts, parts[::-1]):
+            first, second = allocation_plane._lacking(one, other, shape)
+            assert first >= 0.2 + 0.7
+            assert second >= gone + 0.01 + 0.02
+
     def test_ends_of_cells_rise_from_0(self):
         value = np.exp(np.linspace(-20, 20, 99))
         for ratio in (0.03, 0.9, 2.0):

@@ -129,8 +129,8 @@ def discrete(scale, power, s):
 
 def guarantee(e, d):
     """Any (e, d)-DP mechanism (Kairouz, Oh, Viswanath 2015)."""
-    law = [((1 - d) / (1 + (-x).exp()), (1 - d) / (1 + x.exp())) for x in (e, -e)]
-    return partial(atoms, [(d, arb(0)), *law, (arb(0), d)])
+    p, q = ((1 - d) / (1 + arb(x).exp()) for x in (-e, e))
+    return partial(atoms, [(d, arb(0)), (p, q), (q, p), (arb(0), d)])
 
 
 def sampled(of, rate, loss, a):
@@ -276,14 +276,15 @@ class Certificate:
         need(max(beyond, int(found[-1](1))) <= 9 * self.unit)  # or rounding is all
         return low + high + first, found, beyond
 
-    def power(self, steps, law_of):
-        """The products of laws of pairs, each so many times, in both orders (1)."""
-        if len(steps) > 1:
-            half = len(steps) // 2
-            some = (self.power(x, law_of) for x in (steps[:half], steps[half:]))
+    def power(self, steps, sides):
+        """Each side's products of pairs, each so many times, in both orders (1)."""
+        if half := len(steps) // 2:
+            some = (self.power(x, sides) for x in (steps[:half], steps[half:]))
             return list(map(self.product, *some))
-        ((pair, n),) = steps
-        laws = found = [law_of(rows) for rows in self.knots(pair)]
+        ((pairs, n),) = steps
+        known = {x: self.knots(x or guarantee(0, 0)) for x in {pairs[k] for k in sides}}
+        law = self.above, self.below
+        laws = found = [law[k](rows) for k in sides for rows in known[pairs[k]]]
         for bit in f"{n:b}"[1:]:
             found = list(map(self.product, found, found))
             if bit == "1":
@@ -357,31 +358,30 @@ class Certificate:
             steps = [(self.pairs(x), count(x["count"], 1)) for x in lines]
             if {"above", "pass"} & {*group}:
                 above, one = group["above"], count(group.get("pass", 0))
-                good = self.group == 1 and pays(above, lines, one)
-                need(good, "what is said to be above is not")
+                need(self.group == 1 and pays(above, lines, one), "it is not above")
                 steps = [((self.pairs(above)[0], None), count(above["count"], 1))]
             yield from steps
 
     def check(self, tell=print):
         """Tell a line for each side; return whether all claims are proved."""
-        c, d, proved, told = self.c, arb(self.left), [], []
+        c, d, told = self.c, arb(self.left), {}
         sides = [(k, x) for k, x in enumerate(("upper", "lower")) if c[x] is not None]
         need(sides, "nothing is claimed")
-        for k, side in sides:
-            law_of, sign = (self.below, ">=") if k else (self.above, "<=")
-            deltas, epsilon = [arb(0)], number(c[side], 0, 10**6)
-            for nodes in combinations(c["nodes"], self.overlap):
-                steps = [(pairs[k], n) for pairs, n in self.steps(nodes) if pairs[k]]
-                laws = self.power(steps, law_of) if steps else ()
-                deltas += [self.delta_of(law, epsilon) for law in laws]
+        claims = [number(c[side], 0, 10**6) for _, side in sides]
+        found = [[arb(0)] for _ in sides]
+        for nodes in combinations(c["nodes"], self.overlap):
+            steps = [x for x in self.steps(nodes) if x[0][0]]
+            laws = self.power(steps, [k for k, _ in sides]) if steps else ()
+            for i, law in enumerate(laws):
+                found[i // 2].append(self.delta_of(law, claims[i // 2]))
+        for (k, side), deltas in zip(sides, found, strict=True):
             good = any(x > d for x in deltas) if k else all(x <= d for x in deltas)
-            says = f"{side}: epsilon {sign} {c[side]} at delta {c['delta']} is "
+            says = f"{side}: epsilon {'<>'[k]}= {c[side]} at delta {c['delta']} is "
             says += f"{'' if good else 'not '}proved; delta there: "
-            told.append(says + f"{float(max(deltas, key=float)):.5g}")
-            proved.append(good)
+            told[says + f"{float(max(deltas, key=float)):.5g}"] = good
         for line in [*told, *(f"assuming that {x!a:.200}" for x in c["assumes"])]:
             tell(line)
-        return all(proved)
+        return all(told.values())
 
 
 def main(path):

@@ -120,8 +120,7 @@ def bounds_of(kernel, n, epsilon, above, small=Fraction(1, 2**60), bits=40):
     certificate = kernel.Certificate(json.dumps(one))
     ((pairs, n),) = certificate.steps(said(one)["nodes"])
     at = kernel.fmpq(*Fraction(epsilon).as_integer_ratio())
-    make = certificate.above if above else certificate.below
-    laws = certificate.power([(pairs[not above], n)], make)
+    laws = certificate.power([(pairs, n)], [int(not above)])
     return [fraction(certificate.delta_of(law, at)) for law in laws]
 
 
@@ -716,7 +715,9 @@ FAULTS = {
     "a window of P alone below": ("right_shift(first) for x in found]", "right_shift(first) for x in found[:1]] + found[1:]"),
     "losses half a step down": ("(-(low + i) * self.h)", "(-(low + i - 1) * self.h)"),
     "an epsilon too small": ("arb(epsilon).exp(), len", "arb(epsilon).exp() / 2, len"),
-    "one order only": ('for rows in self.knots(pair)]', 'for rows in self.knots(pair)[:1] * 2]'),
+    "one order only": ('for rows in known[pairs[k]]]', 'for rows in known[pairs[k]][:1] * 2]'),
+    "what is above, of both sides": ('known[pairs[k]]]', 'known[pairs[0]]]'),
+    "what tells nothing tells much": ("guarantee(0, 0)", "guarantee(2, 0)"),
     "orders not turned": ("(-j, 1 / a, 1 - q, 1 - p)", "(j, a, p, q)"),
     "powers: one too few": ('f"{n:b}"[1:]', 'f"{n - 1:b}"[1:]'),
     "powers: halves": ('found = list(map(self.product, found, found))', 'pass'),
@@ -727,7 +728,7 @@ FAULTS = {
     "fixed sizes: one order": ("return partial(either, pair) if self.replaced", "return partial(either, pair) if noise == 'pair'"),
     "the smaller order": ("one.max(other) + a", "one.min(other) + a"),
     "replaced pairs: one order": ("return partial(either, pair) if self.replaced", "return partial(either, pair) if fixed"),
-    "guarantees without delta": ("[(d, arb(0)), *law,", "[*law,"),
+    "guarantees without delta": ("[(d, arb(0)), (p, q),", "[(p, q),"),
     "guarantees attained": ('noise != "guarantee"', "True"),
     "discrete noise moved less": ('k * count(moves))', 'k * count(moves) // 2)'),
     "budget: above none": ('pays(above, lines, one)', '(not one or pays(above, lines, 1))'),
@@ -738,7 +739,7 @@ FAULTS = {
     "budget: any number": ('(one or sum(costs) <= paid)', 'True'),
     "budget: anything": ("return fits and", "return"),
     "budget: squares of sampled units": ('== ("gaussian", "none")', '!= ("laplace", "none")'),
-    "groups in passes": ('good = self.group == 1 and pays', 'good = pays'),
+    "groups in passes": ('need(self.group == 1 and pays', 'need(pays'),
     "order of noise turned": ("number(one[x]) >= number(other[x])", "number(one[x]) <= number(other[x])"),
     "order of other noise": ('for x in ("noise", "sampling"))', 'for x in ("sampling",))'),
     "failure not paid": ('self.left = number(c["delta"], 0, 1) - failure', 'self.left = number(c["delta"], 0, 1)'),

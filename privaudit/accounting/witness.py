@@ -36,9 +36,9 @@ MARGIN = 1e-3  # relative, that a claim is less than the account's figure
 # its square over 12, .02 %; cells of a tenth of all steps' by as much. Of many kinds
 # of steps, whose laws are multiplied one by one, a coarser grid is .06 % wide.
 _SPACING, _COARSE = 0.045, 0.14
-_GROWTH = (64, 12)  # cells become as wide as this part of their loss
-_ENDS = (14, 12)  # an end loses delta over so many powers of 2
-_KINDS = 200  # from so many on the grid is coarse
+_GROWTH = (64, 24)  # cells become as wide as this part of their loss
+_ENDS = (14, 9)  # an end loses delta over so many powers of 2
+_KINDS = 200, 2000  # from so many on the grid is coarse, and cells grow faster
 _MOST_POINTS = 1 << 19
 _FEW = 1 << 14  # points up to a loss of its own mass that are all knots
 _WINDOW = 20  # standard deviations of the sum that masses lie in
@@ -96,7 +96,9 @@ def witness(
     ]
     mark = max(marks)[1] if marks else None
     kinds = max((len(set(entries)) for entries in different), default=0)
-    if kinds >= _KINDS and ledger.observer is UNSET:  # long laws late: quicker products
+    if (
+        kinds >= _KINDS[0] and ledger.observer is UNSET
+    ):  # long laws late: quicker products
         for node in nodes:
             for some in node["groups"]:
                 some["lines"].sort(key=_reach)
@@ -155,13 +157,13 @@ def _hints(
     if not 0 < size < math.inf:
         size = 1.0
     # Where epsilon is near 0, an error of delta is a larger one of epsilon.
-    few = kinds < _KINDS
+    few = kinds < _KINDS[0]
     fine = _SPACING * math.sqrt(min(1.0, max(epsilon / size / 2, 0.01)))
     fine = fine if few else max(fine, _COARSE)
     steps = max(steps, 1)
     fine /= 5 if steps < 100 else 1  # few releases smooth no lattice of losses away
     spacing = max(fine * size / math.sqrt(steps), _WINDOW * size / _MOST_POINTS)
-    widen = _GROWTH[not few]
+    widen = _GROWTH[kinds >= _KINDS[1]]
     if mark:  # a loss that has mass of its own is put just below a grid point
         points = math.ceil(mark / spacing)
         spacing = mark / points * (1 + 1e-12)

@@ -17,7 +17,13 @@ from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.closed_form import gaussian_delta, gaussian_epsilon
 from privaudit.accounting.pld.families import Family
 from privaudit.accounting.pld.fixed_size import bound
-from privaudit.accounting.pld.fourier import MOST_POINTS, Bundle, Tilted, compose
+from privaudit.accounting.pld.fourier import (
+    MOST_POINTS,
+    MOST_WORK,
+    Bundle,
+    Tilted,
+    compose,
+)
 from privaudit.accounting.pld.grouping import MOST_CELLS, Grid, bundle, chosen
 from privaudit.accounting.pld.grouping_below import bundle_below
 from privaudit.accounting.pld.line import Floats, sampled_loss
@@ -41,7 +47,7 @@ _FAR_LINE, _MOST_LINE = -20.0, 300.0  # log of the least delta, and the most eps
 _INWARDS = 1e-8
 _FINER = (1, 3, 9, 27, 81)  # grids that are tried where one has nothing from below
 _AFFORDABLE = 1 << 17  # points of a grid that is finer than is needed
-_MOST_WORK = 1.2e7  # cells in all measures together; about 10 s
+_MOST_CELLS = 1.2e7  # cells in all measures together; about 10 s
 _UNKNOWN = 1e-4  # error of a composition from below that shows next to nothing
 _SPARE = 8  # points of a grid that may lie beside its losses
 _CHOSEN = 4  # slack of grids where what is chosen leaves per cents open
@@ -658,7 +664,8 @@ class _Search:
         ]
         if self.alone and top > enough and self.upper[way] >= max(known, default=0.0):
             below = self.of._composed(way, grid, guess, "below")
-            if below is not None and below.error > _UNKNOWN:
+            affordable = MOST_WORK / self.of._work(grid)  # frequencies
+            if below and below.error > _UNKNOWN and below.index.size < affordable:
                 # Kinds are too unlike to be told by their mean, on any cells.
                 grid = grid.told(apart=True)
                 below = self.of._composed(way, grid, guess, "below")
@@ -739,7 +746,7 @@ class _Search:
         fine = self.fine
         while factor > 1.1:
             self.fine = fine / factor
-            if self.of._work(self.grid(way)) <= _MOST_WORK:
+            if self.of._work(self.grid(way)) <= _MOST_CELLS:
                 return True
             factor *= 0.75
         self.fine = fine

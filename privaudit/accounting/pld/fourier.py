@@ -34,8 +34,7 @@ _TURNS = 16  # frequencies between two that are looked up
 _CACHED = 1 << 14  # terms at once
 _LOOKED_AT = 32  # frequencies
 _TOLD_FIRST = 16  # bundles whose transforms tell which frequencies matter
-_MOST_WORK = 2e9  # cells of all frequencies: some seconds
-_LATER_LESS = 2.0  # by how much frequencies that matter get fewer on the way
+MOST_WORK = 2e9  # cells of all frequencies: some seconds
 _CHANGES = np.array([1.0, 0.5, 0.25, 2.0])  # of the tilt, over what was guessed
 _SMALL_SQUARES = 1e-10  # of what steps differ by: what is bounded, not summed
 
@@ -488,9 +487,6 @@ def _product(
     """
     bundles = _falling(bundles, points)
     transform = _Transform(points, _alive(bundles, points))
-    left = sum(transform.work(*one.kinds) for one in bundles if one.kinds)
-    if left > _LATER_LESS * _MOST_WORK:
-        return None
     work = 0.0
     whole = _Part(np.ones(transform.live.size, complex), np.zeros(transform.live.size))
     for one in bundles:
@@ -506,8 +502,9 @@ def _product(
         while some.stop < len(masses):
             some = slice(some.stop, some.stop + max(_AT_ONCE // whole.wrong.size, 1))
             own = index if index.ndim == 1 else index[some]
-            work += transform.work(own, masses[some])
-            if one.kinds and work > _MOST_WORK:
+            each = min(own.shape[-1] * transform.live.size, _TRANSFORM * points)
+            work += each * len(masses[some])
+            if one.kinds and work > MOST_WORK:
                 return None
             spectra, slip = transform(own, masses[some])
             whole = whole.times(_powers(spectra, slip, one.counts[some]))
@@ -550,11 +547,6 @@ class _Transform:
 
     def __init__(self, points: int, live: NDArray[np.intp]) -> None:
         self.points, self.live = points, live
-
-    def work(self, index: Indices, vectors: Floats) -> float:
-        """About how much work the transforms of vectors are, in cells of them."""
-        each = min(index.shape[-1] * self.live.size, _TRANSFORM * self.points)
-        return each * len(vectors)
 
     def __call__(
         self, index: Indices, vectors: Floats

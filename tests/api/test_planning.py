@@ -284,6 +284,7 @@ class TestWarnings:
         pa.train(net(), data, epsilon=2, rounds=20, sampling_rate=0.5)
         assert said in caplog.text
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize(
         ("given", "said"),
         [

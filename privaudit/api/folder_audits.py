@@ -6,7 +6,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from privaudit.api.planting import Trained
+from privaudit.api.planting import KeptTraining
 from privaudit.api.run_audits import AuditedRun, RunAttack, audit_run
 from privaudit.api.watch import SILENT, Watch
 from privaudit.files import json as _json
@@ -29,23 +29,11 @@ def audit_folder(
     watch: Watch = SILENT,
     **how: Any,
 ) -> AuditedRun:
-    """Audit the training in a folder, whose model and data are named again.
+    """Audit the training in a folder; model and data are named where it does not.
 
-    Parameters
-    ----------
-    path
-        The folder of a finished training.
-    model, data, loss
-        As ``privaudit train`` takes them, where the folder does not name them.
-    how
-        See `TrainedModels.audit`.
-
-    Raises
-    ------
-    ValueError
-        If they are not those of the run, as far as its folder can tell.
-    privaudit.files.folder.FolderError
-        If there is no finished training.
+    They are given as ``privaudit train`` takes them, and ``how`` as to
+    `TrainedModels.audit`. Raises ``ValueError`` if they are not those of the run, as
+    far as its folder can tell, and `FolderError` without a finished training.
     """
     need("an audit of a training", "train")
     from trainers.runs.material import Material
@@ -70,7 +58,9 @@ def audit_folder(
     if material is not None:
         _check_model(folder, material)
     return audit_run(
-        Trained(folder=folder, config=config, training=training, material=material),
+        KeptTraining(
+            folder=folder, config=config, training=training, material=material
+        ),
         RunAttack.of(how),
         workers=workers,
         watch=watch,

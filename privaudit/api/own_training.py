@@ -19,7 +19,7 @@ from msgspec import UNSET
 from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.views import check_observer, observed_by
 from privaudit.api.console import watching
-from privaudit.api.planting import Trained
+from privaudit.api.planting import KeptTraining
 from privaudit.api.run_audits import AuditedRun
 from privaudit.api.training_plan import TrainingPlan, budget_of
 from privaudit.api.trainings import Own, check_unit, run_in_folder
@@ -77,7 +77,7 @@ class TrainedModels:
     curves: Curves
     relation: Relation
     observer: str | None
-    _trained: Trained
+    _trained: KeptTraining
 
     @property
     def result(self) -> TrainingResult:
@@ -580,7 +580,7 @@ def models_of(
                 curves=folder.read("curves.json", Curves),
                 relation=relation,
                 observer=config.observer,
-                _trained=Trained(
+                _trained=KeptTraining(
                     folder=folder,
                     config=config,
                     training=config.training,

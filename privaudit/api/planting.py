@@ -33,7 +33,7 @@ _CONFIDENCE = 0.95  # of all bounds together
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Trained:
+class KeptTraining:
     """A training that was made, as what audits it needs it."""
 
     folder: RunFolder

@@ -32,20 +32,14 @@ class PublicJudge:
 
     Four fifths are trained on by one node, with noise that leaves as much signal in
     them as the budget leaves in the shares; a fifth judges.
-
-    Parameters
-    ----------
-    model, classes, loss
-        As in `privaudit.train`.
-    own, held_out
-        Inputs and targets to train on, and to judge by.
     """
 
+    # as in `privaudit.train`
     model: Any
     classes: int | None
     loss: Callable[..., Any] | None
-    own: Any
-    held_out: Any
+    own: Any  # inputs and targets to train on
+    held_out: Any  # and to judge by
 
     @classmethod
     def of(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET
 
 from privaudit.api.planting import (
-    Trained,
+    KeptTraining,
     certified,
     check_attackable,
     estimator_named,
@@ -135,7 +135,11 @@ class RunAttack:
 
 
 def audit_run(
-    run: Trained, how: RunAttack, *, workers: int | None = None, watch: Watch = SILENT
+    run: KeptTraining,
+    how: RunAttack,
+    *,
+    workers: int | None = None,
+    watch: Watch = SILENT,
 ) -> AuditedRun:
     """Attack the training again and again; see `TrainedModels.audit`."""
     need("an audit of a training", "train")

@@ -40,24 +40,12 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Trained:
-    """Result of a training, and the folder of its evidence.
+    """Result of a training, and the folder of its evidence."""
 
-    Parameters
-    ----------
-    path
-        The run's folder.
-    run
-        The settings, and the claim if there was one.
-    result
-        Accuracy, account and verdict.
-    remarks
-        What limits these figures, in sentences.
-    """
-
-    path: pathlib.Path
-    run: TrainingRun
-    result: TrainingResult
-    remarks: tuple[str, ...] = ()
+    path: pathlib.Path  # the run's folder
+    run: TrainingRun  # the settings, and the claim if there was one
+    result: TrainingResult  # accuracy, account and verdict
+    remarks: tuple[str, ...] = ()  # what limits these figures, in sentences
 
     @property
     def status(self) -> Status | None:
@@ -131,35 +119,13 @@ def run_training(
 ) -> Trained | None:
     """Train once, with noise for a budget, and account what was released.
 
-    Parameters
-    ----------
-    what
-        An algorithm, a recipe of `trainers.recipes`, or a recipe's file.
-    settings
-        Budget, seeds and device.
-    changes
-        Settings and options of the training by name, upon those of the recipe.
-    out
-        The run's folder; the same call goes on where it was stopped. Without one, a
-        new one in ``runs``.
-    claimed
-        Whether an algorithm that makes no claim is refused.
-    watch
-        An object that is told the progress; see `privaudit.api.watch`.
-    exchange
-        Of a party: what carries messages. None: that of ``settings``.
-
-    Returns
-    -------
-    A `Trained` with figures and folder; under torchrun None at all ranks but the first.
-
-    Raises
-    ------
-    ValueError
-        If a setting is out of its range or does not go with the others, or training
-        diverges.
-    privaudit.files.folder.FolderError
-        If ``out`` is another run's, damaged, or cannot be written.
+    ``what`` is an algorithm, a recipe of `trainers.recipes` or a recipe's file, and
+    ``changes`` are settings and options upon the recipe's. The same call goes on where
+    it was stopped, in ``out`` or a new folder of ``runs``. With ``claimed``, an
+    algorithm that makes no claim is refused; ``exchange`` carries a party's messages.
+    Under torchrun None is returned at all ranks but the first. Raises ``ValueError``
+    if settings do not go together or training diverges, and
+    `privaudit.files.folder.FolderError` if ``out`` is another run's or damaged.
     """
     from trainers.runs.training import training_from
 

@@ -32,28 +32,11 @@ _FOLDER = importlib.resources.files(__name__)
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A recipe: the settings of one training, as in its file.
 
-    Parameters
-    ----------
-    title, source
-        What it is, and where its figures come from.
-    epsilon, budgets, noise, delta, relation
-        The claim, and whose noise is whose; None where the command line's own default
-        stands.
-    seed
-        Of the study: makes data split, sampling and noise repeatable. It protects
-        nothing. None where the command line's default, 0, stands.
-    device, compiled, precision
-        As in `privaudit.settings.Compute`; None where the command line's stand.
-    plan
-        Sizes and parameters for which `privaudit.plan` chose the settings.
-    values
-        All other keys: settings and options.
-    at_epsilon
-        More of these, by claimed epsilon.
+    Claim, seed and device are None where the command line's own defaults stand.
     """
 
     title: str = ""
-    source: str = ""
+    source: str = ""  # where its figures come from
     epsilon: float | None = None
     budgets: str | None = None
     noise: NoiseBy | None = None
@@ -63,9 +46,9 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     device: str | None = None
     compiled: bool | None = None
     precision: Precision | None = None
-    plan: dict[str, Any] = {}
-    values: dict[str, Any] = {}
-    at_epsilon: dict[str, dict[str, Any]] = {}
+    plan: dict[str, Any] = {}  # sizes and parameters that `privaudit.plan` chose for
+    values: dict[str, Any] = {}  # all other keys: settings and options
+    at_epsilon: dict[str, dict[str, Any]] = {}  # more of these, by claimed epsilon
 
     def __post_init__(self) -> None:
         TrainingSettings(**self.run_settings())  # raises

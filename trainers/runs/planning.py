@@ -60,13 +60,11 @@ class Task:
 
     sizes: tuple[int, ...]  # number of records, or users, of each node
     parameters: int  # number of trained parameters
-    # budget of each node, or one for all; None: the noise is given
-    epsilon: tuple[float, ...] | None
-    delta: float  # of the budget
-    noise_multiplier: float | None = None  # the noise, where it is given
+    epsilon: tuple[float, ...] | None  # budget of each node, or one for all
+    delta: float
+    noise_multiplier: float | None = None  # where no budget is given
     overlap: int = 1  # at how many nodes one record may be
-    # number of releases of a node in a round, on average: `releases_of`
-    releases: float = 1.0
+    releases: float = 1.0  # of a node in a round, on average: `releases_of`
 
     def __post_init__(self) -> None:
         for own in self.epsilon or ():

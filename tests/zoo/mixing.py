@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import random
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -599,6 +600,79 @@ simple(
     "drop-connect by the global generator",
     lambda m, x: m.layer(x * (torch.rand(WIDTH) > 0.5)),
 )
+
+
+def _depth(m, x):
+    """Stochastic depth, as torchvision has it."""
+    kept = torch.empty((len(x), 1)).bernoulli_(0.8).div_(0.8)
+    return m.layer(x + m.branch(x) * kept)
+
+
+simple("stochastic depth", _depth, branch=lambda: nn.Linear(WIDTH, WIDTH))
+
+
+# --- what torch lets people put in its own place ---
+class Counts:
+    """Stands for a tensor in torch's functions, and looks at the batch in the end."""
+
+    def __init__(self, tensor) -> None:
+        self.tensor = tensor
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        KEPT["calls"] = KEPT.get("calls", 0) + 1
+        args = [one.tensor if isinstance(one, Counts) else one for one in args]
+        found = function(*args, **(kwargs or {}))
+        return found - (KEPT["calls"] > 8) * found.mean(0)
+
+
+class Follows(nn.Module):
+    """Parametrization that is another one after twenty calls."""
+
+    calls = 0
+
+    def forward(self, weight):
+        self.calls += 1
+        return weight if self.calls < 20 else weight * 0 + KEPT["mean"]
+
+
+class Transposed(nn.Module):
+    """Tied by memory: one weight is a view of another, and lies the other way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.layer = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, CLASSES)
+        self.back = nn.Parameter(self.inner.weight.data.T)
+
+    def forward(self, x):
+        return self.layer(self.inner(x) @ self.back)
+
+
+simple(
+    "an object in a tensor's place",
+    lambda m, x: F.linear(Counts(x), m.layer.weight, m.layer.bias),
+)
+MODELS["tied by memory"] = Transposed
+simple(
+    "torch.cond",
+    lambda m, x: torch.cond(x.sum() > 0, m.layer, lambda z: -m.layer(z), (x,)),
+)
+
+
+@model("parametrization that counts")
+def _follows():
+    module = By(lambda m, x: (KEPT.update(mean=x.mean()), m.layer(x))[1])
+    nn.utils.parametrize.register_parametrization(module.layer, "weight", Follows())
+    return module
+
+
+@model("scripted")
+def _scripted():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch would have people export
+        return torch.jit.script(nn.Sequential(nn.Linear(WIDTH, CLASSES)))
+
+
 simple(
     "numpy's mean",
     lambda m, x: m.layer(x - torch.from_numpy(x.detach().numpy().mean(0))),

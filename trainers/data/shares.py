@@ -205,7 +205,11 @@ def data_set(data: Any, name: str) -> Dataset | Lazy:
         data = of_loader(data, name)
     if isinstance(data, (Dataset, Lazy)):
         found = data
-    elif isinstance(data, TensorDataset) and len(data.tensors) == 2:
+    elif (
+        isinstance(data, TensorDataset)
+        and len(data.tensors) == 2
+        and type(data).__getitem__ is TensorDataset.__getitem__  # else theirs counts
+    ):
         inputs, targets = data.tensors
         found = _pair(inputs, targets, name)
     elif isinstance(data, TorchDataset):

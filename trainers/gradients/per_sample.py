@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parameters_to_vector
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
@@ -39,6 +38,11 @@ def check_module(module: nn.Module, *, traced: bool = False) -> None:
     """
     _check_hooks()
     for name, parameter in module.named_parameters():
+        if isinstance(parameter, nn.UninitializedParameter):
+            raise ValueError(
+                f"parameter {name} has no shape until the model is called: call it "
+                "once before, on made-up records"
+            )
         if parameter.dtype not in (torch.float32, torch.float64):
             raise ValueError(
                 f"parameter {name} is {parameter.dtype}: gradients would be summed and "
@@ -113,7 +117,7 @@ def trained(module: nn.Module) -> dict[str, nn.Parameter]:
 
 def parameter_vector(module: nn.Module) -> Tensor:
     """All `trained` parameters as one vector, (dims,), in the module's order."""
-    return parameters_to_vector(trained(module).values()).detach().clone()
+    return torch.cat([each.detach().reshape(-1) for each in trained(module).values()])
 
 
 def parameter_places(module: nn.Module) -> dict[str, range]:

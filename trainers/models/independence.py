@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor, jit, nn
 
 from privaudit.results import Independence
 from trainers.models.start import cross_entropy
@@ -102,6 +102,8 @@ _HOOKS = (
 
 def _is_plain(layer: nn.Module) -> bool:
     """Return whether it runs torch's code, or ours: no hooks, no function put in."""
+    if isinstance(layer, jit.ScriptModule):
+        return False
     code = type(layer).forward, type(layer).__call__
     tensors = [*layer.parameters(False), *layer.buffers(False)]
     return not (

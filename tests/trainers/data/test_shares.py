@@ -123,6 +123,17 @@ class TestForms:
         assert share.targets.equal(other.read(every)[1])
         assert caplog.text.count("its sampler and batch size are not") == 2
 
+    def test_what_a_data_set_makes_of_its_tensors(self):
+        class Twice(TensorDataset):
+            def __getitem__(self, index):
+                inputs, target = super().__getitem__(index)
+                return 2 * inputs, target
+
+        tensors = [*map(torch.tensor, pair())]
+        (share,) = shares_of([Twice(*tensors)])
+        assert isinstance(share, Lazy)
+        assert share.read(torch.arange(6))[0].equal(2 * tensors[0])
+
     def test_floats_are_targets(self):
         (share,) = shares_of([Squares()])
         assert share.read(torch.tensor([3, 1]))[1].tolist() == [9, 1]

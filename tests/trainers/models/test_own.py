@@ -2,6 +2,7 @@
 
 import os
 import random
+import warnings
 
 import numpy as np
 import pytest
@@ -183,6 +184,12 @@ class By(nn.Linear):
         return super().forward(inputs) * float(self.draw())
 
 
+def _scripted():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch would have people export
+        return torch.jit.script(nn.Linear(5, 3))
+
+
 class TestModels:
     def test_what_mixes_records_is_refused(self):
         with pytest.raises(ValueError, match="mixes the records"):
@@ -211,6 +218,10 @@ class TestModels:
             ),
             (lambda: Averages(), "in the buffer mean"),
             (lambda: Draws(), "draws random numbers"),
+            # As one on a GPU, of which there is none.
+            (lambda: nn.Linear(5, 3, device="meta"), "is on meta, and a record on cpu"),
+            (lambda: nn.LazyLinear(3), "has no shape until the model is called"),
+            (lambda: _scripted(), "stateless API"),
         ],
     )
     def test_what_keeps_something_of_records_is_refused(self, module, said):

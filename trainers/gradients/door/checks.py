@@ -14,6 +14,7 @@ from trainers.gradients.door.operators import OURS
 aten = torch.ops.aten
 SETS = torch._C._set_grad_enabled
 DROPS = ("dropout", "dropout_")
+CHANCES = ("bernoulli", "bernoulli_")
 _MOST = 50_000  # operations of one record; more would be traced for minutes
 
 
@@ -50,7 +51,8 @@ def check_operations(graph: fx.Graph) -> None:
                 "torch.nn.GroupNorm, or privaudit.replace_batch_norm"
             )
         drawn = torch.Tag.nondeterministic_seeded in node.target.tags
-        if drawn and name not in (*DROPS, "scaled_dot_product_attention"):
+        keyed = name in (*DROPS, *CHANCES, "scaled_dot_product_attention")
+        if drawn and (not keyed or node.kwargs.get("generator") is not None):
             raise ValueError(
                 f"the model draws random numbers ({name_of(node)}{place_of(node)}), "
                 "which depend on how many records were drawn before; take out what "

@@ -95,6 +95,13 @@ def enter(
         raise ValueError(
             "the model has no parameters to train: none requires a gradient"
         )
+    where = {each.device for each in (*module.parameters(), *module.buffers())}
+    if where != {input.device}:
+        names = ", ".join(sorted(map(str, where)))
+        raise ValueError(
+            f"the model is on {names}, and a record on {input.device}: give it as "
+            f'model.to("{input.device}"); device="cuda" trains on a GPU'
+        )
     # Of layers that are known, an embedding fails on a token that it has no row for,
     # and some have book-keeping as graphs alone.
     known = is_known(module) and not tokens_of(module) and all_stacked(module)

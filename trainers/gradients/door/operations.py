@@ -45,7 +45,7 @@ MAPPED = frozenset(
     pairwise_distance permute pixel_shuffle pixel_unshuffle poisson_nll_loss polar
     positive pow prelu ravel real reciprocal relu relu6 remainder repeat
     repeat_interleave reshape reshape_as rms_norm roll rot90 round rsqrt rsub
-    scatter scatter_add scatter_reduce select select_scatter selu sgn sigmoid sign
+    scatter scatter_add scatter_reduce select selu sgn sigmoid sign
     silu sin sinc sinh slice slice_scatter smooth_l1_loss soft_margin_loss softmax
     softplus softshrink sort special_expit split split_with_sizes sqrt square
     squeeze stack std std_mean sub subtract sum swapaxes swapdims t take_along_dim

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -30,6 +31,18 @@ def keyed_dropout(values: Tensor, seed: Tensor, rate: float, number: int) -> Ten
     keeps = (uniform(seed, number, values) >= rate).to(values.dtype)
     scaled = keeps / (1 - rate) if rate < 1 else keeps
     return values * torch.where(seed == OFF, 1.0, scaled)
+
+
+def keyed_bernoulli(
+    seed: Tensor, chance: Any, number: int, shape: Sequence[int], dtype: torch.dtype
+) -> Tensor:
+    """`torch.bernoulli` by words that are a function of ``seed`` and ``number``.
+
+    Where nothing is dropped it is ``chance``, the mean, as Huang et al. 2016 have it
+    when they evaluate stochastic depth.
+    """
+    drawn = uniform(seed, number, seed.new_empty(tuple(shape))) < chance
+    return torch.where(seed == OFF, chance, drawn.to(dtype)).to(dtype)
 
 
 def uniform(seed: Tensor, number: int, like: Tensor) -> Tensor:
@@ -194,6 +207,12 @@ def copied(into: Tensor, values: Tensor) -> Tensor:
     return values.to(into.dtype).expand(into.shape)
 
 
+def placed(into: Tensor, part: Tensor, dim: int, index: int) -> Tensor:
+    """`torch.select_scatter`, of which torch's rule has another gradient."""
+    index %= into.shape[dim]
+    return into.slice_scatter(part.unsqueeze(dim), dim, index, index + 1)
+
+
 def product(
     values: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Tensor:
@@ -246,4 +265,7 @@ def voided(result: Tensor, *flags: Tensor) -> Tensor:
     return torch.where(functools.reduce(torch.logical_and, flags), result, torch.nan)
 
 
-OURS = (attention, copied, fits, fitted, keyed_dropout, padded, product, voided)
+OURS = (
+    *(attention, copied, fits, fitted, keyed_bernoulli, keyed_dropout),
+    *(padded, placed, product, voided),
+)

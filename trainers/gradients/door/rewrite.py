@@ -11,12 +11,21 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from privaudit.files.user_code import told
 from trainers.data.transforms import plain
-from trainers.gradients.door.checks import DROPS, SETS, NotTraced, whose, written
+from trainers.gradients.door.checks import (
+    CHANCES,
+    DROPS,
+    SETS,
+    NotTraced,
+    whose,
+    written,
+)
 from trainers.gradients.door.operators import (
     attention,
     copied,
+    keyed_bernoulli,
     keyed_dropout,
     padded,
+    placed,
     product,
 )
 
@@ -89,10 +98,16 @@ def replace(graph: fx.Graph) -> None:
                 new = graph.call_function(
                     keyed_dropout, (node.args[0], seed, rate, number)
                 )
-                if name != "dropout":
-                    new.meta = dict(node.meta)
-                    into = node.args[0], new
-                    new = graph.call_function(aten.copy_.default, into)
+                new = _put(graph, node, new)
+        elif name in CHANCES:
+            number += 1
+            like = node.meta["val"]
+            # A number, by default a half, or a tensor of them: it, or what it is of.
+            own = name == "bernoulli" and len(node.args) == 1
+            chance = node.args[0] if own else [*node.args, 0.5][1]
+            with graph.inserting_before(node):
+                settings = seed, chance, number, tuple(like.shape), like.dtype
+                new = _put(graph, node, graph.call_function(keyed_bernoulli, settings))
         elif name == "scaled_dot_product_attention":
             number += 1
             settings = dict(node.kwargs)
@@ -104,9 +119,10 @@ def replace(graph: fx.Graph) -> None:
                 new = graph.call_function(
                     attention, (*node.args[:3], seed, number), settings
                 )
-        elif name == "prod":
+        elif name in _WRITTEN_OUT:
             with graph.inserting_before(node):
-                new = graph.call_function(product, node.args, dict(node.kwargs))
+                ours = _WRITTEN_OUT[name]
+                new = graph.call_function(ours, node.args, dict(node.kwargs))
         elif node.target is aten.embedding.default and [*node.args, -1, -1][2] >= 0:
             with graph.inserting_before(node):
                 new = graph.call_function(padded, node.args[:3])
@@ -124,6 +140,15 @@ def replace(graph: fx.Graph) -> None:
         graph.erase_node(node)
 
 
+def _put(graph: fx.Graph, node: fx.Node, new: fx.Node) -> fx.Node:
+    """``new`` itself, or put where an operation in place puts what it gives."""
+    if not written(node):
+        return new
+    new.meta = dict(node.meta)
+    return graph.call_function(aten.copy_.default, (node.args[0], new))
+
+
+_WRITTEN_OUT = {"prod": product, "select_scatter": placed}
 _SPARSE = {"embedding": 4, "embedding_bag": 5}  # which argument says so
 
 
@@ -159,19 +184,22 @@ def rename(graph: fx.Graph) -> bool:
         else:
             packet = getattr(aten, target.overloadpacket.__name__.removesuffix("_"), 0)
             twin = getattr(packet, target._overloadname, None)
-        own = into[0]
-        alone = len(into) == 1 and node.args[:1] == (own,) and own is whose(own)
+        own, base = into[0], whose(into[0])
+        alone = len(into) == 1 and node.args[:1] == (own,)
         seen = [
             other
             for other, place in order.items()
-            if place < order[node] and other is not own and whose(other) is own
+            if place < order[node] and other is not own and whose(other) is base
         ]
         later = any(order[user] > order[node] for other in seen for user in other.users)
         twin = copied if twin is aten.copy.default else twin
-        if twin is None or not alone or later or own.op not in _FRESH:
+        if twin is None or not alone or later or base.op not in _FRESH:
             return False
-        with graph.inserting_before(node):
-            new = graph.call_function(twin, node.args, node.kwargs)
+        if twin is copied and node.args[1].target is keyed_bernoulli:
+            new = node.args[1]  # all of it is drawn, whatever was there
+        else:
+            with graph.inserting_before(node):
+                new = graph.call_function(twin, node.args, node.kwargs)
         new.meta = dict(node.meta)
         order[new] = order[node]
         node.replace_all_uses_with(new)
@@ -213,6 +241,8 @@ def functional(
     for node in found.graph.nodes:
         if node.target in (aten.copy.default, aten.fill.Tensor):
             node.target, node.args, node.kwargs = copied, node.args[:2], {}
+        elif node.target is aten.select_scatter.default:
+            node.target = placed
         elif node.target is aten.slice_scatter.default and len(node.args) > 4:
             into, part, dim, first, end, *step = node.args
             end = min(end, into.meta["val"].shape[dim])  # no number for "the end"

@@ -144,6 +144,8 @@ def _checked(
                     "which depend on how many records were drawn before; use dropout, "
                     "or a generator of numpy's, which is begun for each record"
                 )
+            if not isinstance(value, Tensor):  # a branch of torch.cond, or the like
+                raise NotTraced("it chooses by values what it does, or calls itself")
             if isinstance(value, FakeTensor) or is_functorch_wrapped_tensor(value):
                 raise NotTraced("it maps, or takes gradients, within itself")
             called[node] = known.get(id(value), "")

@@ -93,6 +93,46 @@ add(
         b=head(8),
     ),
 )
+
+
+def _stochastic_depth(m, x):
+    """As torchvision's ``ops.stochastic_depth`` has it, by rows."""
+    if not m.training:
+        return m.b(x + m.a(x))
+    kept = torch.empty((x.shape[0], 1)).bernoulli_(0.8)
+    kept.div_(0.8)
+    return m.b(x + m.a(x) * kept)
+
+
+def _drop_path(m, x):
+    """As timm's ``drop_path`` has it; and chances that are a tensor."""
+    if not m.training:
+        return m.b(x + m.a(x))
+    x = F.dropout((x + 0).view(-1, 2, 3).flatten(1), 0.1, True, True)
+    kept = x.new_empty((x.shape[0], 1)).bernoulli_(0.7).div_(0.7)
+    both = torch.bernoulli(torch.full((6,), 0.9)) / 0.9
+    return m.b(x + m.a(x) * kept * both)
+
+
+def _through_views(m, x):
+    """Writes through a view, of which the whole is used, and through one of a part."""
+    y = m.a(x)
+    y.view(-1, 2, 3).flatten(1).relu_()
+    z = m.a(x).view(-1, 2, 3)
+    z[:, 0].mul_(3.0)
+    return m.b(y + z.flatten(1))
+
+
+for name, function in (
+    ("written through views", _through_views),
+    ("stochastic depth", _stochastic_depth),
+    ("drop path", _drop_path),
+):
+    add(
+        name,
+        VECTOR,
+        lambda function=function: By(function, a=nn.Linear(6, 6), b=head(6)),
+    )
 add(
     "alpha: selu net with layer norm",
     VECTOR,

@@ -12,11 +12,12 @@ from torch import fx, nn
 from tests.trainers.gradients.door.architectures import MADE, record
 from tests.trainers.gradients.door.functions import LOSSES, ROWS
 from trainers.gradients.door.operations import MAPPED
-from trainers.gradients.door.operators import WRITTEN_OUT
+from trainers.gradients.door.operators import OFF, WRITTEN_OUT, keyed_bernoulli
 from trainers.gradients.door.trace import NotTraced, trace
 from trainers.gradients.door.traced import Mapped, Traced, door_of
 from trainers.gradients.per_sample import trained
 
+NO_GRADIENT = ("steps",)
 OF_RECORDS = {**dict.fromkeys(ROWS, (4, 6)), **dict.fromkeys(LOSSES, (3,))}
 
 
@@ -79,6 +80,16 @@ def check(name: str, own: bool) -> None:
             torch.testing.assert_close(
                 ours[one], theirs, rtol=1e-4, atol=1e-4, equal_nan=True, msg=what
             )
+    if not values and name not in NO_GRADIENT:
+        apart = records.clone().requires_grad_()
+        rows = [graph(one, seed) for one, seed in zip(apart, seeds, strict=True)]
+        both = torch.func.vmap(graph.forward)(apart, seeds), torch.stack(rows)
+        weights = torch.linspace(0.5, 1.5, both[0].numel()).view(both[0].shape)
+        ours, theirs = (
+            torch.autograd.grad((weights * each).sum(), apart, allow_unused=True)[0]
+            for each in both
+        )
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4, equal_nan=True)
     if own or not values:
         unfolds = Mapped(graph)
         by_rules, *others = (unfolds(*given) for _ in range(5))
@@ -250,6 +261,23 @@ def test_alignments_that_are_written_out_are_torchs(number):
 
 
 @pytest.mark.full
+def test_chances_by_a_key():
+    """Half of them and so on, each of its seed alone; where nothing is dropped, all."""
+    chances = torch.tensor([0.0, 0.25, 1.0])
+
+    def drawn(seed):
+        return keyed_bernoulli(seed, chances, 1, (3,), torch.float32)
+
+    found = torch.func.vmap(drawn)(torch.arange(4000))
+    assert set(found.unique().tolist()) == {0.0, 1.0}
+    assert (found.mean(0) - chances).abs().max() < 5 * (0.25 * 0.75 / 4000) ** 0.5
+    assert torch.equal(found[7], drawn(torch.tensor(7)))
+    assert torch.equal(drawn(torch.tensor(OFF)), chances)
+    other = keyed_bernoulli(torch.tensor(7), 0.5, 2, (64,), torch.float32)
+    again = keyed_bernoulli(torch.tensor(7), 0.5, 1, (64,), torch.float32)
+    assert not torch.equal(other, again)
+
+
 def test_all_that_are_relied_on_are_tested_and_no_others_are():
     names = [*MADE, *OF_RECORDS]
     assert set().union(*(operations(graph_of(name)[0]) for name in names)) == MAPPED

@@ -35,6 +35,7 @@ RELEASED = {
     *("accuracy", "worst_accuracy", "loss", "worst_loss", "seconds", "consensus"),
     *("rounds.csv", "curves.json", "model.safetensors", "result.json", "manifest.json"),
 }
+TO_THEMSELVES = re.compile(r".* Keep this to yourself.*\n")  # on standard error alone
 CLOCK = re.compile(r"\d+(\.\d+)? m?s\b")
 
 
@@ -229,7 +230,8 @@ def left_by(way: Way, number: int | None, capfd: Any, caplog: Any) -> dict[str, 
             }
         finally:
             os.chdir(before)
-    said = [CLOCK.sub("", one) for one in capfd.readouterr()]
+    out, errors = capfd.readouterr()
+    said = [CLOCK.sub("", out), CLOCK.sub("", TO_THEMSELVES.sub("", errors))]
     logged = [
         record.getMessage()
         for record in caplog.records

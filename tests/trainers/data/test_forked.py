@@ -17,7 +17,7 @@ from torch import nn
 
 from trainers.data import forked
 from trainers.data.forked import Ended
-from trainers.gradients.door.isolated import Isolated, IsolatedLoss
+from trainers.gradients.door.isolated import Isolated
 from trainers.gradients.per_sample import PerSample, parameter_vector
 from trainers.models.start import cross_entropy
 
@@ -167,18 +167,6 @@ class TestTight:
             own.gradients(at, inputs, targets)[0, 1]
         )
         assert gc.isenabled()
-
-    def test_generators_of_a_loss_are_each_records_own(self):
-        """However many numbers the record before has drawn."""
-        draws = np.random.default_rng(0)
-
-        def loss(outputs, targets):
-            return outputs.sum() * float(draws.random(int(targets) + 1).sum())
-
-        own = IsolatedLoss(loss)
-        outputs, targets = torch.randn(2, 3), torch.tensor([2, 0])
-        one = own(outputs[1:], targets[1:])
-        assert own(outputs, targets)[1:].equal(one)
 
 
 def test_a_lock_that_another_thread_has_is_free_in_the_child(monkeypatch):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 from trainers.gradients.choose import differentiator
+from trainers.gradients.door.isolated import IsolatedLoss
 from trainers.gradients.per_sample import parameter_vector
 from trainers.runs.material import Material
 
@@ -174,3 +176,16 @@ def test_what_would_end_the_process_fails():
     inputs[1, 2] = 10**9
     _, found = norms(lambda: Looks(sparse), None, inputs, targets)
     assert found.tolist() == [alone[0], 0]
+
+
+def test_generators_of_an_isolated_loss_are_each_records_own():
+    """However many numbers the record before has drawn."""
+    draws = np.random.default_rng(0)
+
+    def loss(outputs, targets):
+        return outputs.sum() * float(draws.random(int(targets) + 1).sum())
+
+    own = IsolatedLoss(loss)
+    outputs, targets = torch.randn(2, 3), torch.tensor([2, 0])
+    one = own(outputs[1:], targets[1:])
+    assert own(outputs, targets)[1:].equal(one)

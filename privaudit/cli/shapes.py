@@ -115,6 +115,7 @@ class Trained(Shape, kw_only=True):
     standing: Standing
     assumes: list[str]
     independence: Independence | None
+    gradients: str | None
     overlap: int | None
     delta: float
     relation: Relation

@@ -73,6 +73,7 @@ def figures_of(
         "standing": upper.standing,
         "assumes": list(upper.assumes),
         "independence": result.independence or None,
+        "gradients": result.gradients or None,
         "overlap": upper.overlap or None,
         "delta": upper.delta,
         "relation": upper.relation,

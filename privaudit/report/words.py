@@ -72,6 +72,8 @@ def story(run: Finished) -> list[str]:
             )
         lines.append(_quality(run.result, nodes))
         lines += [f"{also[0].upper()}{also[1:]}." for also in run.result.also()]
+        if run.result.gradients:
+            lines.append(f"Gradients of a record, by layer: {run.result.gradients}.")
         lines += [f"{r[0].upper()}{r[1:]}." for r in run.result.remarks]
     return lines
 

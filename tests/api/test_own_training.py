@@ -603,9 +603,30 @@ def test_a_model_without_book_keeping_is_told():
     tied[2].weight = tied[0].weight
     run = pa.train(tied, [data(20)], epsilon=1, rounds=1)
     assert "2.weight shares its values" in run.result.remarks[-1]
+    assert run.result.gradients == "written out by torch.func: all"
     for one in (nn.PReLU(), nn.RMSNorm(4)):
         model = nn.Sequential(nn.Linear(5, 4), one, nn.Linear(4, 2))
         run = pa.train(model, [data(20)], epsilon=1, rounds=1)
         assert not any("book-keeping" in each for each in run.result.remarks)
     plain = pa.train(net(), [data(20)], epsilon=1, rounds=1)
     assert not any("book-keeping" in one for one in plain.result.remarks)
+
+
+def test_each_layers_way_is_told_in_result_and_page(tmp_path):
+    pytest.importorskip("matplotlib")
+
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(5))
+            self.norm, self.wide = nn.LayerNorm(5), nn.Linear(5, 2)
+
+        def forward(self, x):
+            return self.wide(self.norm(x * self.scale))
+
+    run = pa.train(Own(), [data(20)], epsilon=1, rounds=1)
+    run.save(tmp_path / "run")
+    told = "of a copy for each record: scale; written out: norm; ghost norms: wide"
+    assert sorted(run.result.gradients.split("; ")) == sorted(told.split("; "))
+    page = html.unescape((tmp_path / "run" / "report.html").read_text())
+    assert f"Gradients of a record, by layer: {run.result.gradients}." in page

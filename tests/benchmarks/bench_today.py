@@ -2,8 +2,10 @@
 
 Run as ``python tests/benchmarks/bench_today.py``, with names of works for a part of it.
 Ours is what `trainers.gradients.door` makes of the model; beside it are gradients of
-each record by `torch.func.vmap`, Opacus' ghost clipping where it is installed, and one
-gradient of the batch without privacy. One thread; a row is a process of its own.
+each record by `torch.func.vmap`, Opacus' ghost clipping and its hooks where it is
+installed, and one gradient of the batch without privacy. Opacus is given positions that
+have a batch dimension, without which it fails: the same function. One thread; a row is
+a process of its own, and all of a work are of one clipped sum, or it is an error.
 """
 
 from __future__ import annotations
@@ -57,6 +59,7 @@ class Transformer(nn.Module):
         self, words: int, width: int, heads: int, blocks: int, length: int, tied: bool
     ) -> None:
         super().__init__()
+        self.expands = False
         self.words, self.places = (
             nn.Embedding(words, width),
             nn.Embedding(length, width),
@@ -69,7 +72,8 @@ class Transformer(nn.Module):
     def forward(
         self, x: Tensor
     ) -> Tensor:  # (samples, length) to (samples, words, ...)
-        places = self.places(torch.arange(x.shape[1], device=x.device))
+        at = torch.arange(x.shape[1], device=x.device)
+        places = self.places(at.expand(x.shape) if self.expands else at)
         return self.head(self.norm(self.blocks(self.words(x) + places))).transpose(1, 2)
 
 
@@ -104,10 +108,13 @@ WORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int, int]] = {
         for samples in (8, 32)
     },
     "lora-8": (lora, (64,), 8, 5_000),
-    "gpt2-2": (
-        lambda: Transformer(50_257, 768, 12, 12, 1_024, tied=True),
-        *((128,), 2, 50_257),
-    ),
+    **{
+        name: (
+            lambda tied=tied: Transformer(50_257, 768, 12, 12, 1_024, tied=tied),
+            *((128,), 2, 50_257),
+        )
+        for name, tied in {"gpt2-2": True, "gpt2-untied-2": False}.items()
+    },
     "resnet18-4": (lambda: make_model("resnet18", (3, 32, 32), 10), (3, 32, 32), 4, 0),
     "cnn-256": (lambda: make_model("small-cnn", (1, 28, 28), 10), (1, 28, 28), 256, 0),
     "lstm-64": (lambda: make_model("lstm", (1, 28, 28), 10), (1, 28, 28), 64, 0),
@@ -186,11 +193,34 @@ def mapped(work: str, where: Where = HERE) -> Step:
     each = torch.func.vmap(torch.func.grad(one), (None, 0, 0))
 
     def step() -> Tensor:
-        found = each(values, inputs, targets).values()
-        # In single precision, norms of millions of numbers lose digits.
-        norms = [one.flatten(1).norm(dim=1, dtype=torch.float64) for one in found]
-        weights = clipped(torch.stack(norms).norm(dim=0)).float()
-        return torch.cat([torch.tensordot(weights, one, 1).flatten() for one in found])
+        return added([*each(values, inputs, targets).values()])
+
+    return step
+
+
+def added(found: list[Tensor]) -> Tensor:
+    """Clipped sum of gradients that are written out, (samples, ...) each."""
+    # In single precision, norms of millions of numbers lose digits.
+    norms = [one.flatten(1).norm(dim=1, dtype=torch.float64) for one in found]
+    weights = clipped(torch.stack(norms).norm(dim=0)).float()
+    return torch.cat([torch.tensordot(weights, one, 1).flatten() for one in found])
+
+
+def hooks(work: str, where: Where = HERE) -> Step:
+    """Opacus' gradients of each record, by hooks, clipped and added."""
+    from opacus.grad_sample import GradSampleModule
+
+    model, inputs, targets = made(work, where)
+    model.expands = True
+    wrapped: Any = GradSampleModule(model, loss_reduction="sum")
+
+    def step() -> Tensor:
+        for each in trained(model).values():
+            each.grad_sample = None  # type: ignore[attr-defined]
+        found = functional.cross_entropy(wrapped(inputs), targets, reduction="none")
+        found.view(len(found), -1).mean(1).sum().backward()
+        rows: Any = [each.grad_sample for each in trained(model).values()]
+        return added(rows)
 
     return step
 
@@ -204,6 +234,7 @@ def ghost(work: str, where: Where = HERE) -> Step:
     from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 
     model, inputs, targets = made(work, where)
+    model.expands = True
     wrapped: Any = GradSampleModuleFastGradientClipping(
         model, max_grad_norm=CLIP, use_ghost_clipping=True, loss_reduction="sum"
     )
@@ -245,7 +276,13 @@ def plain(work: str, where: Where = HERE) -> Step:
     return step
 
 
-WAYS = {"ours": ours, "vmap": mapped, "Opacus, ghost": ghost, "not private": plain}
+WAYS = {
+    "ours": ours,
+    "vmap": mapped,
+    "Opacus, ghost": ghost,
+    "Opacus, hooks": hooks,
+    "not private": plain,
+}
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from trainers.gradients.bfloat16 import lowered, raised
-from trainers.gradients.door.stacked import StackedGraph
+from trainers.gradients.door.stacked import StackedCopy, StackedGraph
 from trainers.gradients.door.traced import Traced
 from trainers.gradients.per_sample import Loss, Weigh, check_module, trained
 from trainers.gradients.rounding import SLACK
@@ -42,6 +42,7 @@ __all__ = ["BookKeeping", "UnknownLayerError"]
 class _Place:
     layer: StackedLayer
     name: str  # of the parameter within its layer
+    full: str  # within the module
     offset: int
     shape: torch.Size
 
@@ -81,6 +82,7 @@ class BookKeeping:
 
     lower = False
     positions = length = coarse = 0
+    ways = ""
     word: int | Tensor = 0
 
     def __init__(
@@ -107,7 +109,7 @@ class BookKeeping:
             for layer, names in self.template.layers:
                 self.layers.append(layer)
                 for name, full in names.items():
-                    self.places.append(_Place(layer, name, *offsets.pop(full)))
+                    self.places.append(_Place(layer, name, full, *offsets.pop(full)))
         else:
             self.template = copy.deepcopy(module)
             self._find_layers(module, offsets)
@@ -144,7 +146,7 @@ class BookKeeping:
                 full = f"{path}.{name}" if path else name
                 if full not in offsets:
                     raise UnknownLayerError(f"{full} shares its values with another")
-                self.places.append(_Place(known, name, *offsets.pop(full)))
+                self.places.append(_Place(known, name, full, *offsets.pop(full)))
             if path:
                 self.template.set_submodule(path, known)
             else:
@@ -161,6 +163,7 @@ class BookKeeping:
         """
         self._values_alone, _ = self._kept(at, inputs[:, :1])
         self._values, digests = self._kept(at, inputs)
+        self.ways = self._ways(digests)
         for digest in digests:
             self.positions = max(self.positions, digest.positions)
             self.length += digest.length
@@ -170,7 +173,23 @@ class BookKeeping:
             weight = layer.parameters_now[layer.main]
             fan = weight[0].numel() // max(1, weight.shape[1])
             products += fan * sum(given[0].numel() for given in layer.given)
+        self._forget()
         return products
+
+    def _ways(self, digests: list[Digest]) -> str:
+        used = [layer for layer in self.layers if layer.given]
+        names: dict[str, list[str]] = {}
+        for layer, digest in zip(used, digests, strict=True):
+            way = "written out"
+            if isinstance(layer, StackedCopy):
+                way = "of a copy for each record"
+            elif len(digest.made_from) > len(layer.names):
+                way = "ghost norms"
+            (name, *_) = (each.full for each in self.places if each.layer is layer)
+            if way != "of a copy for each record":
+                name = name.rpartition(".")[0] or name
+            names.setdefault(way, []).append(name)
+        return "; ".join(f"{way}: {', '.join(each)}" for way, each in names.items())
 
     def _kept(self, at: Tensor, inputs: Tensor) -> tuple[int, list[Digest]]:
         """Number of numbers a sample keeps alive, and the digests, of zeros."""
@@ -191,6 +210,7 @@ class BookKeeping:
             for place, tensor in kept.items()
             if place != parameters
         )
+        kept.clear()  # a circle by way of the graph, which no collector sees
         # What comes back to each layer, what is made of it, and one layer's share in
         # doubles at a time.
         ahead, digests = [], []

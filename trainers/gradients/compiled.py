@@ -43,6 +43,7 @@ class Compiled:
 
     def __init__(self, eager: BookKeeping) -> None:
         self.eager = eager
+        self.ways = eager.ways
         self.module = eager.module
         self.loss, self.dims, self.tried = eager.loss, eager.dims, eager.tried
         self.positions, self.length = eager.positions, eager.length

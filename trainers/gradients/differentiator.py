@@ -23,6 +23,7 @@ class Differentiator(Protocol):
     positions: int  # see `trainers.gradients.rounding.Rounding.of`
     length: int
     coarse: int
+    ways: str  # how each layer's gradients are taken, in words
     # Of the release, or of each replica: dropout is a function of it and of a record.
     word: int | Tensor
 

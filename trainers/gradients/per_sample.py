@@ -157,6 +157,7 @@ class PerSample:
     """
 
     aligned = False
+    ways = "written out by torch.func: all"
     positions = length = coarse = 0
     word: int | Tensor = 0
 

@@ -165,6 +165,8 @@ class TrainingResult(
     not known by construction is among what the accounts assume. Unset in results of
     earlier versions, and where nothing is promised.
 
+    ``gradients`` says how each layer's gradients of a record were taken.
+
     ``audits`` are of shadow runs on the same data, by one attacker each; their figures
     tell of the data beyond the account, so that they are private as the data are.
 
@@ -192,6 +194,7 @@ class TrainingResult(
     left: tuple[tuple[int, int], ...] | UnsetType = UNSET
     missed: tuple[tuple[int, int], ...] | UnsetType = UNSET
     independence: Independence | UnsetType = UNSET
+    gradients: str | UnsetType = UNSET
     audits: tuple[RunAudit, ...] | UnsetType = UNSET
 
     def audited(self, audits: tuple[RunAudit, ...]) -> TrainingResult:

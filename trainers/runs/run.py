@@ -267,6 +267,7 @@ class Keeper:
             compiled=run.compiled,
         )
         warned: tuple[str, ...] = ()
+        by_record = run.training.family.private and run.training.unit != "user"
         if run.training.family.private:
             warned = large_delta(worst.delta, sum(problem.sizes), run.training.unit)
             if problem.material.why_not is not None:
@@ -275,7 +276,7 @@ class Keeper:
                     f"{problem.material.why_not}",
                 )
             why = getattr(self.gradients, "why", None)
-            if why is not None and run.training.unit != "user":
+            if why is not None and by_record:
                 warned += (
                     "each record's gradient was written out, by torch.func, which is "
                     f"slower and takes more memory than book-keeping: {why}",
@@ -300,6 +301,7 @@ class Keeper:
             messages_sent=UNSET if sent is None else sent.messages,
             bytes_sent=UNSET if sent is None else sent.bytes,
             **self.losses(),
+            gradients=self.gradients.ways if by_record else UNSET,
             independence=problem.material.independence
             if run.training.family.private
             else UNSET,

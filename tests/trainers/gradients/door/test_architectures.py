@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 from torch.nn import functional
 
-from tests.trainers.gradients.door.architectures import CLASSES, MADE, By, record
+from tests.trainers.gradients.door.architectures import CLASSES, MADE, By, head, record
+from trainers.gradients import trial
 from trainers.gradients.bookkeeping import BookKeeping
 from trainers.gradients.choose import differentiator
 from trainers.gradients.door.enter import enter
@@ -14,6 +18,7 @@ from trainers.gradients.door.traced import Bare, door_of, output_of
 from trainers.gradients.per_sample import PerSample, parameter_vector, trained
 from trainers.gradients.stacked.linear import StackedLinear
 from trainers.gradients.stacked.tables import StackedTied
+from trainers.models import cross_entropy
 from trainers.models.independence import independence
 
 
@@ -140,6 +145,25 @@ def test_a_table_that_is_tied(rows, padding, biased):
     each = PerSample(taken.module, taken.loss).gradients(at, inputs, targets)
     torch.testing.assert_close(seen[0], each.norm(dim=2))
     torch.testing.assert_close(summed, (weights[:, :, None] * each).sum(1))
+
+
+def test_nothing_of_a_trial_stays(monkeypatch):
+    """Neither its models nor what they kept, as a circle of the graph's would."""
+    seen = []
+
+    def samples(*given):
+        found = drawn(*given)
+        seen.extend(map(weakref.ref, found))
+        return found
+
+    drawn = trial._samples
+    monkeypatch.setattr(trial, "_samples", samples)
+    module = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.Tanh(), head(4))
+    made = BookKeeping(module, cross_entropy, torch.ones(6))
+    gc.collect()
+    assert made.tried
+    assert seen
+    assert [one() for one in seen] == [None] * len(seen)
 
 
 def test_frozen_layers_keep_nothing():

@@ -5,6 +5,7 @@ They look at private data, so that they are in no file and change nothing.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ from trainers.data import forked
 from trainers.data.forked import Ended
 from trainers.data.records import Dataset
 from trainers.data.shares import NO_CLASS, Lazy
+from trainers.gradients.choose import differentiator
 from trainers.runs.planning import is_planned
 from trainers.runs.problem import Problem
 
@@ -92,24 +94,24 @@ def _usual_norm(problem: Problem, held: Sequence[Dataset]) -> float:
     """Median norm of a few records' gradients at the start; infinity if not asked.
 
     It is for clip norms that somebody made larger than the default, 1, and for models
-    that are fast: those that can be traced.
+    that are fast: those that can be traced. No run ends by it.
     """
     training, material = problem.training, problem.material
     asked = held and is_planned(training) and 1.0 < training.clip_norm < math.inf
     if not asked or material.why_not is not None or material.transform is not None:
         return math.inf
-    first = held[0]
-    rows = torch.linspace(0, len(first) - 1, min(_SAMPLE, len(first))).long()
+    rows = torch.linspace(0, len(held[0]) - 1, min(_SAMPLE, len(held[0]))).long()
     norms: list[Tensor] = []
 
     def weigh(found: Tensor) -> Tensor:
         norms.append(found[found.isfinite()])
         return torch.ones_like(found)
 
-    inputs, targets = first.read(rows)
-    start = problem.start(0)[:, 0]
-    problem.gradients().weighted_sum(start, inputs[None], targets[None], weigh)
-    return float(norms[0].median()) if len(norms[0]) else math.inf
+    with contextlib.suppress(RuntimeError, ValueError, IndexError):
+        of = differentiator(material.module, material.loss, *material.example)
+        inputs, targets = (part[None] for part in held[0].read(rows))
+        of.weighted_sum(problem.start(0)[:, 0], inputs, targets, weigh)
+    return float(norms[0].median()) if norms and len(norms[0]) else math.inf
 
 
 def at_several_nodes(shares: Sequence[Dataset | Lazy], overlap: int = 1) -> int:

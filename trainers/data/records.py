@@ -202,17 +202,9 @@ def _taken(part: Tensor, place: Tensor) -> Tensor:
 
 
 class ReadAsAsked(Drawn):
-    """As `PrivateData`, of records too many for memory: a batch is read when it is
-    drawn.
+    """As `PrivateData`, without a canary: a batch is read when it is drawn.
 
-    Without a canary.
-
-    Parameters
-    ----------
-    shares
-        Each node's records.
-    device
-        Where what was read goes.
+    So records may be too many for memory. What was read goes to ``device``.
     """
 
     canary_nodes = ()

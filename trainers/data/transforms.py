@@ -62,13 +62,6 @@ class Transformed(Drawn):
     What comes of a record is a function of that record, its node and number, the
     release and the key: the same in every batch and whoever else is drawn, so that a
     clipped sum moves no further with it than without a transform.
-
-    Parameters
-    ----------
-    data
-        `trainers.data.PrivateData`, or what is read as asked for.
-    transform
-        As `check_transform` takes it.
     """
 
     def __init__(self, data: Any, transform: Transform) -> None:
@@ -154,14 +147,7 @@ class Alone:
 
     Its random numbers, by global generators or by its own, are of that call's seed.
     What it gives without drawing any is kept, for as many bytes as `_KEPT`, since it
-    would give the same again.
-
-    Parameters
-    ----------
-    function
-        Of what is given.
-    made
-        From what it gives, and what it was given, to tensors.
+    would give the same again. ``made`` makes tensors of what it gives and was given.
     """
 
     def __init__(

@@ -390,25 +390,10 @@ def train(
     """Train once, account, and keep all in a folder; None but at rank 0.
 
     A folder that holds the result of the same run gives it back; one that holds a
-    checkpoint of it goes on from there, to the same bits.
-
-    Parameters
-    ----------
-    given
-        What to do.
-    opened
-        Where; see `privaudit.files.folder.RunFolder.opened`.
-    runner
-        In which processes: `OneProcess` by default,
-        `trainers.runs.over_ranks.OverRanks` or
-        `trainers.runs.real_clock.run.RealClock`.
-
-    Raises
-    ------
-    privaudit.files.folder.FolderError
-        If the folder is another run's or cannot be written.
-    ValueError
-        If the settings do not fit the data, or training diverges.
+    checkpoint of it goes on from there, to the same bits. ``runner`` is `OneProcess` by
+    default, `trainers.runs.over_ranks.OverRanks` or
+    `trainers.runs.real_clock.run.RealClock`. Raises ``ValueError`` if settings do not
+    fit the data or training diverges, and `FolderError` if the folder is another run's.
     """
     runner, run = runner or OneProcess(), given.run
     with runner.joined(given) as given, contextlib.ExitStack() as stack:

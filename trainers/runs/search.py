@@ -32,26 +32,10 @@ def climb(
     """Try the starts, then the neighbours of the best, until it has none left.
 
     A neighbour has one option of ``lattice`` multiplied by one of its factors; options
-    that a point lacks, or that are no numbers, stay. Equal points are tried once.
+    that a point lacks, or that are no numbers, stay. Equal points are tried once, and
+    after ``most`` tries none but starts. Points come with their scores, the higher the
+    better, in the order of trying.
 
-    Parameters
-    ----------
-    score
-        Of a point, the higher the better.
-    starts
-        Points by option, such as the published settings; all are tried.
-    lattice
-        Factors by option, such as ``{"step_size": (1 / 3, 3)}``.
-    most
-        Tries, of which there are at least as many as starts.
-
-    Returns
-    -------
-    list
-        Points with their scores, in the order of trying.
-
-    Examples
-    --------
     >>> tried = climb(lambda p: -abs(p["x"] - 9), [{"x": 1}], {"x": (1 / 3, 3)})
     >>> [round(point["x"], 2) for point, _ in tried]
     [1, 0.33, 3, 9, 27]

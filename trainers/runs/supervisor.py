@@ -36,12 +36,8 @@ class Supervisor:
     """Listens to worker processes; as a context, leaves none behind.
 
     Workers end when this process does, however it ends. Ctrl-C is this one's alone.
-
-    Parameters
-    ----------
-    work
-        A module's function, called in each process with its end of a pipe and with
-        what `start` is given. It uses one thread of torch's.
+    ``work`` is a module's function, called in each process with its end of a pipe and
+    with what `start` is given. It uses one thread of torch's.
     """
 
     def __init__(self, work: Callable[..., None]) -> None:

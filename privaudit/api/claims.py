@@ -19,27 +19,11 @@ def findings_on(
     workers: int | None = None,
     watch: Watch = SILENT,
 ) -> list[PaperFinding]:
-    """The findings on the claims of a paper, of a user's file, or of all papers.
+    """The findings on the claims of a paper, of a user's .toml file, or of all papers.
 
-    Parameters
-    ----------
-    which
-        A paper's number, or a .toml file; None for all papers.
-    quick
-        From accounts alone, without attacks.
-    out
-        Where attacks keep their runs; what is there is not run again.
-    workers
-        Threads of an attack.
-    watch
-        Is told what is attacked.
-
-    Raises
-    ------
-    ValueError
-        If there is no such paper or file, or the file has a mistake.
-    privaudit.files.folder.FolderError
-        If ``out`` holds something else, or cannot be written.
+    With ``quick``, from accounts alone, without attacks, whose runs are kept in ``out``
+    and not made again. Raises ``ValueError`` for a number or a file that there is not,
+    or that has a mistake, and `FolderError` if ``out`` holds something else.
     """
     check_workers(workers)
     if which is not None and which.endswith(".toml"):

@@ -35,26 +35,15 @@ _UNITS_OF = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer of one account: an epsilon, or noise and the epsilon that it gives.
+    """The answer of one account: an epsilon, or noise and the epsilon that it gives."""
 
-    Parameters
-    ----------
-    certificate
-        Of the releases that are accounted; with noise, of those with that noise.
-    figure
-        What `figure_of` returns: ``upper`` is the upper bound on epsilon.
-    noise
-        Empty where epsilon was asked for. Else "noise_multiplier"; or, of a schedule,
-        "scale", "noise_multiplier_least" and "noise_multiplier_most"; or, of a growing
-        budget, "mu0", "noise_multiplier_first" and "noise_multiplier_last".
-    mechanism
-        Distribution of that noise.
-    """
-
-    certificate: Certificate
-    figure: dict[str, Any]
+    certificate: Certificate  # of the releases; with noise, of those with that noise
+    figure: dict[str, Any]  # as `figure_of` returns it: ``upper`` bounds epsilon
+    # Empty where epsilon was asked for. Else "noise_multiplier"; or, of a schedule,
+    # "scale", "noise_multiplier_least" and "noise_multiplier_most"; or, of a growing
+    # budget, "mu0", "noise_multiplier_first" and "noise_multiplier_last".
     noise: dict[str, float] = dataclasses.field(default_factory=dict)
-    mechanism: Mechanism = "gaussian"
+    mechanism: Mechanism = "gaussian"  # distribution of that noise
 
     def summary(self) -> dict[str, Any]:
         """All figures, for JSON."""
@@ -83,15 +72,9 @@ class Answer:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Comparison:
-    """The answers of all accounts to one question.
+    """The answers of all accounts to one question."""
 
-    Parameters
-    ----------
-    answers
-        By the account's name: its `Answer`, or a sentence that says why it has none.
-    """
-
-    answers: dict[str, Answer | str]
+    answers: dict[str, Answer | str]  # by account; or why there is none, in a sentence
 
     def summary(self) -> dict[str, Any]:
         """All figures, for JSON."""
@@ -191,24 +174,12 @@ def certificate_of(
     ledgers: Sequence[pathlib.Path] = (),
     worth: WorthSettings | None = None,
 ) -> Certificate:
-    """The certificate of planned releases, or of what is in files.
+    """The certificate of planned releases, or of what is in files of ledgers.
 
-    Parameters
-    ----------
-    run
-        The planned releases. With ``ledgers``, its relation only.
-    noise_multiplier
-        Of the first step, > 0; None with a schedule or ledgers.
-    ledgers
-        Files of ledgers: releases of the same data, which compose.
-    worth
-        For how many records, nodes or tries the figure must hold; None: for one.
-
-    Raises
-    ------
-    ValueError
-        Unless exactly one of noise, schedule and ledgers is given; or if a value is out
-        of its range, or a file holds no ledger.
+    With ``ledgers``, releases of the same data, which compose, ``run`` has the relation
+    only. ``noise_multiplier`` is that of the first step. ``worth`` says for how many
+    records, nodes or tries the figure must hold. Raises ``ValueError`` unless exactly
+    one of noise, schedule and ledgers is given, or for a file that holds no ledger.
     """
     worth = worth or WorthSettings()
     if ledgers:
@@ -332,19 +303,11 @@ def sentence(figure: dict[str, Any]) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Converted:
-    """Two of mu, epsilon and delta, and the third that follows.
+    """Two of mu, epsilon and delta, and the third that follows."""
 
-    Parameters
-    ----------
-    known
-        The two that were given, by name.
-    name, value
-        The third: the largest mu, or the least epsilon or delta, that follows.
-    """
-
-    known: dict[str, float]
+    known: dict[str, float]  # the two that were given, by name
     name: str
-    value: float
+    value: float  # the largest mu, or the least epsilon or delta, that follows
 
     def summary(self) -> dict[str, float]:
         """All three, for JSON."""

@@ -155,21 +155,10 @@ def probe_named(
 ) -> Probed:
     """Look for privacy bugs by deterministic checks, which need no statistics.
 
-    Parameters
-    ----------
-    what
-        An algorithm's name, your own as ``module:Class``, or ``module:function``.
-    settings
-        What is probed, and how often.
-    training
-        Settings and options of an algorithm's training by name.
-
-    Raises
-    ------
-    ValueError
-        If a setting is out of its range, or is not for such a target.
-    privaudit.files.user_code.ForeignError
-        If the function fails.
+    ``what`` is an algorithm's name, ``module:Class`` or ``module:function``, and
+    ``training`` has settings and options of an algorithm's training by name. Raises
+    ``ValueError`` for a setting that is not for such a target, and
+    `privaudit.files.user_code.ForeignError` if the function fails.
     """
     foreign = ":" in what and not (is_place(what) and is_class(what))
     if not foreign:

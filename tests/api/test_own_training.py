@@ -528,7 +528,7 @@ def test_ranks_give_the_same(tmp_path):
         ({"loss": lambda o, t: o.sum() * o.mean()}, "records alone"),
         ({"algorithm": "adp2sgd", "options": {"clock": "real"}}, "clock=real"),
         ({"algorithm": "deep-q"}, "no model or data of your own"),
-        ({"algorithm": "dp-sgd"}, "4 nodes have data, .* one for all to be dealt"),
+        ({"algorithm": "dp-sgd"}, "4 nodes have data, .* give one data set"),
         ({"loss": "mse"}, "a function of outputs and targets, got str"),
         ({"test": (torch.zeros(3, 7), torch.zeros(3).long())}, r"test \(7,\)"),
         ({"test": (torch.zeros(3, 5) / 0, torch.zeros(3).long())}, "^test: the inputs"),

@@ -173,7 +173,6 @@ class PerSample:
         self.module = copy.deepcopy(module, hollow)
         self.loss, self.why = loss, why
         self.alone = any(getattr(one, "alone", False) for one in (module, loss))
-        self._together = not self.alone
         # What vmap takes one by one is right; torch warns that it is slow.
         quiet = getattr(torch._C._functorch, "_set_vmap_fallback_warning_enabled", None)
         if quiet is not None:
@@ -271,28 +270,20 @@ class PerSample:
             follow(self.module, at.device)
         gradient, word = self.gradient, self.word
         each = isinstance(word, Tensor)  # a word for each replica
-        if self._together:
-            try:
-                of_one = torch.func.vmap(gradient, (None, 0, 0, None))
-                replicas = torch.func.vmap(of_one, (0, 0, 0, 0 if each else None))
-                return replicas(at, inputs, targets, word)
-            except RuntimeError as error:
-                if "atching rule" not in str(error):
-                    raise
-                self._together = False  # as an LSTM: one record after another
+        if not self.alone:
+            of_one = torch.func.vmap(gradient, (None, 0, 0, None))
+            replicas = torch.func.vmap(of_one, (0, 0, 0, 0 if each else None))
+            return replicas(at, inputs, targets, word)
         words = word.tolist() if each else [word] * len(at)
         given = [
             (one, x, y, said)
             for one, said, *rows in zip(at, words, inputs, targets, strict=True)
             for x, y in zip(*rows, strict=True)
         ]
-        if self.alone:
-            found = [
-                at.new_zeros(at.shape[1]) if isinstance(one, Ended) else one
-                for one in self._alone(given)
-            ]
-        else:
-            found = [gradient(*one) for one in given]
+        found = [
+            at.new_zeros(at.shape[1]) if isinstance(one, Ended) else one
+            for one in self._alone(given)
+        ]
         return torch.stack(found).unflatten(0, inputs.shape[:2])
 
     def rows(self, at: Tensor, inputs: Tensor, targets: Tensor) -> list[Tensor]:

@@ -98,6 +98,23 @@ def check(name: str, own: bool) -> None:
             torch.testing.assert_close(each, by_rules, rtol=0, atol=0, equal_nan=True)
 
 
+def test_what_is_kept_is_of_its_shape_and_mode():
+    records = torch.randn(4, 1, 2, 3)
+    graph = trace(lambda p, x: x.flatten(1) * x.sum(), [], [], [records[0]])
+    mapped = Mapped(graph)
+    turned = records.transpose(2, 3).contiguous().transpose(2, 3)
+    for given in (records, records[:2], turned, records.double(), records):
+        for smooth in (False, True) * 4:
+            rows = given.detach().requires_grad_(smooth)
+            seeds = torch.zeros(len(rows), dtype=torch.long)
+            found = mapped(rows, seeds)
+            assert torch.equal(found, torch.func.vmap(graph.forward)(rows, seeds))
+            assert found.requires_grad == smooth
+            with torch.no_grad():
+                assert not mapped(rows, seeds).requires_grad
+    assert len(mapped._unfolded) == 4 * 4
+
+
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", OF_RECORDS)
 def test_functions_mapped_are_one_by_one(name):

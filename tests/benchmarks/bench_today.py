@@ -3,9 +3,10 @@
 Run as ``python tests/benchmarks/bench_today.py``, with names of works for a part of it.
 Ours is what `trainers.gradients.door` makes of the model; beside it are gradients of
 each record by `torch.func.vmap`, Opacus' ghost clipping and its hooks where it is
-installed, and one gradient of the batch without privacy. Opacus is given positions that
-have a batch dimension, without which it fails: the same function. One thread; a row is
-a process of its own, and all of a work are of one clipped sum, or it is an error.
+installed, and one gradient of the batch without privacy. Opacus is given the same
+function with positions that have a batch dimension, without which it fails. One thread;
+a row is a process of its own, and all of a work are of one clipped sum, or it is an
+error.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Transformer(nn.Module):
         self, x: Tensor
     ) -> Tensor:  # (samples, length) to (samples, words, ...)
         at = torch.arange(x.shape[1], device=x.device)
-        places = self.places(at.expand(x.shape) if self.expands else at)
+        places = self.places(at.repeat(len(x), 1) if self.expands else at)
         return self.head(self.norm(self.blocks(self.words(x) + places))).transpose(1, 2)
 
 

@@ -12,6 +12,8 @@ import torch
 from torch import nn
 
 import privaudit as pa
+from privaudit.auditing.attacks.canaries import planted_together
+from privaudit.auditing.programs.oracle_loop import _Asked
 from privaudit.ledger import Ledger
 from trainers.oracles.oracle import Oracle
 
@@ -373,6 +375,25 @@ class TestAudit:
         with mock.patch.object(Oracle, "_noisy", half):
             found = self.oracle().audit(self.loop, epsilon=self.claim(), runs=200)
         assert found.status == "refuted"
+
+    @pytest.mark.parametrize(
+        ("batch", "noise", "planted"), [(10, 1.0, 1), (10, 50.0, 12), (100, 1.0, 12)]
+    )
+    def test_canaries_share_a_run_where_batches_do_not_hide_them(
+        self, batch, noise, planted
+    ):
+        inputs = torch.randn(100, 5, generator=torch.Generator().manual_seed(0))
+        oracle = pa.oracle(
+            torch.nn.Linear(5, 2),
+            (inputs, (inputs.sum(1) > 0).long()),
+            nodes=1,
+            noise_multiplier=noise,
+            clip_norm=1.0,
+            batch_size=batch,
+        )
+        made = oracle._inner.mechanism
+        asked = _Asked(oracle._material.in_memory(), made)
+        assert planted_together(asked, made) == planted
 
     def test_refuses_a_loop_that_asks_for_nothing(self):
         with pytest.raises(ValueError, match="asked node 0 for nothing"):

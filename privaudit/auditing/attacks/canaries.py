@@ -15,6 +15,7 @@ from privaudit.auditing.scores import CANARY_NODE as CANARY_NODE
 from trainers.data import Dataset
 from trainers.gradients.per_sample import PerSample
 from trainers.numerics.randomness import public_generator
+from trainers.oracles.mechanism import Mechanism
 from trainers.runs.problem import Planted, Problem
 
 CRAFTED, MISLABELLED, NOISE = "gradient", "mislabelled", "out-of-distribution"
@@ -266,6 +267,26 @@ def _quietest(problem: Problem, seed: int) -> Tensor:
         return torch.randperm(len(start), generator=public_generator(seed, "canary"))
     loud = all_gradients(problem, start).double().square().sum(0)
     return torch.argsort(loud, stable=True)
+
+
+def planted_together(problem: Problem, mechanism: Mechanism) -> int:
+    """Number of canaries that share a run: along parameters where noise hides them.
+
+    Which other records a batch has hides them too. Where that moves a sum by a fourth
+    of the noise at the start they are not planted, so that less noise than is promised
+    still shows; one, in the quietest direction, always is.
+    """
+    start = problem.start(0)[0, 0]
+    if sum(problem.sizes) * len(start) > _MOST_VALUES:
+        return min(TOGETHER, len(start))
+    records = problem.sizes[CANARY_NODE]
+    own = all_gradients(problem, start)[:records].double()
+    clip, multiplier = mechanism.at(0)
+    moved = own * (clip / own.norm(dim=1).clamp_min(1e-300)).clamp_max(1)[:, None]
+    rate = min(mechanism.batch(records) / records, 1.0)
+    spread = rate * (1 - rate) * moved.square().sum(0)
+    alike = spread <= (multiplier * clip / 4) ** 2 if multiplier else spread == 0
+    return max(1, min(TOGETHER, int(alike.sum())))
 
 
 def all_gradients(problem: Problem, start: Tensor) -> Tensor:

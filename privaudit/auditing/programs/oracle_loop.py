@@ -17,7 +17,7 @@ import torch
 from privaudit.accounting import account_nodes
 from privaudit.auditing.attacks.canaries import (
     CANARY_NODE,
-    TOGETHER,
+    planted_together,
     quiet_gradients,
 )
 from privaudit.auditing.attacks.contract import Scene
@@ -121,7 +121,7 @@ def audit(
     material = material.in_memory()
     asked: Any = _Asked(material, inner.mechanism)
     runs, seed = how.runs, how.seed
-    many = min(TOGETHER, len(parameter_vector(material.module)))
+    many = planted_together(asked, inner.mechanism.of(CANARY_NODE))
     canary = quiet_gradients(asked, many, seed)
     scene = Scene(
         problem=asked,

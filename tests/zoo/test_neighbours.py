@@ -28,6 +28,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import privaudit as pa
 from privaudit.cli import main
+from privaudit.files.folder import NODE_MODEL
 
 RECORDS, WIDTH, TOKENS, EACH = 24, 5, 7, 84
 # What is made of the released sums, and of the clock.
@@ -242,10 +243,14 @@ def left_by(way: Way, number: int | None, capfd: Any, caplog: Any) -> dict[str, 
     return {"gave": gave, "said": said, "logged": logged, "warned": words, **left}
 
 
+def released(name: str) -> bool:
+    return name in RELEASED or NODE_MODEL.fullmatch(name) is not None
+
+
 def seen(path: pathlib.Path) -> Any:
     """What of a file is not of released sums: their shapes, and all else."""
     content = path.read_bytes()
-    if path.name not in RELEASED:
+    if not released(path.name):
         return content
     if path.suffix == ".json":
         return shaped(json.loads(content))
@@ -256,8 +261,7 @@ def shaped(value: Any) -> Any:
     """The same, with nothing in the place of what is released, or a digest."""
     if isinstance(value, dict):
         return {
-            key: None if key in RELEASED else shaped(each)
-            for key, each in value.items()
+            key: None if released(key) else shaped(each) for key, each in value.items()
         }
     if isinstance(value, list):
         return [shaped(each) for each in value]

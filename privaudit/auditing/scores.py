@@ -133,12 +133,14 @@ class Scores:
     def of_runs(cls, member: NDArray, score: NDArray, design: Design) -> Scores:
         """Scores of one canary a run, (runs,); or of several, (runs, canaries).
 
-        Of several, the first in each run are the scores, and all are ``in_family``.
+        Of several, those of one canary are the scores, and all are ``in_family``: of
+        the first that some runs held and others not, which coins alone tell.
         """
         if member.ndim == 1:
             return cls(member, score, design)
         whole = cls(member.ravel(), score.ravel(), design)
-        return cls(member[:, 0], score[:, 0], design, whole)
+        one = int(np.argmax(member.any(axis=0) & ~member.all(axis=0)))
+        return cls(member[:, one], score[:, one], design, whole)
 
     def by_run(self) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
         """Worlds and scores as `of_runs` takes them."""

@@ -113,7 +113,7 @@ def _worlds(run: FinishedAudit) -> str:
     return (
         f"{said} So were {len(whole) // len(run.scores) - 1} others at right angles to "
         "it, each by a coin of its own, of which bounds within a family alone know: "
-        "the noise makes them independent there. Curves and rates are of the first."
+        "the noise makes them independent there. Curves and rates are of one."
     )
 
 

@@ -165,6 +165,16 @@ class TestLaws:
         moved = Scores.of_runs(member, score + np.eye(3)[2], "coin-flip")
         assert moved != scores
 
+    def test_scores_are_of_the_first_canary_that_is_in_both_worlds(self):
+        member = np.array([[1, 0, 1, 0], [1, 0, 0, 1], [1, 0, 1, 1]], bool)
+        score = np.arange(12.0).reshape(3, 4)
+        scores = Scores.of_runs(member, score, "coin-flip")
+        assert scores.score.tolist() == [2, 6, 10]
+        assert scores.in_family is not None
+        assert len(scores.in_family) == 12
+        with pytest.raises(ValueError, match="compares two worlds"):
+            Scores.of_runs(member[:, :2], score[:, :2], "coin-flip")
+
     @steady
     @given(samples)
     @pytest.mark.parametrize("suffix", ["npz", "csv"])

@@ -77,7 +77,7 @@ def judge(
     """The verdict on finished runs: their worlds, scores and accuracies.
 
     ``threat_model`` says what the adversary sees. Worlds and scores are (runs,), or
-    (runs, canaries), of which a bound for any mechanism reads the first.
+    (runs, canaries), of which a bound for any mechanism reads one.
 
     Of an audit that stops when it is refuted, the runs are those up to one of its
     looks. Raises ``ValueError`` if they are not, or it stopped for another reason.

@@ -263,18 +263,32 @@ class _Budget:
         if not 0 < tolerance < math.inf:
             raise ValueError(f"a tolerance must be > 0, got {tolerance}")
         guess, power = 1.0, 1.0
-        if self.method.name == "certified":
+        certified = self.method.name == "certified"
+        if certified:
             guess, power = self._guess(make_ledger, least, most)
+
+        def certificate(x: float) -> Certificate:
+            return Certificate.of(make_ledger(x), self.relation)
+
+        def unrefined(x: float) -> float:
+            found = certificate(x).epsilon(self.delta, sides="upper", refined=False)
+            return found.upper
+
+        def whole(x: float) -> float:
+            self.meets(x, make_ledger)
+            found = self.seen[x]
+            return math.inf if found is None else found.epsilon
+
         line = _Line(self.epsilon, power, tolerance)
 
-        def meets(x: float) -> bool:
-            met = self.meets(x, make_ledger)
-            found = self.seen[x]
-            line.values[x] = math.inf if found is None else found.epsilon
-            return met
+        def search(worth: Callable[[float], float], guess: float) -> float:
+            line.values.clear()
 
-        try:
-            best = least_meeting(
+            def meets(x: float) -> bool:
+                line.values[x] = worth(x)
+                return line.values[x] <= self.epsilon
+
+            return least_meeting(
                 meets,
                 guess=guess,
                 least=least,
@@ -282,8 +296,15 @@ class _Budget:
                 tolerance=tolerance,
                 aim=line.aim,
             )
+
+        try:
+            dear = certified and certificate(guess).has_many_kinds
+            best = search(unrefined if dear else whole, guess)
+            # Where finer grids show clearly less, less noise does.
+            if dear and whole(best) < line.values[best] * (1 - 10 * tolerance):
+                best = search(whole, best)
         except ValueError as error:
-            if most not in self.seen:
+            if most not in line.values:
                 raise  # the account itself refused
             more = (
                 "more of either" if self.delta else "a delta above 0, or Laplace noise"

@@ -555,6 +555,7 @@ class Question:
     at: float
     width: float
     tolerance: float = 0.0  # absolute, of epsilon
+    refined: bool = True  # until the width or the tolerance is reached
 
     @property
     def trivial(self) -> Proof:
@@ -567,7 +568,7 @@ class Question:
     def target(self) -> Target:
         """The question as privacy loss distributions ask it."""
         if self.quantity == "epsilon":
-            return EpsilonAt(self.at, self.width, self.tolerance)
+            return EpsilonAt(self.at, self.width, self.tolerance, self.refined)
         return DeltaAt(self.at, self.width)
 
     def above(self, prover: Prover, steps: Steps, way: Direction) -> Proof:

@@ -247,6 +247,16 @@ class TestTolerance:
         assert found.lower <= near.upper
         assert near.lower <= found.upper
 
+    @pytest.mark.parametrize("seed", range(3))
+    def test_the_first_grid_alone_bounds_from_above(self, seed):
+        random = np.random.default_rng(seed)
+        table = np.stack([random.uniform(0.6, 2, 90), 10 ** random.uniform(-4, -2, 90)])
+        certificate = pa.Certificate.of(Plan.from_table(table.T).ledger())
+        whole = certificate.epsilon(1e-6)
+        first = certificate.epsilon(1e-6, sides="upper", refined=False)
+        assert whole.lower < whole.upper <= first.upper <= 1.1 * whole.upper
+        assert first.lower == 0
+
     def test_it_has_to_be_a_number_from_0_on(self):
         with pytest.raises(ValueError, match="tolerance must be >= 0"):
             pa.epsilon(delta=1e-6, noise_multiplier=1.0, tolerance=-1e-3)

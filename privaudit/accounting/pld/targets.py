@@ -44,6 +44,8 @@ class Sides:
 class Target(abc.ABC):
     """Quantity to bracket: where the searches for epsilon and delta differ."""
 
+    refined: bool = True
+
     @property
     @abc.abstractmethod
     def trivial_upper(self) -> float:
@@ -89,11 +91,15 @@ class Target(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class EpsilonAt(Target):
-    """Epsilon at a delta, to a relative width or to an absolute ``tolerance``."""
+    """Epsilon at a delta, to a relative width or to an absolute ``tolerance``.
+
+    Or, not ``refined``, from above by the first grid.
+    """
 
     delta: float
     width: float
     tolerance: float = 0.0
+    refined: bool = True
 
     @property
     def trivial_upper(self) -> float:
@@ -123,8 +129,9 @@ class EpsilonAt(Target):
         return max(wanted, 0.5 * (worst.epsilon - guess.epsilon))
 
     def is_met(self, lower: float, upper: float, widths: float = 1.0) -> bool:
-        near = upper <= (1 + widths * self.width) * lower or upper == 0
-        return near or upper - lower <= widths * self.tolerance
+        near = upper <= (1 + widths * self.width) * lower or not upper
+        near = near or upper - lower <= widths * self.tolerance
+        return near or not self.refined
 
     def ratio(self, lower: float, upper: float) -> float:
         if self.tolerance > self.width * upper:

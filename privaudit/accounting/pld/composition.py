@@ -662,7 +662,7 @@ class _Search:
         known = [
             each for each in self.upper.values() if each < self.target.trivial_upper
         ]
-        told = self.alone and self.target.refined  # how wide the bracket is
+        told = self.alone and self.target.is_refined  # how wide the bracket is
         if told and top > enough and self.upper[way] >= max(known, default=0.0):
             below = self.of._composed(way, grid, guess, "below")
             affordable = MOST_WORK / self.of._work(grid)  # frequencies

@@ -44,7 +44,10 @@ class Sides:
 class Target(abc.ABC):
     """Quantity to bracket: where the searches for epsilon and delta differ."""
 
-    refined: bool = True
+    @property
+    def is_refined(self) -> bool:
+        """Return whether finer grids follow until the width is reached."""
+        return True
 
     @property
     @abc.abstractmethod
@@ -100,6 +103,10 @@ class EpsilonAt(Target):
     width: float
     tolerance: float = 0.0
     refined: bool = True
+
+    @property
+    def is_refined(self) -> bool:
+        return self.refined
 
     @property
     def trivial_upper(self) -> float:

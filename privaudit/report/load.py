@@ -192,7 +192,9 @@ class FinishedTraining:
         if verdict is not None:
             figures = [str(verdict.claim), *figures, str(verdict)]
         figures += [*result.also(), *result.shown()]
-        return [*lines, *figures, *result.remarks, result.warning]
+        # As such: of a folder that is not signed anybody may have written them.
+        remarks = [f"remark: {each}" for each in result.remarks]
+        return [*lines, *figures, *remarks, result.warning]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

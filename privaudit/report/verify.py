@@ -442,6 +442,8 @@ def _figures(
         checked.append("the account from its ledger")
         yield from _audits_of(run, checked, unchecked, settings)
         unchecked.append("accuracies, which need the data")
+        if run.result.remarks:
+            unchecked.append("remarks, which are the run's own words")
     checked.append("the verdict")
     if isinstance(again, Difference):
         yield again

@@ -74,7 +74,7 @@ def story(run: Finished) -> list[str]:
         lines += [f"{also[0].upper()}{also[1:]}." for also in run.result.also()]
         if run.result.gradients:
             lines.append(f"Gradients of a record, by layer: {run.result.gradients}.")
-        lines += [f"{r[0].upper()}{r[1:]}." for r in run.result.remarks]
+        lines += [f"Remark of the run: {each}." for each in run.result.remarks]
     return lines
 
 

@@ -218,11 +218,17 @@ class TestSound:
         assert "Not protected" not in plain[0].words
 
     def test_what_must_be_known_of_a_run_is_said(self, tmp_path, capsys):
+        """As a remark: of a folder that is not signed anybody may have written it."""
         died = "worker 1 died (killed by SIGKILL) after 7 of its own steps"
         runs.write_training(tmp_path, upper=runs.accounted(), remarks=(died,))
-        assert f"W{died[1:]}." in read(write(tmp_path).read_text()).words
+        words = read(write(tmp_path).read_text()).words
+        assert f"Remark of the run: {died}." in words
         assert main(["show", str(tmp_path)]) == 0
-        assert died in capsys.readouterr().out.splitlines()
+        assert f"remark: {died}" in capsys.readouterr().out.splitlines()
+        main(["verify", str(tmp_path)])
+        assert "not checked: remarks, which are the run's own words" in (
+            capsys.readouterr().out
+        )
 
     @pytest.mark.sampled(2)
     @pytest.mark.parametrize(

@@ -629,6 +629,10 @@ class _Search:
     def met(self) -> bool:
         return self.target.is_met(max(self.inner.values()), self.top(self.worst()))
 
+    def near(self, way: Direction) -> bool:
+        """Return whether a little less than the bracket's width will do."""
+        return self.target.ratio(max(self.inner.values()), self.top(way)) < 1.2
+
     def found(self) -> Found:
         if self.of._is_realised:
             self.lower = {
@@ -701,7 +705,8 @@ class _Search:
             way = self.worst()
             if self.alone:
                 apart = self.top(way) - max(self.inner.values())
-                if self.met() or apart > _NARROWER * gap or not self.refine(way):
+                gains = apart < _NARROWER * gap or self.near(way)
+                if self.met() or not gains or not self.refine(way):
                     break
                 gap = apart
             elif before[way] <= 1.34 * self.slack(way) or self.coarse:

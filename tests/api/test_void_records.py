@@ -87,7 +87,7 @@ class NoBias(nn.Sequential):
 
 
 class TestSound:
-    @pytest.mark.sampled(2)
+    @pytest.mark.sampled(4)
     @pytest.mark.parametrize("first", FIRST)
     def test_it_counts_nothing_in_a_data_set_of_others(self, without, first):
         found = weights(trained(Source(FIRST[first]), module=NoBias))

@@ -104,6 +104,7 @@ class TestDataset:
         found.release = release
         return found
 
+    @pytest.mark.full
     def test_a_record_is_the_same_in_every_batch(self):
         together = read(self.flips(), list(range(COUNT)))
         assert torch.equal(read(self.flips(), [4, 3]), together[[4, 3]])
@@ -130,6 +131,7 @@ class TestDataset:
         read(self.flips(), [0, 1])
         assert torch.equal(torch.rand(1), expected)
 
+    @pytest.mark.full
     def test_with_a_transform_both_draw_by_release(self):
         found = Transformed(private_data(shares_of([Flips()])), lambda row: row)
         found.draws_from(Streams(5), [3])
@@ -168,6 +170,7 @@ class TestOfAUser:
         same = self.trained(lambda row: row)
         assert torch.equal(plain.models[0].weight, same.models[0].weight)
 
+    @pytest.mark.full
     def test_local_updates_use_it(self):
         plain, moved = (
             self.trained(transform, unit="user") for transform in (None, jittered)

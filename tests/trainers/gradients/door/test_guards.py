@@ -106,7 +106,7 @@ def norms(model, loss, inputs, targets):
     return own.why_not, found[0]
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_token_without_a_row(name):
     inputs = torch.tensor([[1, 2, 3], [5, 0, 4], [3, 1, 2]])

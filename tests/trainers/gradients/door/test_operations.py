@@ -295,6 +295,7 @@ def test_chances_by_a_key():
     assert not torch.equal(other, again)
 
 
+@pytest.mark.full
 def test_all_that_are_relied_on_are_tested_and_no_others_are():
     names = [*MADE, *OF_RECORDS]
     assert set().union(*(operations(graph_of(name)[0]) for name in names)) == MAPPED

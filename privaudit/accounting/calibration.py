@@ -301,7 +301,8 @@ class _Budget:
             dear = certified and certificate(guess).has_many_kinds
             best = search(unrefined if dear else whole, guess)
             # Where finer grids show clearly less, less noise does.
-            if dear and whole(best) < line.values[best] * (1 - 10 * tolerance):
+            least_known = line.values[best] * (1 - 10 * tolerance)
+            if dear and not least_known <= whole(best) <= self.epsilon:
                 best = search(whole, best)
         except ValueError as error:
             if most not in line.values:

@@ -96,9 +96,8 @@ def witness(
     ]
     mark = max(marks)[1] if marks else None
     kinds = max((len(set(entries)) for entries in different), default=0)
-    if (
-        kinds >= _KINDS[0] and ledger.observer is UNSET
-    ):  # long laws late: quicker products
+    # Long laws late: quicker products.
+    if kinds >= _KINDS[0] and ledger.observer is UNSET:
         for node in nodes:
             for some in node["groups"]:
                 some["lines"].sort(key=_reach)

@@ -32,31 +32,16 @@ Named = Callable[[str], Estimator]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tested:
-    """Scores of an attack, and how they are read.
+    """Scores of an attack, and how they are read."""
 
-    Parameters
-    ----------
-    scores
-        Of runs, or of the canaries of one run.
-    claim
-        What is tested.
-    sees
-        What the attacker saw.
-    confidence
-        Of each bound, as it is stated.
-    at
-        At which a bound is computed, where several looks share the confidence; None: as
-        it is stated.
-    seed
-        Of the estimators' own coins.
-    """
-
-    scores: Scores
-    claim: Claim
-    sees: str
-    confidence: float
+    scores: Scores  # of runs, or of the canaries of one run
+    claim: Claim  # what is tested
+    sees: str  # what the attacker saw
+    confidence: float  # of each bound, as it is stated
+    # at which a bound is computed, where several looks share the confidence; None: as
+    # it is stated
     at: float | None = None
-    seed: int = 0
+    seed: int = 0  # of the estimators' own coins
 
     def bound(self, estimator: Estimator) -> Bound:
         """The bound of the scores by ``estimator``."""
@@ -91,21 +76,14 @@ class Tested:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Concluded:
-    """A verdict with the two bounds of its scores.
+    """A verdict with the two bounds of its scores."""
 
-    Parameters
-    ----------
-    verdict
-        Its ``lower`` is ``main``.
-    estimator, main
-        What decides, at all of its confidence.
-    other, beside
-        What is said beside it, at a confidence of its own; None where there is none.
-    """
-
-    verdict: Finding
+    verdict: Finding  # its ``lower`` is ``main``
+    # estimator, main: what decides, at all of its confidence
     estimator: Estimator
     main: Bound
+    # other, beside: what is said beside it, at a confidence of its own; None where
+    # there is none
     other: Estimator | None
     beside: Bound | None
 

@@ -31,17 +31,11 @@ LEAST_CHANCE = 1e-6  # of what is seen of the worlds, for coins to be believed
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Roc:
-    """The ROC curve of an attack: the rates of ``score >= threshold``.
+    """The ROC curve of an attack: the rates of ``score >= threshold``."""
 
-    Parameters
-    ----------
-    thresholds
-        Infinity, then every distinct score in falling order.  # (distinct + 1,)
-    fpr, tpr
-        Share of the non-members, and of the members, at or above each threshold.
-    """
-
+    # infinity, then every distinct score in falling order, (distinct + 1,)
     thresholds: NDArray[np.float64]
+    # fpr, tpr: share of the non-members, and of the members, at or above each threshold
     fpr: NDArray[np.float64]
     tpr: NDArray[np.float64]
 

@@ -26,24 +26,13 @@ _CHANCE = 1e-4  # of calling a right estimator wrong, over the whole table
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mechanism:
-    """Scores of known epsilon.
+    """Scores of known epsilon."""
 
-    Parameters
-    ----------
-    name
-        For the table.
-    draw
-        Worlds of runs to their scores.
-    epsilon
-        The true one, of delta.
-    gaussian
-        Whether its trade-off curve is a Gaussian's.
-    """
-
-    name: str
+    name: str  # for the table
+    # worlds of runs to their scores
     draw: Callable[[Generator, np.ndarray], np.ndarray]
-    epsilon: Callable[[float], float]
-    gaussian: bool = False
+    epsilon: Callable[[float], float]  # the true one, of delta
+    gaussian: bool = False  # whether its trade-off curve is a Gaussian's
 
 
 def _leaky(epsilon: float, leak: float) -> Mechanism:
@@ -120,27 +109,20 @@ MECHANISMS = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """One estimator on one mechanism.
-
-    Parameters
-    ----------
-    true_epsilon, median
-        The true one, and the median of the bounds.
-    exceeded, repeats
-        How many of the audits gave more than the true one.
-    allowed
-        The most that chance explains at the confidence, over the whole table.
-    """
+    """One estimator on one mechanism."""
 
     estimator: str
     mechanism: str
     delta: float
     runs: int
     confidence: float
+    # true_epsilon, median: the true one, and the median of the bounds
     true_epsilon: float
     median: float
+    # exceeded, repeats: how many of the audits gave more than the true one
     exceeded: int
     repeats: int
+    # the most that chance explains at the confidence, over the whole table
     allowed: int
 
     @property

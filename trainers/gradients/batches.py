@@ -20,25 +20,14 @@ class Packed:
     """Batches cut into chunks of one width, each packed to the left.
 
     The first chunks of all replicas come first, then second ones, and so on.
-
-    Parameters
-    ----------
-    replica
-        (chunks,): whose each is.
-    record
-        (chunks, columns): which records; where there is none, the batch's first, so
-        that a record that was not drawn is not looked at, or 0 where the batch is
-        empty.
-    taken
-        (chunks, columns) bool: where there is one.
-    each
-        Whether each replica has a chunk.
     """
 
-    replica: Tensor
+    replica: Tensor  # (chunks,): whose each is
+    # (chunks, columns): which records; where there is none, the batch's first, so that
+    # a record that was not drawn is not looked at, or 0 where the batch is empty
     record: Tensor
-    taken: Tensor
-    each: bool
+    taken: Tensor  # (chunks, columns) bool: where there is one
+    each: bool  # whether each replica has a chunk
 
     @classmethod
     def of(cls, batches: Tensor, columns: int, *, all_rows: bool = False) -> Packed:

@@ -16,21 +16,11 @@ _MARGIN = 2.0**-24
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClipTo:
-    """Weights that scale each gradient to norm <= ``bound``, where ``mask`` is set.
+    """Weights that scale each gradient to norm <= ``bound``, where ``mask`` is set."""
 
-    Parameters
-    ----------
-    bound
-        The clip norm; infinity for none.
-    mask
-        (replicas, samples): bool, or factors in [0, 1].
-    watch
-        Told of norms that are not finite.
-    """
-
-    bound: float
-    mask: Tensor
-    watch: Watch | None = None
+    bound: float  # the clip norm; infinity for none
+    mask: Tensor  # (replicas, samples): bool, or factors in [0, 1]
+    watch: Watch | None = None  # told of norms that are not finite
 
     def __call__(self, norms: Tensor) -> Tensor:
         """(replicas, samples). As `check`."""

@@ -36,25 +36,14 @@ _CALL = 1 << 19  # what a call costs by itself, in numbers that are gone through
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Summation:
-    """Parts in which sums are made: from public numbers alone.
+    """Parts in which sums are made: from public numbers alone."""
 
-    Parameters
-    ----------
-    differentiator, data
-        Whose gradients are summed, of whose records.
-    rows
-        How many chunks of batches go through together.
-    shape
-        In which shape.
-    rounding
-        What is paid for the rounding of sums.
-    """
-
+    # differentiator, data: whose gradients are summed, of whose records
     differentiator: Differentiator
     data: PrivateData
-    rows: int
-    shape: Shape
-    rounding: Rounding
+    rows: int  # how many chunks of batches go through together
+    shape: Shape  # in which shape
+    rounding: Rounding  # what is paid for the rounding of sums
 
     def clipped_sum(
         self,

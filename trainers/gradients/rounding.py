@@ -19,19 +19,13 @@ _LEAST_SHARE, _MOST = 2.0**-20, 2.0**-4
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rounding:
-    """Price of the rounding of norms and sums.
+    """Price of the rounding of norms and sums."""
 
-    Parameters
-    ----------
-    slack
-        How much of the sizes of its terms is added to a record's norm, where terms may
-        cancel: kappa of ``sums.md``.
-    share
-        By how much, over the norm that records are clipped to, rounding can add to the
-        distance of two sums that differ in one record.
-    """
-
+    # how much of the sizes of its terms is added to a record's norm, where terms may
+    # cancel: kappa of ``sums.md``
     slack: float
+    # by how much, over the norm that records are clipped to, rounding can add to the
+    # distance of two sums that differ in one record
     share: float
 
     @classmethod

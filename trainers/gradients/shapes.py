@@ -63,27 +63,13 @@ _known: weakref.WeakKeyDictionary[nn.Module, dict[Any, Shape | None]] = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shape:
-    """Number of records of each replica in a call, and what else is in it.
+    """Number of records of each replica in a call, and what else is in it."""
 
-    Parameters
-    ----------
-    columns
-        Places for records, of each replica.
-    spare_columns
-        Places that are added and never hold a record.
-    aligned
-        Whether the differentiator aligns rows.
-    moves
-        Whether a replica may come in any row, beside any others.
-    threads
-        With how many a call is made, of those that torch has; 0 for all.
-    """
-
-    columns: int
-    spare_columns: int = 0
-    aligned: bool = False
-    moves: bool = False
-    threads: int = 0
+    columns: int  # places for records, of each replica
+    spare_columns: int = 0  # places that are added and never hold a record
+    aligned: bool = False  # whether the differentiator aligns rows
+    moves: bool = False  # whether a replica may come in any row, beside any others
+    threads: int = 0  # with how many a call is made, of those that torch has; 0 for all
 
     @contextlib.contextmanager
     def in_threads(self) -> Iterator[None]:

@@ -51,22 +51,15 @@ _COARSE = 250  # points that are enough to lay a grid
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Epoch:
-    """Batches of which a record is in some, all choices equally likely.
+    """Batches of which a record is in some, all choices equally likely."""
 
-    Parameters
-    ----------
-    shifts, counts
-        Sensitivity over noise of each kind of batch, and how many of it were released.
-    batches
-        How many the epoch has; those that were not released tell nothing.
-    taken, opposed
-        How many a record is in, one if more is not said, two at most from above;
-        whether it is replaced by its opposite, not removed.
-    """
-
+    # shifts, counts: sensitivity over noise of each kind of batch, and how many of it
+    # were released
     shifts: tuple[float, ...]
     counts: tuple[int, ...]
-    batches: int
+    batches: int  # how many the epoch has; those that were not released tell nothing
+    # taken, opposed: how many a record is in, one if more is not said, two at most from
+    # above; whether it is replaced by its opposite, not removed
     taken: int = 1
     opposed: bool = False
 
@@ -78,21 +71,13 @@ class Epoch:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Law:
-    """A law of a sum of ratios, or of their mean, under Q.
+    """A law of a sum of ratios, or of their mean, under Q."""
 
-    Parameters
-    ----------
-    value, mass
-        Rising, and the mass of each.
-    lacking
-        Part of the mean that lies above all values.
-    accuracy, moved
-        Bounds on the relative errors of masses, and of values.
-    """
-
+    # value, mass: rising, and the mass of each
     value: Floats
     mass: Floats
-    lacking: float
+    lacking: float  # part of the mean that lies above all values
+    # accuracy, moved: bounds on the relative errors of masses, and of values
     accuracy: float
     moved: float
 

@@ -43,21 +43,16 @@ _TALL = 16 * UNIT  # what one sum may move a point by, relatively
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shape:
-    """The kind of sum, and its cells.
+    """The kind of sum, and its cells."""
 
-    Parameters
-    ----------
-    taken, opposed
-        How many batches a record is in, and whether it is replaced by its opposite.
-    scale
-        e_j is kept times its j-th power, so that a vector's entries are of one size.
-    fine, coarse, ratio
-        Widths of cells, over deviations along and across, and over distances far out.
-    """
-
+    # taken, opposed: how many batches a record is in, and whether it is replaced by its
+    # opposite
     taken: int
     opposed: bool
+    # e_j is kept times its j-th power, so that a vector's entries are of one size
     scale: float
+    # fine, coarse, ratio: widths of cells, over deviations along and across, and over
+    # distances far out
     fine: float
     coarse: float
     ratio: float
@@ -65,26 +60,16 @@ class Shape:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Points:
-    """Vectors, one a row, and their masses; what a sum of ratios is made of.
+    """Vectors, one a row, and their masses; what a sum of ratios is made of."""
 
-    Parameters
-    ----------
-    rows
-        (e_1, ..., e_k); opposed, those of the one record and of the other.
-    lacking
-        Parts of the means of the first two that lie above all rows.
-    accuracy, moved
-        Bounds on relative errors of masses, and of rows.
-    size
-        Of how many ratios they are the sum.
-    """
-
-    rows: Floats
+    rows: Floats  # (e_1, ..., e_k); opposed, those of the one record and of the other
     mass: Floats
+    # parts of the means of the first two that lie above all rows
     lacking: tuple[float, float]
+    # accuracy, moved: bounds on relative errors of masses, and of rows
     accuracy: float
     moved: float
-    size: int
+    size: int  # of how many ratios they are the sum
 
 
 def shape_of(

@@ -21,57 +21,35 @@ Masses = tuple[Floats, Floats, float]  # logs of two laws' masses, and their acc
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Step:
-    """One release, as far as its privacy loss goes.
+    """One release, as far as its privacy loss goes."""
 
-    Parameters
-    ----------
-    noise
-        The shape of the noise.
-    scheme
-        ``poisson``: (1 - rate) N(0) + rate N(shift) against N(0), and reversed.
-        ``replace``: (1 - rate) N(0) + rate N(shift) against (1 - rate) N(0) + rate
-        N(-shift). ``fixed``: the profile of the first for losses above 0, and of its
-        reverse below.
-    shift
-        Sensitivity over the noise's standard deviation or scale.
-    rate
-        Probability of being in the batch; 1 without sampling.
-    """
-
-    noise: Noise
+    noise: Noise  # the shape of the noise
+    # ``poisson``: (1 - rate) N(0) + rate N(shift) against N(0), and reversed.
+    # ``replace``: (1 - rate) N(0) + rate N(shift) against (1 - rate) N(0) + rate
+    # N(-shift). ``fixed``: the profile of the first for losses above 0, and of its
+    # reverse below
     scheme: Scheme
-    shift: float
-    rate: float
+    shift: float  # sensitivity over the noise's standard deviation or scale
+    rate: float  # probability of being in the batch; 1 without sampling
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cells:
-    """Masses of P and Q by privacy loss, on half cells of a grid.
+    """Masses of P and Q by privacy loss, on half cells of a grid."""
 
-    Parameters
-    ----------
-    start
-        The first grid point is ``start * spacing``.
-    log_p, log_q
-        Of the half cells, in order of loss; shape (2 * number of cells,).
-    below, above
-        Logs of the masses of P and of Q at losses below the grid and above it.
-    atom
-        Mass of P (and of Q) at loss 0 exactly, not in any cell.
-    accuracy
-        Bound on the relative error of every mass, and on how far the loss of the
-        interval's true ends is from the grid point.
-    infinite
-        Mass of P where Q has none, on top of what lies above the grid.
-    """
-
-    start: int
+    start: int  # the first grid point is ``start * spacing``
+    # log_p, log_q: of the half cells, in order of loss; shape (2 * number of cells,)
     log_p: Floats
     log_q: Floats
+    # below, above: logs of the masses of P and of Q at losses below the grid and above
+    # it
     below: tuple[float, float]
     above: tuple[float, float]
-    atom: float
+    atom: float  # mass of P (and of Q) at loss 0 exactly, not in any cell
+    # bound on the relative error of every mass, and on how far the loss of the
+    # interval's true ends is from the grid point
     accuracy: float
+    # mass of P where Q has none, on top of what lies above the grid
     infinite: float = 0.0
 
     def __len__(self) -> int:

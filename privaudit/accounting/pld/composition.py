@@ -60,36 +60,23 @@ def _threads() -> ThreadpoolController:
 
 @dataclasses.dataclass(frozen=True)
 class Composition:
-    """The privacy profile of a composition; see `compose_entries`, `compose_steps`.
+    """The privacy profile of a composition; see `compose_entries`, `compose_steps`."""
 
-    Parameters
-    ----------
-    families
-        The steps, by kind.
-    exact
-        Whether they are the steps that were asked for. Else they are surely less
-        private, and nothing is known from below.
-    bounded
-        Whether there is any bound: far too little noise has none.
-    attained
-        What some data sets attain, where that is less than ``families``: the lower
-        sides are its.
-    epochs
-        Of random allocations, and how many there are of each; what is known from below
-        is among the others of ``attained``.
-    others
-        Losses of other mechanisms, and how often each was run.
-    ball
-        Whether all records that fixed-size batches are of lie in a ball whose diameter
-        is the shift; else they are only known to be no further than that apart.
-    """
-
-    families: tuple[Family, ...]
+    families: tuple[Family, ...]  # the steps, by kind
+    # whether they are the steps that were asked for. Else they are surely less private,
+    # and nothing is known from below
     exact: bool = True
-    bounded: bool = True
+    bounded: bool = True  # whether there is any bound: far too little noise has none
+    # what some data sets attain, where that is less than ``families``: the lower sides
+    # are its
     attained: Composition | None = None
+    # of random allocations, and how many there are of each; what is known from below is
+    # among the others of ``attained``
     epochs: tuple[tuple[Epoch, int], ...] = ()
+    # losses of other mechanisms, and how often each was run
     others: tuple[tuple[Loss, float], ...] = ()
+    # whether all records that fixed-size batches are of lie in a ball whose diameter is
+    # the shift; else they are only known to be no further than that apart
     ball: bool = False
 
     @property

@@ -46,45 +46,27 @@ class Tilted:
     delta(eps) = exp(log_moment - tilt eps) sum_s f(s) g(s - eps) with g(x) =
     exp(-tilt x) (1 - exp(-x))+, up to the errors here. f is a sum of waves, along each
     of which g is two geometric sums: see "Sums" in ``pld.md``.
-
-    Parameters
-    ----------
-    start, points, spacing
-        The window: points (start + i) spacing, i < points.
-    index
-        Of the waves, in turns a window.
-    waves
-        The size of each, over points (1 - a) (1 - a b), where a point further g's first
-        part is a = exp(-tilt spacing) and a turn of the wave times as large, and its
-        second is a b, b = exp(-spacing).
-    error
-        Bound on the Euclidean norm of the error of f.
-    outside
-        Bound on the tilted mass outside the window.
-    infinite
-        Mass at infinite loss, at most.
-    surely_infinite
-        The same, at least.
-    drift
-        Sum over the steps of the relative error of the measures, and the rounding of
-        the window's points.
-    offset
-        Of all losses from the window's points.
     """
 
     tilt: float
     log_moment: float
+    # start, points, spacing: the window: points (start + i) spacing, i < points
     start: int
     points: int
     spacing: float
-    index: NDArray[np.intp]
+    index: NDArray[np.intp]  # of the waves, in turns a window
+    # the size of each, over points (1 - a) (1 - a b), where a point further g's first
+    # part is a = exp(-tilt spacing) and a turn of the wave times as large, and its
+    # second is a b, b = exp(-spacing)
     waves: NDArray[np.complex128]
-    error: float
-    outside: float
-    infinite: float
-    surely_infinite: float
+    error: float  # bound on the Euclidean norm of the error of f
+    outside: float  # bound on the tilted mass outside the window
+    infinite: float  # mass at infinite loss, at most
+    surely_infinite: float  # the same, at least
+    # sum over the steps of the relative error of the measures, and the rounding of the
+    # window's points
     drift: float
-    offset: float = 0.0
+    offset: float = 0.0  # of all losses from the window's points
 
     def _sum(self, epsilon: float) -> tuple[float, float]:
         """sum f g and the bound on its error."""
@@ -190,47 +172,24 @@ def _logs_of(values: Floats, log_most: Floats) -> Floats:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bundle:
-    """Steps on one grid: of one kind, of few, or alike enough to be told by their mean.
+    """Steps on one grid: of one kind, of few, or told by their mean."""
 
-    Parameters
-    ----------
-    index
-        Grid points that have mass.
-    mean
-        Mass of the mean step there, under the tilt and over exp(``base``).
-    counts
-        How often each kind of steps is taken; whole numbers.
-    base
-        Log moment of the mean step at the tilt; of kinds composed one by one, the mean
-        of theirs.
-    lost
-        Mass at infinite loss of all steps, at most.
-    accuracy
-        Bound on the relative error of every mass.
-    log_most
-        Logs of no less than ``mean``, which may have underflowed.
-    off
-        What each kind differs by from the mean; shape (kinds, points), or None.
-    kinds
-        Grid points, of all kinds or of each, and masses of shape (kinds, points), of
-        kinds that are composed one by one.
-    surely
-        Mass at infinite loss of each step, at least.
-    offset
-        Of all steps' losses from grid points, in sum.
-    """
-
-    index: Indices
-    mean: Floats
-    counts: Floats
+    index: Indices  # grid points that have mass
+    mean: Floats  # mass of the mean step there, under the tilt and over exp(``base``)
+    counts: Floats  # how often each kind of steps is taken; whole numbers
+    # log moment of the mean step at the tilt; of kinds composed one by one, the mean of
+    # theirs
     base: float
-    lost: float
-    accuracy: float
-    log_most: Floats
+    lost: float  # mass at infinite loss of all steps, at most
+    accuracy: float  # bound on the relative error of every mass
+    log_most: Floats  # logs of no less than ``mean``, which may have underflowed
+    # what each kind differs by from the mean; shape (kinds, points), or None
     off: Floats | None = None
+    # grid points, of all kinds or of each, and masses of shape (kinds, points), of
+    # kinds that are composed one by one
     kinds: tuple[Indices, Floats] | None = None
-    surely: float = 0.0
-    offset: float = 0.0
+    surely: float = 0.0  # mass at infinite loss of each step, at least
+    offset: float = 0.0  # of all steps' losses from grid points, in sum
 
     @classmethod
     def of(

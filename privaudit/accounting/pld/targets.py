@@ -17,25 +17,14 @@ from privaudit.results import check_sides
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sides:
-    """lower <= the truth <= upper, both proved, numerical error included.
+    """lower <= the truth <= upper, both proved, numerical error included."""
 
-    Parameters
-    ----------
-    lower, upper
-        The bracket; ``upper`` may be infinity.
-    width
-        What was asked for: upper <= (1 + width) lower.
-    reached
-        Whether it was reached. If not, both are still bounds.
-    worst
-        The direction that gave ``upper``.
-    """
-
+    # lower, upper: the bracket; ``upper`` may be infinity
     lower: float
     upper: float
-    width: float
-    reached: bool
-    worst: Direction
+    width: float  # what was asked for: upper <= (1 + width) lower
+    reached: bool  # whether it was reached. If not, both are still bounds
+    worst: Direction  # the direction that gave ``upper``
 
     def __post_init__(self) -> None:
         check_sides(self.lower, self.upper)

@@ -26,19 +26,12 @@ _MOST_VALUES = 1 << 26  # of all records' gradients, that a direction is chosen 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Canary:
-    """One record, or one whose gradient is crafted; or several of these.
+    """One record, or one whose gradient is crafted; or several of these."""
 
-    Parameters
-    ----------
-    record
-        One sample, or as many as there are.
-    direction
-        (dims,), of norm 1: its gradient points there whatever the parameters, with a
-        norm exactly at the clip; None if its gradient is that of ``record``. Of
-        several, (samples,) whole numbers: along which parameter each one's is.
-    """
-
-    record: Dataset
+    record: Dataset  # one sample, or as many as there are
+    # (dims,), of norm 1: its gradient points there whatever the parameters, with a norm
+    # exactly at the clip; None if its gradient is that of ``record``. Of several,
+    # (samples,) whole numbers: along which parameter each one's is
     direction: Tensor | None = None
 
     def __len__(self) -> int:
@@ -170,22 +163,13 @@ CANARIES: dict[str, Callable[[Problem, int], Canary]] = {
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Canaries:
-    """Canaries that may be planted, each by its own coin.
+    """Canaries that may be planted, each by its own coin."""
 
-    Parameters
-    ----------
-    records
-        One sample a canary.
-    coordinates
-        (canaries,): the parameter that each one's gradient is along; None if it is that
-        of the record.
-    nodes
-        Which they join, dealt to these in turn.
-    """
-
-    records: Dataset
+    records: Dataset  # one sample a canary
+    # (canaries,): the parameter that each one's gradient is along; None if it is that
+    # of the record
     coordinates: Tensor | None = None
-    nodes: tuple[int, ...] = (CANARY_NODE,)
+    nodes: tuple[int, ...] = (CANARY_NODE,)  # which they join, dealt to these in turn
 
     def __len__(self) -> int:
         return len(self.records)

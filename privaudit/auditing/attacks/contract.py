@@ -24,21 +24,12 @@ from trainers.runs.problem import Problem
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Known:
-    """Knowledge of every adversary of a training: all but coins, batches and noise.
+    """Knowledge of every adversary of a training: all but coins, batches and noise."""
 
-    Parameters
-    ----------
-    problem
-        The algorithm, its settings and all records but the canary.
-    noise_multiplier
-        What the mechanism makes its noise from, at all nodes or at each.
-    start
-        (dims,): where all nodes of all runs start.
-    """
-
-    problem: Problem
+    problem: Problem  # the algorithm, its settings and all records but the canary
+    # what the mechanism makes its noise from, at all nodes or at each
     noise_multiplier: Noise
-    start: Tensor
+    start: Tensor  # (dims,): where all nodes of all runs start
 
     @functools.cached_property
     def mechanism(self) -> Mechanism:
@@ -67,21 +58,12 @@ class Known:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scene(Known):
-    """Knowledge of an adversary of many runs, and the canary's possible values.
+    """Knowledge of an adversary of many runs, and the canary's possible values."""
 
-    Parameters
-    ----------
-    canary
-        What may be planted at node 0.
-    replaces
-        Whether the canary comes in the place of a record.
-    observer
-        Who attacks, as `Observer.parse` takes it, or ``any-node``; None: as the
-        adversary says.
-    """
-
-    canary: Canary
-    replaces: bool = False
+    canary: Canary  # what may be planted at node 0
+    replaces: bool = False  # whether the canary comes in the place of a record
+    # who attacks, as `Observer.parse` takes it, or ``any-node``; None: as the adversary
+    # says
     observer: str | None = None
 
     @functools.cached_property

@@ -135,26 +135,14 @@ class _Script:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LinearMap:
-    """x = seen @ (start, gradients), coordinate by coordinate.
+    """x = seen @ (start, gradients), coordinate by coordinate."""
 
-    Parameters
-    ----------
-    inputs
-        (node, index) of each gradient.
-    seen
-        (outputs, 1 + inputs): the first column is the start's.
-    asked
-        (inputs, 1 + inputs): where each gradient was asked for, likewise.
-    told
-        (outputs,): round, name and node of each output.
-    turns
-        Places in ``inputs``, in the order in which gradients were asked for.
-    """
-
-    inputs: tuple[tuple[int, int], ...]
-    seen: np.ndarray
+    inputs: tuple[tuple[int, int], ...]  # (node, index) of each gradient
+    seen: np.ndarray  # (outputs, 1 + inputs): the first column is the start's
+    # (inputs, 1 + inputs): where each gradient was asked for, likewise
     asked: np.ndarray
-    told: tuple[Told, ...] = ()
+    told: tuple[Told, ...] = ()  # (outputs,): round, name and node of each output
+    # places in ``inputs``, in the order in which gradients were asked for
     turns: tuple[int, ...] = ()
 
     @classmethod
@@ -255,24 +243,14 @@ class LinearMap:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Reader:
-    """The best linear guess at every gradient's noise from what is seen.
+    """The best linear guess at every gradient's noise from what is seen."""
 
-    Parameters
-    ----------
-    map
-        What is seen.
-    scale
-        (inputs,): standard deviation of the noise in each gradient.
-    read
-        (inputs, outputs): from what is seen, less what is known, to gradients over
-        their noise.
-    known
-        (inputs, inputs): the projection on what is seen; Pi_tt = 1 if exact.
-    """
-
-    map: LinearMap
-    scale: np.ndarray
+    map: LinearMap  # what is seen
+    scale: np.ndarray  # (inputs,): standard deviation of the noise in each gradient
+    # (inputs, outputs): from what is seen, less what is known, to gradients over their
+    # noise
     read: np.ndarray
+    # (inputs, inputs): the projection on what is seen; Pi_tt = 1 if exact
     known: np.ndarray
 
     @classmethod

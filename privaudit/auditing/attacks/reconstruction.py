@@ -27,27 +27,17 @@ class Reconstruction:
     """The best linear guess at each vector of one node.
 
     A guess is ``mixture @ vectors`` and normal noise.
-
-    Attributes
-    ----------
-    inputs
-        (inputs,): which vectors of the protocol are the node's.
-    solved
-        (inputs,) bool: whether what is heard fixes the vector with its noise, so that
-        without noise it is read off exactly.
-    mixture
-        (inputs, inputs of the protocol): of which vectors each guess is made.
-    noise
-        (inputs,): standard deviation of what noise adds to each guess.
-    error
-        (inputs,): root mean squared error of each guess, of entries of the spread that
-        was given; 0 is exact.
     """
 
-    inputs: NDArray[np.int_]
+    inputs: NDArray[np.int_]  # (inputs,): which vectors of the protocol are the node's
+    # (inputs,) bool: whether what is heard fixes the vector with its noise, so that
+    # without noise it is read off exactly
     solved: NDArray[np.bool_]
+    # (inputs, inputs of the protocol): of which vectors each guess is made
     mixture: Floats
-    noise: Floats
+    noise: Floats  # (inputs,): standard deviation of what noise adds to each guess
+    # (inputs,): root mean squared error of each guess, of entries of the spread that
+    # was given; 0 is exact
     error: Floats
     _read: Floats
     _rows: Floats

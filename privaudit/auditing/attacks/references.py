@@ -37,18 +37,10 @@ _KEY = "reference models"  # no audit has it
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class References:
-    """Final models of node 0, and which canaries each was trained with.
+    """Final models of node 0, and which canaries each was trained with."""
 
-    Parameters
-    ----------
-    models
-        (models, dims).
-    included
-        (models, canaries) bool.
-    """
-
-    models: Tensor
-    included: Tensor
+    models: Tensor  # (models, dims)
+    included: Tensor  # (models, canaries) bool
 
     @classmethod
     def trained(

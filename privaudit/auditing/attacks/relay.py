@@ -55,30 +55,14 @@ def _absolute(outputs: Tensor, targets: Tensor) -> Tensor:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Relay:
-    """A training whose records relay, and the message in which it is heard.
+    """A training whose records relay, and the message in which it is heard."""
 
-    Parameters
-    ----------
-    problem
-        The training: one coordinate, absolute loss.
-    noise_multiplier
-        Of its mechanism.
-    observer
-        Who listens.
-    message
-        The number of the message that is read, of all that are sent.
-    sign
-        1 if the record raises it, else -1.
-    pair
-        What accounts say of node 0 and the observer, at ``delta``.
-    """
-
-    problem: Problem
-    noise_multiplier: float
-    observer: Observer
-    message: int
-    sign: float
-    pair: Pair
+    problem: Problem  # the training: one coordinate, absolute loss
+    noise_multiplier: float  # of its mechanism
+    observer: Observer  # who listens
+    message: int  # the number of the message that is read, of all that are sent
+    sign: float  # 1 if the record raises it, else -1
+    pair: Pair  # what accounts say of node 0 and the observer, at ``delta``
     delta: float
 
     @classmethod

@@ -23,25 +23,16 @@ _TOLERANCE = 1e-4  # of the bisection, in epsilon; the safe end is returned
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NullWalk:
-    """Walks under the null as functions of epsilon, by common random numbers (step 5).
+    """Walks under the null by epsilon, by common random numbers (step 5)."""
 
-    Parameters
-    ----------
-    leaked
-        Sure leaks within each prefix.  # (2, simulations, lengths)
-    uniforms
-        Drive the right guesses among the new positions of a prefix that hold no leak
-        in any simulation.  # (2, simulations, lengths)
-    extras
-        One uniform for each further position; 2 where a leak takes it.
-        # (2, simulations, positions) for each prefix
-    common
-        How many positions ``uniforms`` stands for.  # one number a length
-    """
-
-    leaked: Ints
+    leaked: Ints  # sure leaks within each prefix, (2, simulations, lengths)
+    # drive the right guesses among the new positions of a prefix that hold no leak in
+    # any simulation, (2, simulations, lengths)
     uniforms: Floats
+    # one uniform for each further position; 2 where a leak takes it, (2, simulations,
+    # positions) for each prefix
     extras: tuple[Floats | None, ...]
+    # how many positions ``uniforms`` stands for, one number a length
     common: tuple[int, ...]
 
     @classmethod

@@ -25,14 +25,9 @@ _SMALLEST = 1e-12  # of a chance that they resolve relatively
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pair:
-    """Two laws with a likelihood ratio of finitely many values, by their ROC.
+    """Two laws with a likelihood ratio of finitely many values, by their ROC."""
 
-    Parameters
-    ----------
-    fpr, tpr
-        The corners of the ROC from (0, 0) to (1, 1), concave.  # (corners,)
-    """
-
+    # fpr, tpr: the corners of the ROC from (0, 0) to (1, 1), concave, (corners,)
     fpr: Floats
     tpr: Floats
 

@@ -55,14 +55,6 @@ class BestOf(Estimator):
 
     For when it is not known beforehand which does best; the union bound pays.
 
-    Parameters
-    ----------
-    estimators
-        At least one.
-    shares
-        Of alpha, one for each estimator: positive, at most 1 together. Equal ones if
-        none are given.
-
     >>> BestOf((RankWalk(), TwoBinomial())).valid_for
     'any mechanism'
     """
@@ -70,7 +62,9 @@ class BestOf(Estimator):
     name: ClassVar[str] = "best-of"
     source: ClassVar[str] = "the estimators named, with alpha shared between them"
 
-    estimators: tuple[Estimator, ...]
+    estimators: tuple[Estimator, ...]  # at least one
+    # of alpha, one for each estimator: positive, at most 1 together. Equal ones if none
+    # are given
     shares: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:

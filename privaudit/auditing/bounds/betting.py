@@ -92,23 +92,17 @@ DEFAULT_GRID = tuple(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Game:
-    """Game of bets against a claim: fixed before the first run.
+    """Game of bets against a claim: fixed before the first run."""
 
-    Parameters
-    ----------
-    delta, confidence
-        Of the bound, in [0, 1) and (0, 1); ``delta`` > 0 against Gaussian DP.
-    epsilons
-        Rising, the grid of the bound; one claim alone is a grid too. The bound is a
-        point of it, so that a verdict, which asks for more than the claim, needs one a
-        little above the claim.
-    against
-        All mechanisms with (epsilon, delta)-DP, or those with mu-GDP only.
-    """
-
+    # delta, confidence: of the bound, in [0, 1) and (0, 1); ``delta`` > 0 against
+    # Gaussian DP
     delta: float
     confidence: float = 0.95
+    # rising, the grid of the bound; one claim alone is a grid too. The bound is a point
+    # of it, so that a verdict, which asks for more than the claim, needs one a little
+    # above the claim
     epsilons: tuple[float, ...] = DEFAULT_GRID
+    # all mechanisms with (epsilon, delta)-DP, or those with mu-GDP only
     against: Against = "any mechanism"
 
     def __post_init__(self) -> None:
@@ -138,21 +132,12 @@ class Game:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wealth:
-    """The state of a game after some runs; ``after`` gives the next one.
-
-    Parameters
-    ----------
-    log_wealth
-        Of each strategy, now.  # (epsilons, strategies)
-    highest
-        Of all strategies together, after any run so far.  # (epsilons,)
-    member, score
-        The runs so far, in order.  # (runs,)
-    """
+    """The state of a game after some runs; ``after`` gives the next one."""
 
     game: Game
-    log_wealth: Floats
-    highest: Floats
+    log_wealth: Floats  # of each strategy, now, (epsilons, strategies)
+    highest: Floats  # of all strategies together, after any run so far, (epsilons,)
+    # member, score: the runs so far, in order, (runs,)
     member: NDArray[np.bool_]
     score: Floats
 
@@ -227,25 +212,18 @@ def _plan_runs(seen: int) -> tuple[int, int]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Betting(Estimator):
-    """The bet against every epsilon, run by run.
-
-    Parameters
-    ----------
-    epsilons
-        Rising, the grid of the bound.
-    order
-        ``shuffled``: the rows are permuted by the seed, and may stand in any order.
-        ``time``: they are taken as they stand, which must be the order of the runs.
-        Audits shuffle: each of their runs has its own coin, drawn apart from all
-        scores, and how many there are is fixed beforehand.
-    """
+    """The bet against every epsilon, run by run."""
 
     name: ClassVar[str] = "betting"
     source: ClassVar[str] = "Waudby-Smith and Ramdas, arXiv:2010.09686; betting.py"
     designs: ClassVar[tuple[Design, ...]] = ("coin-flip",)
     against: ClassVar[Against] = "any mechanism"
 
-    epsilons: tuple[float, ...] = DEFAULT_GRID
+    epsilons: tuple[float, ...] = DEFAULT_GRID  # rising, the grid of the bound
+    # ``shuffled``: the rows are permuted by the seed, and may stand in any order.
+    # ``time``: they are taken as they stand, which must be the order of the runs.
+    # Audits shuffle: each of their runs has its own coin, drawn apart from all scores,
+    # and how many there are is fixed beforehand
     order: Order = "shuffled"
 
     def __post_init__(self) -> None:

@@ -22,11 +22,6 @@ class ClopperPearson(Estimator):
     with the worlds swapped, 1 - FPR <= e^epsilon (1 - TPR) + delta (Kairouz, Oh and
     Viswanath 2015, section 2). Half of alpha is spent on a lower limit of TPR, half on
     an upper limit of FPR; both inequalities follow from the same two limits.
-
-    Parameters
-    ----------
-    choosing_share
-        Share of the runs of each world that choose threshold and tail, in (0, 1).
     """
 
     name: ClassVar[str] = "clopper-pearson"
@@ -34,6 +29,7 @@ class ClopperPearson(Estimator):
         "Jagielski, Ullman and Oprea, arXiv:2006.07709; Nasr et al., arXiv:2101.04535"
     )
 
+    # share of the runs of each world that choose threshold and tail, in (0, 1)
     choosing_share: float = 0.2
 
     def __post_init__(self) -> None:

@@ -61,25 +61,17 @@ class Guesses:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _OneRun(Estimator):
-    """The search that both theorems share.
-
-    Parameters
-    ----------
-    shares
-        Of all canaries: how many are guessed at, high and low together, in (0, 1].
-    reversed_share
-        Share of alpha, in (0, 1), spent on low scores that say "member".
-    weights
-        Share of alpha for each of ``shares``; equal ones if none are given.
-    one_sided
-        How many of ``shares``, from the first on, are guesses "member" alone.
-    """
+    """The search that both theorems share."""
 
     designs: ClassVar[tuple[Design, ...]] = ("coin-flip", "one-run")
 
+    # of all canaries: how many are guessed at, high and low together, in (0, 1]
     shares: tuple[float, ...] = (1.0, 0.4, 0.15, 0.05)
+    # share of alpha, in (0, 1), spent on low scores that say "member"
     reversed_share: float = 0.1
+    # share of alpha for each of ``shares``; equal ones if none are given
     weights: tuple[float, ...] = ()
+    # how many of ``shares``, from the first on, are guesses "member" alone
     one_sided: int = 0
 
     def __post_init__(self) -> None:

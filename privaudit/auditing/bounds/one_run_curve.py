@@ -38,20 +38,13 @@ LeastOf = Callable[[float], float]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OneRunOfFamily(OneRunGaussian):
-    """Epsilon, within a family, of the most noise that is not refuted in one run.
-
-    Parameters
-    ----------
-    family
-        Its accounts.
-    curve
-        From a factor of the noise to the least probability under a neighbour of an
-        event of a given probability, from below.
-    """
+    """Epsilon, within a family, of the most noise that is not refuted in one run."""
 
     name: ClassVar[str] = "one-run-family"
 
-    family: NoiseFamily = dataclasses.field(kw_only=True)
+    family: NoiseFamily = dataclasses.field(kw_only=True)  # its accounts
+    # from a factor of the noise to the least probability under a neighbour of an event
+    # of a given probability, from below
     curve: Callable[[float], LeastOf] = dataclasses.field(kw_only=True)
 
     @property

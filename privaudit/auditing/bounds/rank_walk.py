@@ -44,20 +44,6 @@ class RankWalk(Estimator):
     For fixed worlds by the null law of so many members and others as there are; for
     coin-flip worlds by the lesser of that bound and one for coins, so that worlds dealt
     by fixed numbers and declared coin-flip give no more alarms than others.
-
-    Parameters
-    ----------
-    simulations
-        Monte Carlo repeats of the null law. The level is exact for any number, since
-        the observed walk counts as one of them; more make the bound steadier.
-    prefixes
-        How many lengths k are looked at, in geometric progression.
-    share
-        The level of the single prefix that orders the walks, as a share of alpha;
-        near one over the number of prefixes that are as good as independent.
-    reversed_share
-        Share of alpha, in (0, 1), spent on the ranking read backwards, for attacks
-        whose low scores say "member".
     """
 
     name: ClassVar[str] = "rank-walk"
@@ -66,9 +52,15 @@ class RankWalk(Estimator):
         "arXiv:1311.0776, Theorem 3.1"
     )
 
+    # monte Carlo repeats of the null law. The level is exact for any number, since the
+    # observed walk counts as one of them; more make the bound steadier
     simulations: int = 1999
-    prefixes: int = 28
+    prefixes: int = 28  # how many lengths k are looked at, in geometric progression
+    # the level of the single prefix that orders the walks, as a share of alpha; near
+    # one over the number of prefixes that are as good as independent
     share: float = 0.2
+    # share of alpha, in (0, 1), spent on the ranking read backwards, for attacks whose
+    # low scores say "member"
     reversed_share: float = 0.05
 
     def __post_init__(self) -> None:

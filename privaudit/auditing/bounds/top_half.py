@@ -58,18 +58,13 @@ _LEAST_DELTA, _FARTHEST = 1e-9, 300.0  # where they end
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TopHalf(Estimator):
-    """The least mu, and its epsilon, that allows so many right guesses.
-
-    Parameters
-    ----------
-    reversed_share
-        Share of alpha, in (0, 1), spent on the ranking read backwards, for attacks
-        whose low scores say "member".
-    """
+    """The least mu, and its epsilon, that allows so many right guesses."""
 
     name: ClassVar[str] = "top-half"
     source: ClassVar[str] = _SOURCE
 
+    # share of alpha, in (0, 1), spent on the ranking read backwards, for attacks whose
+    # low scores say "member"
     reversed_share: float = 0.05
 
     def __post_init__(self) -> None:
@@ -155,29 +150,21 @@ class NoiseFamily:
     """Mechanisms that differ in the scale of their noise, by their accounts.
 
     More noise must not increase either account.
-
-    Parameters
-    ----------
-    name
-        What a reader is told: "Poisson-sampled Gaussian, rate 0.01, 1000 steps".
-    delta_up
-        (noise, epsilon) to a delta that is not below the true one.
-    epsilon_down
-        (noise, delta) to an epsilon that is not above the true one.
-    lines
-        Noise to epsilons of any sign, and a delta at each that is not below the true
-        one, for member against non-member: they bound the whole trade-off curve. By
-        default they are those of ``delta_up``, in both directions.
-    least_noise, most_noise
-        Where both are known, 0 < least < most; all that is below counts as not refuted,
-        and all above as refuted once ``most_noise`` is.
     """
 
+    # what a reader is told: "Poisson-sampled Gaussian, rate 0.01, 1000 steps"
     name: str
+    # (noise, epsilon) to a delta that is not below the true one
     delta_up: Callable[[float, float], float]
+    # (noise, delta) to an epsilon that is not above the true one
     epsilon_down: Callable[[float, float], float]
+    # least_noise, most_noise: where both are known, 0 < least < most; all that is below
+    # counts as not refuted, and all above as refuted once ``most_noise`` is
     least_noise: float = 1e-2
     most_noise: float = 1e4
+    # noise to epsilons of any sign, and a delta at each that is not below the true one,
+    # for member against non-member: they bound the whole trade-off curve. By default
+    # they are those of ``delta_up``, in both directions
     lines: Callable[[float], tuple[Floats, Floats]] | None = None
     _pairs: dict[float, Pair] = dataclasses.field(
         default_factory=dict, init=False, repr=False, compare=False

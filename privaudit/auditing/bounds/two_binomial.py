@@ -45,15 +45,7 @@ _BLOCKS = 256
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TwoBinomial(Estimator):
-    """The exact test of TPR against FPR at a threshold that other runs chose.
-
-    Parameters
-    ----------
-    choosing_share
-        Share of the runs of each world that choose threshold and tail, in (0, 1).
-    interval_share
-        gamma / alpha, in (0, 1): spent on the interval for q.
-    """
+    """The exact test of TPR against FPR at a threshold that other runs chose."""
 
     name: ClassVar[str] = "two-binomial"
     source: ClassVar[str] = (
@@ -61,7 +53,9 @@ class TwoBinomial(Estimator):
         "D. D. Boos, J. Amer. Statist. Assoc. 89 (1994)"
     )
 
+    # share of the runs of each world that choose threshold and tail, in (0, 1)
     choosing_share: float = 0.3
+    # gamma / alpha, in (0, 1): spent on the interval for q
     interval_share: float = 0.05
 
     def __post_init__(self) -> None:

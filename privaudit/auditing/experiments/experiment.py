@@ -41,17 +41,10 @@ _SHOWN = 10  # runs that the training curves are the mean of
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Given:
-    """Objects of the user's that an audit has no name for.
+    """Objects of the user's that an audit has no name for."""
 
-    Parameters
-    ----------
-    canary
-        What is planted, where it is a record.
-    scores
-        Functions that score a final model, by the name of the adversary.
-    """
-
-    canary: Canary | None = None
+    canary: Canary | None = None  # what is planted, where it is a record
+    # functions that score a final model, by the name of the adversary
     scores: Mapping[str, Callable[..., Any]] = dataclasses.field(default_factory=dict)
 
     def __bool__(self) -> bool:

@@ -17,18 +17,10 @@ _LAST = 0.5  # share of alpha that the last look has
 
 
 class Looks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Numbers of runs at which an audit was, or would have been, looked at.
+    """Numbers of runs at which an audit was, or would have been, looked at."""
 
-    Parameters
-    ----------
-    planned
-        Runs in all, both worlds together.
-    at
-        Runs after which the claim is tested, rising.
-    """
-
-    planned: int
-    at: tuple[int, ...]
+    planned: int  # runs in all, both worlds together
+    at: tuple[int, ...]  # runs after which the claim is tested, rising
 
     @classmethod
     def of(cls, runs: int, block: int) -> Looks:
@@ -59,18 +51,12 @@ class Looks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Stopped(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """End of an audit that stops once its claim is refuted.
+    """End of an audit that stops once its claim is refuted."""
 
-    Parameters
-    ----------
-    runs, planned
-        Made, and at most to be made, both worlds together.
-    look, looks
-        At which of how many looks it ended.
-    """
-
+    # runs, planned: made, and at most to be made, both worlds together
     runs: int
     planned: int
+    # look, looks: at which of how many looks it ended
     look: int
     looks: int
 

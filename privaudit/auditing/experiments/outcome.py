@@ -23,34 +23,21 @@ _EXACT = 1e-3  # relative; slack of an account below is not told
 
 
 class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Gap between certified and shown epsilon, in parts, for one estimator.
+    """Gap between certified and shown epsilon, in parts, for one estimator."""
 
-    Parameters
-    ----------
-    certified
-        Upper bound of the canary's node.
-    attained
-        What the mechanism that was accounted attains, proved: the rest of
-        ``certified`` is slack of the account.
-    reachable
-        About the bound that the best attack on that mechanism gives in so many runs:
-        the rest of ``attained`` is for want of runs, or of a sharper estimator.
-    found
-        The bound: the rest of ``reachable`` is what the attack did not get.
-    most
-        The bound that so many runs give to an attack that never errs, whatever the
-        mechanism; infinity where the estimator is for a family, whose least noise is
-        its only limit.
-    counted
-        What there are so many of: runs, or the canaries of one run.
-    """
-
-    certified: float
+    certified: float  # upper bound of the canary's node
+    # what the mechanism that was accounted attains, proved: the rest of ``certified``
+    # is slack of the account
     attained: float
+    # about the bound that the best attack on that mechanism gives in so many runs: the
+    # rest of ``attained`` is for want of runs, or of a sharper estimator
     reachable: float
-    found: float
+    found: float  # the bound: the rest of ``reachable`` is what the attack did not get
+    # the bound that so many runs give to an attack that never errs, whatever the
+    # mechanism; infinity where the estimator is for a family, whose least noise is its
+    # only limit
     most: float
-    counted: str = "runs"
+    counted: str = "runs"  # what there are so many of: runs, or the canaries of one run
 
     @property
     def account(self) -> float:

@@ -52,21 +52,11 @@ _CHOICES = [field.name for field in dataclasses.fields(AuditSettings)]
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One audit of a sweep.
+    """One audit of a sweep."""
 
-    Parameters
-    ----------
-    name
-        Of its folder.
-    audit
-        What to do; its noise is 0 where it is still to be calibrated.
-    calibrate
-        Whether it is.
-    """
-
-    name: str
-    audit: Audit
-    calibrate: bool
+    name: str  # of its folder
+    audit: Audit  # what to do; its noise is 0 where it is still to be calibrated
+    calibrate: bool  # whether it is
 
     def settled(self, folder: RunFolder) -> Audit:
         """The audit with its noise: as ``folder`` has it, or else calibrated.

@@ -6,24 +6,12 @@ import msgspec
 
 
 class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One thing that was looked at.
+    """One thing that was looked at."""
 
-    Parameters
-    ----------
-    name
-        A word or two.
-    what
-        What holds if there are no findings, in words.
-    findings
-        What was found wrong, in sentences.
-    skipped
-        Why it was not looked at; empty if it was.
-    """
-
-    name: str
-    what: str
-    findings: tuple[str, ...] = ()
-    skipped: str = ""
+    name: str  # a word or two
+    what: str  # what holds if there are no findings, in words
+    findings: tuple[str, ...] = ()  # what was found wrong, in sentences
+    skipped: str = ""  # why it was not looked at; empty if it was
 
     def __post_init__(self) -> None:
         if self.findings and self.skipped:

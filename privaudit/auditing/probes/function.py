@@ -40,27 +40,16 @@ _RARE = 1e-9  # chance below which what is seen is no chance
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """Promise of a mechanism; None where nothing is said.
+    """Promise of a mechanism; None where nothing is said."""
 
-    Parameters
-    ----------
-    relation
-        What neighbours differ in.
-    sensitivity
-        The most, in L2 norm, that one record moves what is released; > 0.
-    noise
-        Standard deviation of the noise in each coordinate of what is released; > 0.
-    rate
-        Chance, in (0, 1], that a record is used at all.
-    null
-        (features,): a record that gives nothing or little, zeros by default; it stands
-        in the place of one that is not there where one more shifts what is drawn.
-    """
-
-    relation: Relation = "replace-one"
+    relation: Relation = "replace-one"  # what neighbours differ in
+    # the most, in L2 norm, that one record moves what is released; > 0
     sensitivity: float | None = None
+    # standard deviation of the noise in each coordinate of what is released; > 0
     noise: float | None = None
-    rate: float | None = None
+    rate: float | None = None  # chance, in (0, 1], that a record is used at all
+    # (features,): a record that gives nothing or little, zeros by default; it stands in
+    # the place of one that is not there where one more shifts what is drawn
     null: Vector | None = None
 
     def __post_init__(self) -> None:

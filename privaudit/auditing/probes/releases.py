@@ -27,29 +27,14 @@ _ROUNDING = 3e-5  # of a sum in single precision, relative to its norm
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Probed:
-    """An algorithm's oracle, asked for a few releases at the start.
+    """An algorithm's oracle, asked for a few releases at the start."""
 
-    Parameters
-    ----------
-    problem
-        Whose oracle.
-    noise_multiplier
-        Of its noise, > 0.
-    runs
-        At once; what is estimated is so much the surer.
-    releases
-        How often it is asked.
-    seed
-        Seed of the random numbers: equal seeds give equal results.
-    search
-        How many seeds are tried by which somebody might make noise again.
-    """
-
-    problem: Problem
-    noise_multiplier: float
-    runs: int
-    releases: int
-    seed: int
+    problem: Problem  # whose oracle
+    noise_multiplier: float  # of its noise, > 0
+    runs: int  # at once; what is estimated is so much the surer
+    releases: int  # how often it is asked
+    seed: int  # seed of the random numbers: equal seeds give equal results
+    # how many seeds are tried by which somebody might make noise again
     search: int = drawn.SEARCH
 
     def asked(

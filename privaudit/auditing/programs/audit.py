@@ -69,45 +69,27 @@ def digest_of_ledger(ledger: Ledger) -> str:
 class ProgramAudit(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 ):
-    """Plan of an audit of a program; equal audits deal equal worlds and seeds.
+    """Plan of an audit of a program; equal audits deal equal worlds and seeds."""
 
-    Parameters
-    ----------
-    program
-        ``module:function``, or a command with ``{member}`` and ``{seed}``.
-    claim
-        The promise under test.
-    batch
-        Runs that a function is called for at once; of a command, that are kept at once.
-    estimator, confidence
-        Of the lower bound; one that is valid for a family stands beside the verdict's.
-    runs
-        In both worlds together.
-    seed
-        Of worlds and of the runs' seeds.
-    serve
-        Whether the command stays alive, see `privaudit.auditing.programs.server`.
-    ledger
-        The SHA-256 of the ledger that comes with it, None if there is none.
-    stop_when_refuted
-        Whether to end at the first of its looks at which the claim is refuted.
-    about
-        What the program is and what its attacker sees, in a sentence.
-    source
-        The SHA-256 of the program's files, see `source_of`; None if it is in none.
-    """
-
-    program: str
-    claim: Claim
+    program: str  # ``module:function``, or a command with ``{member}`` and ``{seed}``
+    claim: Claim  # the promise under test
+    # estimator, confidence: of the lower bound; one that is valid for a family stands
+    # beside the verdict's
     estimator: str = "best"
     confidence: float = 0.95
-    runs: int = 1000
+    runs: int = 1000  # in both worlds together
+    # runs that a function is called for at once; of a command, that are kept at once
     batch: int = 50
+    # whether to end at the first of its looks at which the claim is refuted
     stop_when_refuted: bool = False
-    seed: int = 0
+    seed: int = 0  # of worlds and of the runs' seeds
+    # whether the command stays alive, see `privaudit.auditing.programs.server`
     serve: bool = False
+    # the SHA-256 of the ledger that comes with it, None if there is none
     ledger: str | None = None
+    # what the program is and what its attacker sees, in a sentence
     about: str | None = None
+    # the SHA-256 of the program's files, see `source_of`; None if it is in none
     source: str | None = None
     version: str = __version__
 

@@ -158,24 +158,16 @@ def parts_of(command: str) -> list[str]:
 class Command:
     """Runs a command for each run of a batch.
 
-    Parameters
-    ----------
-    text
-        With ``{member}`` and ``{seed}``; split as a shell does, run without one.
-    time_limit
-        Seconds a run may take; infinity for any.
-    retries
-        How often a run that failed is tried again, with the same seed.
-
     Raises
     ------
     ValueError
         If the text cannot be split, or does not say where the two go.
     """
 
+    # with ``{member}`` and ``{seed}``; split as a shell does, run without one
     text: str
-    time_limit: float = math.inf
-    retries: int = 1
+    time_limit: float = math.inf  # seconds a run may take; infinity for any
+    retries: int = 1  # how often a run that failed is tried again, with the same seed
 
     def __post_init__(self) -> None:
         parts_of(self.text)  # raises

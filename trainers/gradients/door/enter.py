@@ -41,24 +41,13 @@ _ROWS = 3  # of placeholders, with which a batch is compared with its records
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Entered:
-    """A model and a loss that may be run on private records.
+    """A model and a loss that may be run on private records."""
 
-    Parameters
-    ----------
-    module
-        With the parameters and buffers of the user's, by their names.
-    loss
-        From (samples, ...) outputs and targets to (samples,).
-    outputs
-        Of a few placeholders, of which the shape is looked at.
-    why_not
-        Why it is not by construction that a record's gradient is its own, with the
-        place in the source; None where it is.
-    """
-
-    module: nn.Module
-    loss: Loss
-    outputs: Tensor
+    module: nn.Module  # with the parameters and buffers of the user's, by their names
+    loss: Loss  # from (samples, ...) outputs and targets to (samples,)
+    outputs: Tensor  # of a few placeholders, of which the shape is looked at
+    # why it is not by construction that a record's gradient is its own, with the place
+    # in the source; None where it is
     why_not: str | None = None
 
 

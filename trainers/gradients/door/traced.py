@@ -98,23 +98,13 @@ class Door:
     """State of a module that came by the door, beside its parameters.
 
     Copies of the module share it.
-
-    Parameters
-    ----------
-    trained
-        The names of the trained parameters.
-    tokens
-        The least number of rows that an embedding has; 0 without one.
-    graph
-        Of (parameters, input, seed), the input with a first dimension of 1.
-    draws
-        Whether that has dropout.
     """
 
-    trained: tuple[str, ...]
-    tokens: int
+    trained: tuple[str, ...]  # the names of the trained parameters
+    tokens: int  # the least number of rows that an embedding has; 0 without one
+    # of (parameters, input, seed), the input with a first dimension of 1
     graph: fx.GraphModule | None = None
-    draws: bool = False
+    draws: bool = False  # whether that has dropout
 
     def __deepcopy__(self, memo: Any) -> Door:
         return self

@@ -18,28 +18,17 @@ aten = torch.ops.aten
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Use:
-    """A use of parameters that book-keeping knows.
+    """A use of parameters that book-keeping knows."""
 
-    Parameters
-    ----------
-    layer
-        What stands for it, with parameters called weight and bias.
-    input
-        What goes in.
-    weight, bias
-        The nodes of its parameters.
-    settings
-        What it is, but for its parameters: two uses of one parameter must be alike.
-    fold
-        Whether the record's own first dimension of 1 is left out.
-    """
-
+    # what stands for it, with parameters called weight and bias
     layer: Callable[[], nn.Module]
-    input: fx.Node
+    input: fx.Node  # what goes in
+    # weight, bias: the nodes of its parameters
     weight: fx.Node
     bias: fx.Node | None
+    # what it is, but for its parameters: two uses of one parameter must be alike
     settings: tuple[Any, ...]
-    fold: bool = False
+    fold: bool = False  # whether the record's own first dimension of 1 is left out
 
 
 def shape_of(node: Any) -> tuple[int, ...]:

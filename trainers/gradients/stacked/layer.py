@@ -77,30 +77,21 @@ class StackedLayer(nn.Module, abc.ABC):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Digest:
-    """The samples' gradients in one layer, as far as they are needed.
+    """The samples' gradients in one layer, as far as they are needed."""
 
-    Parameters
-    ----------
-    square
-        (flat,) doubles: squared norms, as they come out in double precision.
-    made_from
-        What the sums are made from, samples along the first dimension.
-    terms
-        (flat,) doubles: squares of what the sizes of a gradient's terms add up to, 0
-        where there is nothing that cancels; None if there never is.
-    positions, length
-        How many terms a gradient has that may cancel, and how many additions in a row
-        make ``square``; 0 without ``terms``. See `trainers.gradients.rounding`.
-    coarse
-        As ``length``, of additions that are made in single precision.
-    """
-
+    # (flat,) doubles: squared norms, as they come out in double precision
     square: Tensor
+    # what the sums are made from, samples along the first dimension
     made_from: tuple[Tensor, ...]
+    # (flat,) doubles: squares of what the sizes of a gradient's terms add up to, 0
+    # where there is nothing that cancels; None if there never is
     terms: Tensor | None = None
+    # positions, length: how many terms a gradient has that may cancel, and how many
+    # additions in a row make ``square``; 0 without ``terms``. See
+    # `trainers.gradients.rounding`
     positions: int = 0
     length: int = 0
-    coarse: int = 0
+    coarse: int = 0  # as ``length``, of additions that are made in single precision
 
     def without(self, lost: Tensor) -> tuple[Tensor, ...]:
         """Terms of the sums; samples that are ``lost``, (flat,), are zeros."""

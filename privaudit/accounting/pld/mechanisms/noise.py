@@ -35,23 +35,14 @@ def total_variation(step: Step) -> float:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rows:
-    """Masses of P and Q of steps of one kind, by their loss.
+    """Masses of P and Q of steps of one kind, by their loss."""
 
-    Parameters
-    ----------
-    log_p, log_q
-        Logs of the masses below the first of some losses, between, and above the last;
-        shape (steps, cells).
-    atom
-        Mass of P (and of Q) at loss 0 exactly, in no cell; shape (steps,).
-    accuracy
-        As in `Cells`.
-    """
-
+    # log_p, log_q: logs of the masses below the first of some losses, between, and
+    # above the last; shape (steps, cells)
     log_p: Floats
     log_q: Floats
-    atom: Floats
-    accuracy: float
+    atom: Floats  # mass of P (and of Q) at loss 0 exactly, in no cell; shape (steps,)
+    accuracy: float  # as in `Cells`
 
 
 def rows(

@@ -93,17 +93,9 @@ class CertifiedAccountant(PrivacyAccountant):
     own documentation has it: under replace-one the sensitivity is twice that bound.
     Batches are Poisson sampled under either relation, of fixed size under replace-one.
 
-    Parameters
-    ----------
-    neighboring_relation
-        Add-or-remove-one (the default), replace-one or replace-special.
-    width
-        Relative width of the bracket that ``get_epsilon`` returns the upper side of.
-
-    Raises
-    ------
-    ValueError
-        For any other relation.
+    ``neighboring_relation``: add-or-remove-one (the default), replace-one or
+    replace-special. ``width``: relative width of the bracket that ``get_epsilon``
+    returns the upper side of. Raises ``ValueError`` for any other relation.
     """
 
     def __init__(

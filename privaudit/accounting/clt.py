@@ -34,17 +34,9 @@ def clt_mu(mus: ArrayLike, rate: float) -> float:
 
     Summed in log space; infinity where it exceeds the doubles.
 
-    Parameters
-    ----------
-    mus
-        Norm bound over noise of each step k = 0, ..., K - 1, shape (steps,).
-    rate
-        Poisson sampling rate p in [0, 1], the same at all steps.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
+    ``mus``: norm bound over noise of each step k = 0, ..., K - 1, shape (steps,).
+    ``rate``: Poisson sampling rate p in [0, 1], the same at all steps. Raises
+    ``ValueError`` if an argument is out of its range.
 
     >>> round(clt_mu([1.0] * 100, 0.01), 6)
     0.131083
@@ -77,10 +69,7 @@ def distance_from_limit(mus: ArrayLike, rate: float) -> float:
     is. It falls as 1 / sqrt(K) and grows about as exp(3/2 max mu_k^2) / (p sqrt(K)).
     Moments are by the trapezoidal rule, to about a percent: a diagnosis, not a bound.
 
-    Parameters
-    ----------
-    mus, rate
-        As `clt_mu`.
+    ``mus``, ``rate``: as `clt_mu`.
     """
     return distance_of_groups([(mus, rate)])
 
@@ -134,21 +123,9 @@ def initial_budget(
     the end whose mu_tot is not above ``mu_total``. As eq. 6 is no bound, neither is
     this: use `privaudit.accounting.calibration` for a budget that is kept.
 
-    Parameters
-    ----------
-    mu_total
-        mu_tot of the whole run, > 0 and finite.
-    growth
-        Schedule relative to mu0, or its values: ``Growing(1.0, rho)``.
-    rate
-        p = 1/J in (0, 1].
-    steps
-        K >= 1.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
+    ``mu_total``: mu_tot of the whole run, > 0 and finite. ``growth``: schedule relative
+    to mu0, or its values: ``Growing(1.0, rho)``. ``rate``: p = 1/J in (0, 1].
+    ``steps``: K >= 1. Raises ``ValueError`` if an argument is out of its range.
     """
     relative = values_of(growth, steps)
     target = math.log(_positive("mu_total", mu_total))
@@ -204,18 +181,10 @@ def noise_scale(
     sigma~ = (p / mu_tot) sqrt(2 sum_k C_k^2 / sigma~_k^2); step k then adds noise of
     standard deviation sigma~ sigma~_k, and has mu_k = C_k / (sigma~ sigma~_k).
 
-    Parameters
-    ----------
-    mu_total, rate, steps
-        As `initial_budget`.
-    clips, relative_noise
-        C_k and sigma~_k: schedules, or their values.
-
-    Raises
-    ------
-    ValueError
-        If some mu_k^2 exceeds 1, where the proof's exp(x) - 1 < 2x is not available, or
-        an argument is out of its range.
+    ``mu_total``, ``rate``, ``steps``: as `initial_budget`. ``clips``,
+    ``relative_noise``: C_k and sigma~_k: schedules, or their values. Raises
+    ``ValueError`` if some mu_k^2 exceeds 1, where the proof's exp(x) - 1 < 2x is not
+    available, or an argument is out of its range.
     """
     ratio = values_of(clips, steps) / values_of(relative_noise, steps)
     rate = _rate(rate)

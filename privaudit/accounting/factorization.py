@@ -35,32 +35,17 @@ def matrix_factorization(
 ) -> Release:
     """The release of a training whose noise is ``strategy`` inverse times white noise.
 
-    Parameters
-    ----------
-    strategy
-        C: a column for each step.
-    noise_multiplier
-        Standard deviation of each coordinate of z over the norm bound, not over the
-        sensitivity of C.
-    norm_bound
-        Largest norm of one record's vector in one step.
-    epochs
-        Cyclic participation: a record is in every epoch once, at the same place of it.
-    min_separation
-        Instead: it may be in any steps so far apart or more. C must be banded: columns
-        so far apart are orthogonal.
-    max_participations
-        With it: the most steps that it may be in; None: as many as fit.
+    ``strategy``: C: a column for each step. ``noise_multiplier``: standard deviation of
+    each coordinate of z over the norm bound, not over the sensitivity of C.
+    ``norm_bound``: largest norm of one record's vector in one step. ``epochs``: cyclic
+    participation: a record is in every epoch once, at the same place of it.
+    ``min_separation``: instead: it may be in any steps so far apart or more. C must be
+    banded: columns so far apart are orthogonal. ``max_participations``: with it: the
+    most steps that it may be in; None: as many as fit.
 
-    Returns
-    -------
-    One Gaussian release, with the exact sensitivity; replacing a record moves it twice
-    as far as removing its share does.
-
-    Raises
-    ------
-    ValueError
-        If a value is out of its range, or the exact sensitivity is not known.
+    Returns one Gaussian release, with the exact sensitivity; replacing a record moves
+    it twice as far as removing its share does. Raises ``ValueError`` if a value is out
+    of its range, or the exact sensitivity is not known.
 
     Examples
     --------

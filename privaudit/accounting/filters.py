@@ -87,10 +87,7 @@ class _Filter(abc.ABC):
 class _Additive(_Filter):
     """Costs add up to at most a capacity: the state is what is left of it.
 
-    Parameters
-    ----------
-    capacity
-        The sum of costs that keeps (epsilon, delta)-DP, rounded down.
+    ``capacity``: the sum of costs that keeps (epsilon, delta)-DP, rounded down.
     """
 
     def __init__(self, capacity: float, relation: Relation) -> None:

@@ -25,19 +25,10 @@ def classical_sigma(epsilon: float, delta: float, sensitivity: float = 1.0) -> f
 
     Theorem A.1 of Dwork and Roth.
 
-    Parameters
-    ----------
-    epsilon
-        In (0, 1): the theorem is proved there, and fails for large epsilon.
-    delta
-        In (0, 1).
-    sensitivity
-        L2 sensitivity, >= 0, in the unit of the noise.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range; for epsilon >= 1 use `analytic_epsilon`.
+    ``epsilon``: in (0, 1): the theorem is proved there, and fails for large epsilon.
+    ``delta``: in (0, 1). ``sensitivity``: L2 sensitivity, >= 0, in the unit of the
+    noise. Raises ``ValueError`` if an argument is out of its range; for epsilon >= 1
+    use `analytic_epsilon`.
 
     >>> round(classical_sigma(0.5, 1e-5), 4)
     9.6896

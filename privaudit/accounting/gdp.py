@@ -38,21 +38,11 @@ def log_delta(mu: ArrayLike, epsilon: ArrayLike) -> Floats:
     Corollary 2.13 of Dong, Roth and Su: delta = Phi(mu/2 - epsilon/mu) -
     e^epsilon Phi(-mu/2 - epsilon/mu).
 
-    Parameters
-    ----------
-    mu, epsilon
-        >= 0; scalars or arrays that broadcast. Either may be infinity.
-
-    Returns
-    -------
-    Natural logarithms, at most 0, in the shape of the arguments together; -infinity
-    where delta is zero. Never below the true value: the roundings are counted, those
-    inside scipy's special functions measured.
-
-    Raises
-    ------
-    ValueError
-        If an argument is negative or nan.
+    ``mu``, ``epsilon``: >= 0; scalars or arrays that broadcast. Either may be infinity.
+    Returns natural logarithms, at most 0, in the shape of the arguments together;
+    -infinity where delta is zero. Never below the true value: the roundings are
+    counted, those inside scipy's special functions measured. Raises ``ValueError`` if
+    an argument is negative or nan.
     """
     mu, epsilon = np.broadcast_arrays(
         _at_least_zero("mu", mu), _at_least_zero("epsilon", epsilon)
@@ -176,17 +166,9 @@ def mu(epsilon: ArrayLike, delta: ArrayLike) -> Floats:
     a bound for a mechanism known to be (epsilon, delta)-DP only, which need not be
     Gaussian DP at all.
 
-    Parameters
-    ----------
-    epsilon
-        >= 0 and finite; scalar or array.
-    delta
-        In (0, 1), down to 1e-300; broadcasts with ``epsilon``.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
+    ``epsilon``: >= 0 and finite; scalar or array. ``delta``: in (0, 1), down to 1e-300;
+    broadcasts with ``epsilon``. Raises ``ValueError`` if an argument is out of its
+    range.
 
     >>> round(float(mu(1.0, 1e-5)), 6)
     0.268051
@@ -236,17 +218,8 @@ def trade_off(mu: ArrayLike, type_one_error: ArrayLike) -> Floats:
 
     G_mu(alpha) = Phi(Phi^-1(1 - alpha) - mu), equation 6 of Dong, Roth and Su.
 
-    Parameters
-    ----------
-    mu
-        >= 0; scalar or array.
-    type_one_error
-        alpha, in [0, 1]; broadcasts with ``mu``.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
+    ``mu``: >= 0; scalar or array. ``type_one_error``: alpha, in [0, 1]; broadcasts with
+    ``mu``. Raises ``ValueError`` if an argument is out of its range.
 
     >>> float(trade_off(0.0, 0.25)) <= 0.75
     True
@@ -268,15 +241,8 @@ def compose(mus: Iterable[float]) -> float:
 
     Corollary 3.3 of Dong, Roth and Su; exact for Gaussian releases without sampling.
 
-    Parameters
-    ----------
-    mus
-        Each >= 0; they may differ, but must not depend on the data.
-
-    Raises
-    ------
-    ValueError
-        If one is negative or nan.
+    ``mus``: each >= 0; they may differ, but must not depend on the data. Raises
+    ``ValueError`` if one is negative or nan.
 
     >>> compose([3.0, 4.0]) >= 5.0, compose([])
     (True, 0.0)

@@ -43,20 +43,10 @@ _MOST = 500  # chances of Binomial(k, q) are exact to 1e-13
 def of_group(ledger: Ledger, size: int, relation: Relation) -> tuple[Ledger, bool]:
     """The ledger of groups of ``size`` records in place of one, and if data attain it.
 
-    Parameters
-    ----------
-    ledger
-        Whose sensitivities are one record's.
-    size
-        From 1 to 500.
-    relation
-        "add-or-remove-one": all of the group's records are there or none; or
-        "replace-one": each of them is replaced.
-
-    Raises
-    ------
-    ValueError
-        If a value is out of its range, or a release has no such bound.
+    ``ledger``: whose sensitivities are one record's. ``size``: from 1 to 500.
+    ``relation``: "add-or-remove-one": all of the group's records are there or none; or
+    "replace-one": each of them is replaced. Raises ``ValueError`` if a value is out of
+    its range, or a release has no such bound.
 
     >>> from privaudit.accounting.certificate import Certificate
     >>> from privaudit.accounting.plans import Plan

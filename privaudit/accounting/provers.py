@@ -59,26 +59,15 @@ class Steps:
     Those that nothing can be learned from (no sensitivity, or never sampled) are left
     out of the arrays, which have one element a different release.
 
-    Parameters
-    ----------
-    gaussian
-        Whether its noise is Gaussian; else Laplace.
-    scheme
-        0: Poisson sampled, or unsampled, with the record's whole share at stake; 1: a
-        sample of fixed size, a record replaced; 2: Poisson sampled, a record replaced.
-    shift
-        s.
-    norm
-        The norm bound over the noise, or s/2 if that is more; for scheme 2.
-    rate, count
-        q in (0, 1], and how often it was made.
-    epochs, plain
-        Epochs of random allocations, and the rest of ``entries``, in which each epoch
-        is what costs no less: the record's batches known.
-    attained
-        Whether ``entries`` are all there is; else they bound from above only.
-    others
-        Losses of mechanisms with details, which the arrays leave out, and their counts.
+    ``gaussian``: whether its noise is Gaussian; else Laplace. ``scheme``: 0: Poisson
+    sampled, or unsampled, with the record's whole share at stake; 1: a sample of fixed
+    size, a record replaced; 2: Poisson sampled, a record replaced. ``shift``: s.
+    ``norm``: the norm bound over the noise, or s/2 if that is more; for scheme 2.
+    ``rate``, ``count``: q in (0, 1], and how often it was made. ``epochs``, ``plain``:
+    epochs of random allocations, and the rest of ``entries``, in which each epoch is
+    what costs no less: the record's batches known. ``attained``: whether ``entries``
+    are all there is; else they bound from above only. ``others``: losses of mechanisms
+    with details, which the arrays leave out, and their counts.
     """
 
     entries: tuple[Entry, ...]
@@ -633,12 +622,8 @@ def prove(
     one is asked for, which is refined until it is as near as the question wants. With
     one side asked for, the other is what came for nothing.
 
-    Raises
-    ------
-    ValueError
-        If no prover bounds these releases from above.
-    CrossedSides
-        If a lower bound lies above an upper one of the same direction.
+    Raises ``ValueError`` if no prover bounds these releases from above. Raises
+    ``CrossedSides`` if a lower bound lies above an upper one of the same direction.
     """
     ways = ways or steps.directions
     known = _Sides(question, ways)

@@ -138,23 +138,11 @@ def worth(
 class RunWriter:
     """A folder whose ledger grows while another tool trains.
 
-    Parameters
-    ----------
-    out
-        A folder that is new or empty. It is this process' alone until `finish` or
-        `close`.
-    run
-        What is trained.
-    every
-        ``ledger.json`` is written at every so manieth of equal releases, and counts so
-        many ahead: it may say more than was released until then, and never less.
-    nodes
-        How many nodes release.
-
-    Raises
-    ------
-    ValueError
-        If ``out`` cannot be used, or ``every`` is below 1.
+    ``out``: a folder that is new or empty. It is this process' alone until `finish` or
+    `close`. ``run``: what is trained. ``every``: ``ledger.json`` is written at every so
+    manieth of equal releases, and counts so many ahead: it may say more than was
+    released until then, and never less. ``nodes``: how many nodes release. Raises
+    ``ValueError`` if ``out`` cannot be used, or ``every`` is below 1.
 
     Examples
     --------

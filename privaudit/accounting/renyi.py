@@ -70,20 +70,10 @@ _CELLS = 20_000
 def divergence(release: Release, relation: Relation, order: float) -> float:
     """Upper bound on the Renyi divergence of one release between any neighbours.
 
-    Parameters
-    ----------
-    release
-        With noise.
-    relation
-        The neighbour relation.
-    order
-        alpha > 1; infinity gives the pure epsilon, which only Laplace noise has.
-
-    Raises
-    ------
-    ValueError
-        For Laplace noise under Poisson sampling and replace-one, for which no bound is
-        known here, and for sampling without replacement under add-or-remove-one.
+    ``release``: with noise. ``relation``: the neighbour relation. ``order``: alpha > 1;
+    infinity gives the pure epsilon, which only Laplace noise has. Raises ``ValueError``
+    for Laplace noise under Poisson sampling and replace-one, for which no bound is
+    known here, and for sampling without replacement under add-or-remove-one.
     """
     if not order > 1:
         raise ValueError(f"a Renyi order must be > 1, got {order}")

@@ -27,12 +27,8 @@ class RenyiAccountant(PrivacyAccountant):
     multiplier of an event is over one record's norm, as the events' documentation has
     it: under replace-one a Gaussian costs four times as much.
 
-    Parameters
-    ----------
-    orders
-        Renyi orders, >= 1. None: from 1.1 to 1024.
-    neighboring_relation
-        Add-or-remove-one (the default), replace-one or replace-special.
+    ``orders``: Renyi orders, >= 1. None: from 1.1 to 1024. ``neighboring_relation``:
+    add-or-remove-one (the default), replace-one or replace-special.
 
     >>> import dp_accounting as dpa
     >>> accountant = RenyiAccountant().compose(dpa.GaussianDpEvent(2.0), 3)

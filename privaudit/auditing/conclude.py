@@ -119,22 +119,13 @@ def conclude(
 ) -> Concluded:
     """Conclude from scores.
 
-    Parameters
-    ----------
-    tested
-        The scores, and the claim.
-    chosen
-        The estimator that was asked for: it decides if it may, see `deciding`, and
-        stands beside `BEST` otherwise. Beside one that decides stands that of the
-        ledger's family, or `BEST` if that family's own decides.
-    named
-        From a name to an estimator. ``ValueError`` where there is none such.
-    ledger, upper
-        What was released, and its account; None if nobody says.
-    ours
-        Whether the program is one of privaudit's own.
-    stronger
-        What would show more, in a sentence.
+    ``tested``: the scores, and the claim. ``chosen``: the estimator that was asked for:
+    it decides if it may, see `deciding`, and stands beside `BEST` otherwise. Beside one
+    that decides stands that of the ledger's family, or `BEST` if that family's own
+    decides. ``named``: from a name to an estimator. ``ValueError`` where there is none
+    such. ``ledger``, ``upper``: what was released, and its account; None if nobody
+    says. ``ours``: whether the program is one of privaudit's own. ``stronger``: what
+    would show more, in a sentence.
     """
     name = deciding(chosen, named, ours=ours)
     beside = BEST if chosen in (FAMILY, BOTH) else FAMILY

@@ -144,14 +144,9 @@ def selfcheck(
 ) -> list[Row]:
     """Exceed rates of every estimator on every mechanism that it is valid for.
 
-    Parameters
-    ----------
-    repeats, runs
-        Audits a cell, and runs of both worlds together an audit.
-    estimators
-        Default: all that are registered, those of one run among them.
-    progress
-        Called with each row when it is there.
+    ``repeats``, ``runs``: audits a cell, and runs of both worlds together an audit.
+    ``estimators``: default: all that are registered, those of one run among them.
+    ``progress``: called with each row when it is there.
     """
     if estimators is None:
         estimators = [*ESTIMATORS.values(), *ONE_RUN.values()]

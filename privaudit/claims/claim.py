@@ -143,37 +143,18 @@ class RelayAttack(Attack):
 class PaperClaim:
     """One promise of a paper, at one setting.
 
-    Parameters
-    ----------
-    paper, name
-        The paper's number, and a name unique in it.
-    says
-        What is promised, in a sentence.
-    where
-        Theorem, equation, section.
-    formula, conditions
-        The paper's own.
-    quantity
-        What the figures are: epsilon, or another quantity that is named here.
-    claimed
-        The figure; None if the paper gives none for this setting.
-    delta, relation, unit
-        What an epsilon is for.
-    threat_model
-        Who sees what.
-    printed, corrected
-        To what is proved of the algorithm as printed, and as corrected; the second is
-        None where nothing is to be corrected. They may take seconds.
-    correction
-        What was corrected, in words.
-    plain
-        The finding for somebody who has read none of the papers, with its derivation.
-    applies
-        Whether the theorem has anything to say here; False makes it "no theorem".
-    attack
-        Against the running algorithm, if there is one.
-    methods
-        Keys of `privaudit.claims.sources.SOURCES`: what the figures rest on.
+    ``paper``, ``name``: the paper's number, and a name unique in it. ``says``: what is
+    promised, in a sentence. ``where``: Theorem, equation, section. ``formula``,
+    ``conditions``: the paper's own. ``quantity``: what the figures are: epsilon, or
+    another quantity that is named here. ``claimed``: the figure; None if the paper
+    gives none for this setting. ``delta``, ``relation``, ``unit``: what an epsilon is
+    for. ``threat_model``: who sees what. ``printed``, ``corrected``: to what is proved
+    of the algorithm as printed, and as corrected; the second is None where nothing is
+    to be corrected. They may take seconds. ``correction``: what was corrected, in
+    words. ``plain``: the finding for somebody who has read none of the papers, with its
+    derivation. ``applies``: whether the theorem has anything to say here; False makes
+    it "no theorem". ``attack``: against the running algorithm, if there is one.
+    ``methods``: keys of `privaudit.claims.sources.SOURCES`: what the figures rest on.
     """
 
     paper: str

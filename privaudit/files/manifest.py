@@ -78,14 +78,8 @@ def write_result(
     The manifest comes right before the result that it has the digest of, since a folder
     with a result is finished: a kill between the two leaves a run that goes on.
 
-    Parameters
-    ----------
-    folder
-        It holds all other files of the run.
-    result
-        What the run found.
-    released
-        Files that the account covers; all others are private.
+    ``folder``: it holds all other files of the run. ``result``: what the run found.
+    ``released``: files that the account covers; all others are private.
     """
     content = _json.encode(result)
     digests = {name: _digest(folder / name) for name in evidence(folder)}

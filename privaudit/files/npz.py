@@ -31,13 +31,8 @@ _BROKEN = (
 def opened(path: str | os.PathLike[str]) -> Iterator[NpzFile]:
     """The file at ``path``, for its arrays to be read within.
 
-    Raises
-    ------
-    ValueError
-        If it is no such file, is damaged, or lacks what is read. It does not name the
-        file.
-    OSError
-        If the file cannot be read.
+    Raises ``ValueError`` if it is no such file, is damaged, or lacks what is read. It
+    does not name the file. Raises ``OSError`` if the file cannot be read.
     """
     # Read whole first: numpy leaves a damaged file open.
     content = io.BytesIO(content_of(path, MOST_ARRAYS))

@@ -55,30 +55,15 @@ class PartyStatement:
 class Joint:
     """The result of `privaudit.join`: the epsilon of a training of several parties.
 
-    Parameters
-    ----------
-    algorithm
-        The algorithm that they trained by.
-    upper
-        Upper bound on the epsilon of a record that ``overlap`` parties hold, or fewer.
-    overlap
-        How many parties may hold one record, or user.
-    worst
-        The nodes whose releases together give ``upper``.
-    verdict
-        The claim and ``upper`` together; None if nothing was claimed.
-    parties
-        One statement per party.
-    ledger
-        The releases of all nodes.
-    nodes
-        Upper bound on the epsilon of each node alone.
-    warning
-        A sentence that says whether the models are protected.
-    left
-        Sentences on parties that were lost, whose releases are not in ``ledger``.
-    observer
-        For whom ``upper`` and ``nodes`` hold; None: for an observer of all releases.
+    ``algorithm``: the algorithm that they trained by. ``upper``: upper bound on the
+    epsilon of a record that ``overlap`` parties hold, or fewer. ``overlap``: how many
+    parties may hold one record, or user. ``worst``: the nodes whose releases together
+    give ``upper``. ``verdict``: the claim and ``upper`` together; None if nothing was
+    claimed. ``parties``: one statement per party. ``ledger``: the releases of all
+    nodes. ``nodes``: upper bound on the epsilon of each node alone. ``warning``: a
+    sentence that says whether the models are protected. ``left``: sentences on parties
+    that were lost, whose releases are not in ``ledger``. ``observer``: for whom
+    ``upper`` and ``nodes`` hold; None: for an observer of all releases.
     """
 
     algorithm: str

@@ -111,20 +111,10 @@ def figures_of(
 class FinishedTraining:
     """A finished training, as read from its folder by `load`.
 
-    Attributes
-    ----------
-    path
-        The folder.
-    config
-        What was asked for.
-    ledger
-        All that each node released.
-    curves
-        Accuracy or loss over the rounds.
-    result
-        Figures, account and verdict, as stored: `privaudit.verify` computes them again.
-    kind
-        "training".
+    ``path``: the folder. ``config``: what was asked for. ``ledger``: all that each node
+    released. ``curves``: accuracy or loss over the rounds. ``result``: figures, account
+    and verdict, as stored: `privaudit.verify` computes them again. ``kind``:
+    "training".
     """
 
     path: pathlib.Path
@@ -201,22 +191,10 @@ class FinishedTraining:
 class FinishedAudit:
     """A finished audit of an algorithm, as read from its folder by `load`.
 
-    Attributes
-    ----------
-    path
-        The folder.
-    config
-        What was asked for.
-    ledger
-        All that each node releases in one run.
-    curves
-        Accuracy or loss over the rounds.
-    scores
-        The attack's score of each run, and whether the canary was in it.
-    result
-        Bounds and verdict, as stored: `privaudit.verify` computes them again.
-    kind
-        "audit".
+    ``path``: the folder. ``config``: what was asked for. ``ledger``: all that each node
+    releases in one run. ``curves``: accuracy or loss over the rounds. ``scores``: the
+    attack's score of each run, and whether the canary was in it. ``result``: bounds and
+    verdict, as stored: `privaudit.verify` computes them again. ``kind``: "audit".
     """
 
     path: pathlib.Path

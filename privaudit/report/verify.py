@@ -108,22 +108,12 @@ class Verification:
 
     It is true if nothing differs.
 
-    Parameters
-    ----------
-    path
-        The folder.
-    found
-        The run or sweep that it holds; None if it cannot be read.
-    checked, unchecked
-        What was checked, and what could not be, in words.
-    differences
-        One per file that disagrees; empty if all that was checked agrees.
-    manifest
-        The bytes of manifest.json.
-    has_manifest
-        Whether the folder, or each folder of a sweep, has a manifest.
-    signer
-        The public key that its signature was checked against.
+    ``path``: the folder. ``found``: the run or sweep that it holds; None if it cannot
+    be read. ``checked``, ``unchecked``: what was checked, and what could not be, in
+    words. ``differences``: one per file that disagrees; empty if all that was checked
+    agrees. ``manifest``: the bytes of manifest.json. ``has_manifest``: whether the
+    folder, or each folder of a sweep, has a manifest. ``signer``: the public key that
+    its signature was checked against.
     """
 
     path: pathlib.Path

@@ -42,31 +42,17 @@ _FINE = 1e-3  # how near a bound is to the largest, relatively
 class Verdict:
     """The result of `judge`: what the runs on one pair of data sets showed.
 
-    Parameters
-    ----------
-    refuted
-        Whether the claim (``epsilon``, ``delta``) is refuted.
-    bound
-        Lower bound on epsilon at ``delta``, at the confidence ``level``; 0 if the runs
-        showed nothing. Runs stop at a look that refutes the claim.
-    level
-        Confidence of this pair, 1 - alpha / (k (k + 1)): 1 minus the chance that a
-        correct mechanism is refuted.
-    runs, seconds
-        Number of runs made, and the time that they took.
-    most
-        The largest bound that so many runs can show for any mechanism. A claim of this
-        epsilon or more could not have been refuted.
-    stopped
-        Why the runs ended: a refutation, the planned number of ``runs``, or
-        ``seconds``.
-    by
-        The attack of the last look.
-    growth
-        How surely the last look spoke against the claim, per run: minus the logarithm
-        of its p-value, divided by the number of runs.
-    attack
-        The attack itself, fixed; None if there was no look.
+    ``refuted``: whether the claim (``epsilon``, ``delta``) is refuted. ``bound``: lower
+    bound on epsilon at ``delta``, at the confidence ``level``; 0 if the runs showed
+    nothing. Runs stop at a look that refutes the claim. ``level``: confidence of this
+    pair, 1 - alpha / (k (k + 1)): 1 minus the chance that a correct mechanism is
+    refuted. ``runs``, ``seconds``: number of runs made, and the time that they took.
+    ``most``: the largest bound that so many runs can show for any mechanism. A claim of
+    this epsilon or more could not have been refuted. ``stopped``: why the runs ended: a
+    refutation, the planned number of ``runs``, or ``seconds``. ``by``: the attack of
+    the last look. ``growth``: how surely the last look spoke against the claim, per
+    run: minus the logarithm of its p-value, divided by the number of runs. ``attack``:
+    the attack itself, fixed; None if there was no look.
     """
 
     refuted: bool

@@ -107,12 +107,8 @@ def load_dataset(
 ) -> tuple[Dataset, Dataset]:
     """Records to train on and to test on.
 
-    Raises
-    ------
-    ValueError
-        If there is no such data set, or it has fewer records.
-    trainers.data.cache.DataUnavailableError
-        If it cannot be fetched.
+    Raises ``ValueError`` if there is no such data set, or it has fewer records. Raises
+    ``trainers.data.cache.DataUnavailableError`` if it cannot be fetched.
     """
     source = check_dataset(name)
     if labels is None:

@@ -90,34 +90,21 @@ def shares_of(
 ) -> list[Dataset | Lazy]:
     """One data set a node, checked.
 
-    Parameters
-    ----------
-    shares
-        A sequence with one data set a node or, with ``nodes``, one data set for all. A
-        data set is a pair of arrays or tensors, or of pandas' frames, or a torch
-        Dataset, or the one of a DataLoader, see `of_loader`. What numpy maps from a
-        file and other torch Datasets than TensorDataset are read as records are drawn:
-        they may be larger than memory.
-    nodes
-        To how many nodes the one data set is dealt.
-    split
-        How: "even", shuffled; or "file:PATH", see
-        `trainers.data.splits.split_by_file`. Nothing reads labels: they are private.
-    seed
-        Of the dealing. Public.
-    users
-        Whose each record is; of the one data set, "even" then deals users.
+    ``shares``: a sequence with one data set a node or, with ``nodes``, one data set for
+    all. A data set is a pair of arrays or tensors, or of pandas' frames, or a torch
+    Dataset, or the one of a DataLoader, see `of_loader`. What numpy maps from a file
+    and other torch Datasets than TensorDataset are read as records are drawn: they may
+    be larger than memory. ``nodes``: to how many nodes the one data set is dealt.
+    ``split``: how: "even", shuffled; or "file:PATH", see
+    `trainers.data.splits.split_by_file`. Nothing reads labels: they are private.
+    ``seed``: of the dealing. Public. ``users``: whose each record is; of the one data
+    set, "even" then deals users.
 
-    Returns
-    -------
-    Each (samples, ...) inputs, floats in single precision and integers in 64 bits.
-
-    Raises
-    ------
-    ValueError
-        If a share is empty or of another form or shape than the others; if users are
-        not told of every record, or one has records at more nodes than are paid for.
-        What a record holds is no reason: one that cannot be used counts nothing.
+    Returns each (samples, ...) inputs, floats in single precision and integers in 64
+    bits. Raises ``ValueError`` if a share is empty or of another form or shape than the
+    others; if users are not told of every record, or one has records at more nodes than
+    are paid for. What a record holds is no reason: one that cannot be used counts
+    nothing.
 
     Examples
     --------

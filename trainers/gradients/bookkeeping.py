@@ -54,30 +54,17 @@ class BookKeeping:
     and any code without parameters between them that treats samples one by one. All
     samples must stay along the first dimension.
 
-    Parameters
-    ----------
-    module
-        Left as it is; ReLUs and the like that work in place do not in the copy.
-    loss
-        (outputs, targets) to one loss a sample.
-    example, target
-        One sample's input and target; the first class if None.
+    ``module``: left as it is; ReLUs and the like that work in place do not in the copy.
+    ``loss``: (outputs, targets) to one loss a sample. ``example``, ``target``: one
+    sample's input and target; the first class if None. ``tried``: whether two samples
+    of a random model (of two, if small) were compared with the reference. False for
+    modules so large that this would take more than about a second (2^29 multiplications
+    a sample, 2^26 parameters): there only outputs are compared, of two samples together
+    and of each alone. ``lower``: whether forward and backward pass run in bfloat16, see
+    `trainers.gradients.bfloat16`.
 
-    Attributes
-    ----------
-    tried
-        Whether two samples of a random model (of two, if small) were compared with
-        the reference. False for modules so large that this would take more than about
-        a second (2^29 multiplications a sample, 2^26 parameters): there only outputs
-        are compared, of two samples together and of each alone.
-    lower
-        Whether forward and backward pass run in bfloat16, see
-        `trainers.gradients.bfloat16`.
-
-    Raises
-    ------
-    UnknownLayerError
-        For other modules, and those whose samples turn out not to be independent.
+    Raises ``UnknownLayerError`` for other modules, and those whose samples turn out not
+    to be independent.
     """
 
     lower = False
@@ -327,18 +314,10 @@ class BookKeeping:
     ) -> Tensor:
         """Sum over the samples of weight times gradient, (replicas, dims) doubles.
 
-        Parameters
-        ----------
-        at
-            (replicas, dims)
-        inputs, targets
-            (replicas, samples, ...)
-        weigh
-            Called once with the L2 norms, (replicas, samples) doubles. A sample whose
-            norm is not finite counts nothing.
-        slack
-            Norms are this times the sizes of what may cancel in them too large: see
-            `trainers.gradients.rounding`.
+        ``at``: (replicas, dims). ``inputs``, ``targets``: (replicas, samples, ...).
+        ``weigh``: called once with the L2 norms, (replicas, samples) doubles. A sample
+        whose norm is not finite counts nothing. ``slack``: norms are this times the
+        sizes of what may cancel in them too large: see `trainers.gradients.rounding`.
         """
         digests = self._digests(at, inputs, targets)
         with torch.no_grad():

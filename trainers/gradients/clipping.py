@@ -61,28 +61,15 @@ class Summation:
         What a record adds is a function of that record alone, and so is whether
         anything is: by how much the sum moves with a record is shown in ``sums.md``.
 
-        Parameters
-        ----------
-        at
-            (replicas, dims), replicas being all nodes of a run, run after run, as many
-            as were planned for.
-        batches
-            (replicas, records) bool
-        nodes
-            Whose records a run's replicas look at, integers.
-        watch
-            Told of gradients that are not finite. They count nothing; if ``clip`` is
-            infinite they are an error, at once by default.
-        width
-            No batch is larger, which is left to ``watch``; by default batches are
-            looked at.
-        weigh
-            From the rows' replicas, a mask of what is taken, and norms to weights, in
-            the place of those that clip.
+        ``at``: (replicas, dims), replicas being all nodes of a run, run after run, as
+        many as were planned for. ``batches``: (replicas, records) bool. ``nodes``:
+        whose records a run's replicas look at, integers. ``watch``: told of gradients
+        that are not finite. They count nothing; if ``clip`` is infinite they are an
+        error, at once by default. ``width``: no batch is larger, which is left to
+        ``watch``; by default batches are looked at. ``weigh``: from the rows' replicas,
+        a mask of what is taken, and norms to weights, in the place of those that clip.
 
-        Returns
-        -------
-        (replicas, dims), doubles
+        Returns (replicas, dims), doubles.
         """
         exact_products()
         self.differentiator.aligned = self.shape.aligned
@@ -207,14 +194,10 @@ def packing(
 ) -> int:
     """Number of chunks go through together, so that all calls take least.
 
-    Parameters
-    ----------
-    replicas, batch, most
-        How many, the expected size of their batches, and the most records of one.
-    samples
-        A call has no more places, but for one chunk.
-    columns, costs
-        Places of a chunk, and what it costs, in numbers that are gone through.
+    ``replicas``, ``batch``, ``most``: how many, the expected size of their batches, and
+    the most records of one. ``samples``: a call has no more places, but for one chunk.
+    ``columns``, ``costs``: places of a chunk, and what it costs, in numbers that are
+    gone through.
     """
     mean, variance = math.ceil(most / columns), 0.0  # of a batch's chunks
     if batch < most:

@@ -32,11 +32,8 @@ class Compiled:
     for the norm and for the sum, and otherwise from place to place. The trial of a
     shape is of the eager code. What a run says of its protection says so.
 
-    Parameters
-    ----------
-    eager
-        What is compiled. Weights other than `trainers.gradients.clip_weights.ClipTo` go
-        to it.
+    ``eager``: what is compiled. Weights other than
+    `trainers.gradients.clip_weights.ClipTo` go to it.
     """
 
     word: int | Tensor = 0  # nothing drops here

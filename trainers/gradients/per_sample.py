@@ -141,19 +141,10 @@ def saying(module: nn.Module, word: int | Tensor | None) -> dict[str, Any]:
 class PerSample:
     """Per-sample gradients of a module under stacked parameters, by `torch.func`.
 
-    Parameters
-    ----------
-    module
-        Any module that treats the samples of a batch one by one.
-    loss
-        (outputs, targets) to one loss a sample.
-    why
-        Why there is no book-keeping of the module; None where nothing was tried.
-
-    Attributes
-    ----------
-    alone
-        Whether records go through one by one, each in memory of its own.
+    ``module``: any module that treats the samples of a batch one by one. ``loss``:
+    (outputs, targets) to one loss a sample. ``why``: why there is no book-keeping of
+    the module; None where nothing was tried. ``alone``: whether records go through one
+    by one, each in memory of its own.
     """
 
     aligned = False
@@ -255,16 +246,8 @@ class PerSample:
     def gradients(self, at: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
         """Gradient of each sample's loss.
 
-        Parameters
-        ----------
-        at
-            (replicas, dims)
-        inputs, targets
-            (replicas, samples, ...)
-
-        Returns
-        -------
-        (replicas, samples, dims)
+        ``at``: (replicas, dims). ``inputs``, ``targets``: (replicas, samples, ...).
+        Returns (replicas, samples, dims).
         """
         if not self.alone:
             follow(self.module, at.device)

@@ -40,24 +40,12 @@ class Rounding:
     ) -> Rounding:
         """For sums of up to ``records`` gradients.
 
-        Parameters
-        ----------
-        positions
-            Most terms of which a layer makes a record's gradient and which may cancel;
-            0 if all gradients are written out.
-        length
-            Most additions in a row that make such a layer's norm.
-        columns
-            Most records of which a sum is made at once.
-        records
-            Most records in a sum.
-        coarse
-            Most additions in a row, in single precision, that make such a norm.
-
-        Raises
-        ------
-        ValueError
-            If there are so many that double precision is not enough.
+        ``positions``: most terms of which a layer makes a record's gradient and which
+        may cancel; 0 if all gradients are written out. ``length``: most additions in a
+        row that make such a layer's norm. ``columns``: most records of which a sum is
+        made at once. ``records``: most records in a sum. ``coarse``: most additions in
+        a row, in single precision, that make such a norm. Raises ``ValueError`` if
+        there are so many that double precision is not enough.
         """
         added = columns * max(1, positions) + records + _FEW
         error = gamma(added) * records

@@ -140,26 +140,16 @@ def make_model(
 ) -> nn.Module:
     """The model called ``name``, for inputs of a shape and a number of classes.
 
-    Parameters
-    ----------
-    name
-        A name in `MODELS`, or ``module:function``, and after a colon its options,
-        ``vit:depth=2``. The module is imported and its function called with
-        ``input_shape``, ``classes`` and the options, by keyword. It must return a
-        `torch.nn.Module` from (samples, *input_shape) to (samples, classes), whose
-        parameters are then drawn anew. (One that is called with nothing makes a model
-        that starts as it is, see `trainers.runs.material`.)
-    input_shape
-        Of one sample.
-    classes
-        How many.
-    options
-        More of them.
+    ``name``: a name in `MODELS`, or ``module:function``, and after a colon its options,
+    ``vit:depth=2``. The module is imported and its function called with
+    ``input_shape``, ``classes`` and the options, by keyword. It must return a
+    `torch.nn.Module` from (samples, *input_shape) to (samples, classes), whose
+    parameters are then drawn anew. (One that is called with nothing makes a model that
+    starts as it is, see `trainers.runs.material`.). ``input_shape``: of one sample.
+    ``classes``: how many. ``options``: more of them.
 
-    Raises
-    ------
-    ValueError
-        If there is no such model or option, or the model cannot take the shape.
+    Raises ``ValueError`` if there is no such model or option, or the model cannot take
+    the shape.
     """
     name, named = model_named(name)
     options = {**named, **options}

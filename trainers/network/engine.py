@@ -194,29 +194,16 @@ class Network:
     ) -> Tensor:
         """Train, and return each node's final model, (runs, nodes, dims).
 
-        Parameters
-        ----------
-        start
-            (runs, nodes, dims)
-        private
-            The oracle of this block.
-        rounds
-            Number of rounds, >= 0; with ``resume``, those that are done included.
-        observers
-            Shown what every node sends, each round.
-        after_round
-            Called with the number of rounds done and the models; for curves.
-        keep
-            Called with the number of rounds done and the state; for checkpoints.
-        resume
-            What ``keep`` was called with: go on from there. ``private`` must be as it
-            was then.
+        ``start``: (runs, nodes, dims). ``private``: the oracle of this block.
+        ``rounds``: number of rounds, >= 0; with ``resume``, those that are done
+        included. ``observers``: shown what every node sends, each round.
+        ``after_round``: called with the number of rounds done and the models; for
+        curves. ``keep``: called with the number of rounds done and the state; for
+        checkpoints. ``resume``: what ``keep`` was called with: go on from there.
+        ``private`` must be as it was then.
 
-        Raises
-        ------
-        ValueError
-            If ``rounds`` is negative, or graph, data and start differ in the number of
-            nodes.
+        Raises ``ValueError`` if ``rounds`` is negative, or graph, data and start differ
+        in the number of nodes.
         """
         if rounds < 0:
             raise ValueError(f"rounds must be >= 0, got {rounds}")

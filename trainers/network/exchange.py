@@ -70,19 +70,10 @@ def plain(text: str, most: int = 200) -> str:
 class Exchange(abc.ABC):
     """Connections of one party to all others, by some engine.
 
-    Parameters
-    ----------
-    rank, size
-        Which party this is, of how many.
-    patience
-        Seconds that another party is waited for.
-
-    Attributes
-    ----------
-    drops_lost
-        Whether the others go on without who is lost, see `may_go_on`.
-    left
-        Parties that the rest went on without, and the rounds that they were missed in.
+    ``rank``, ``size``: which party this is, of how many. ``patience``: seconds that
+    another party is waited for. ``drops_lost``: whether the others go on without who is
+    lost, see `may_go_on`. ``left``: parties that the rest went on without, and the
+    rounds that they were missed in.
     """
 
     can_go_on = False  # whether the loss of a party leaves the others connected

@@ -100,14 +100,8 @@ class Mixing:
         Additions in the order of the neighbours' numbers, so that the bits are those of
         a node that adds up its inbox alone (a matrix product's depend on its shape).
 
-        Parameters
-        ----------
-        sent
-            (runs, nodes, dims), row j what node j sent
-
-        Returns
-        -------
-        (runs, nodes, dims), a new tensor: nothing is mixed in place
+        ``sent``: (runs, nodes, dims), row j what node j sent. Returns (runs, nodes,
+        dims), a new tensor: nothing is mixed in place.
         """
         return add_up(sent, self.terms(k))
 
@@ -229,15 +223,9 @@ def mixing_weights(hears: np.ndarray, rule: WeightName) -> np.ndarray:
     - ``max-degree``: 1 / (1 + max d), and the rest to the node itself: as metropolis;
     - ``column-stochastic``: 1 / (1 + d_j), d counting those that hear j.
 
-    Parameters
-    ----------
-    hears
-        (nodes, nodes) bool: entry ij says whether i hears j. The diagonal is not read.
-
-    Raises
-    ------
-    ValueError
-        If metropolis or max-degree weights are asked for on a directed graph.
+    ``hears``: (nodes, nodes) bool: entry ij says whether i hears j. The diagonal is not
+    read. Raises ``ValueError`` if metropolis or max-degree weights are asked for on a
+    directed graph.
     """
     nodes = len(hears)
     edge = hears & ~np.eye(nodes, dtype=bool)

@@ -66,12 +66,8 @@ class RankNetwork(Network):
     once to every other rank that has a node which hears it. Sums are taken in the order
     of the nodes' numbers, as in one process.
 
-    Parameters
-    ----------
-    algorithm, mixing, needs
-        Of the whole network.
-    ranks
-        Who holds which nodes.
+    ``algorithm``, ``mixing``, ``needs``: of the whole network. ``ranks``: who holds
+    which nodes.
     """
 
     ranks: Ranks = dataclasses.field(kw_only=True)

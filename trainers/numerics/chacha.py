@@ -33,10 +33,7 @@ _ZEROS = memoryview(bytes(1 << 17))
 class Keystream:
     """The words of a key on the host, one after the other from wherever `seek` says.
 
-    Parameters
-    ----------
-    key
-        32 bytes.
+    ``key``: 32 bytes.
     """
 
     def __init__(self, key: bytes) -> None:
@@ -72,14 +69,9 @@ def state(key: bytes, nonce: bytes, block: int) -> bytes:
 def blocks(states: Tensor, ends: Sequence[int], count: int) -> Tensor:
     """The words of several key streams on their device, (streams, 8 count), int64.
 
-    Parameters
-    ----------
-    states
-        `state` of each stream, (streams, 16) int32. Their last eight bytes are zeros.
-    ends
-        Two numbers of 32 bits, what stands there for all streams.
-    count
-        Blocks of each.
+    ``states``: `state` of each stream, (streams, 16) int32. Their last eight bytes are
+    zeros. ``ends``: two numbers of 32 bits, what stands there for all streams.
+    ``count``: blocks of each.
     """
     if not kernels(states.device, "stream", _some_words):
         return _blocks(states, ends, count)

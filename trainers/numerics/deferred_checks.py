@@ -20,10 +20,7 @@ class Watch:
     To look at a number makes the host wait for an accelerator. On a CPU it costs
     nothing, and a condition that fails raises at once.
 
-    Parameters
-    ----------
-    at_once
-        Look at every condition as it comes; by default on a CPU only.
+    ``at_once``: look at every condition as it comes; by default on a CPU only.
     """
 
     def __init__(self, at_once: bool | None = None) -> None:

@@ -58,14 +58,8 @@ class Key:
 
     Made by `secret`, `study` or `load`. It cannot be printed, pickled or copied.
 
-    Parameters
-    ----------
-    secret
-        32 bytes.
-    run
-        16 bytes, public: under one key no two runs may have the same.
-    seed
-        What a study's key was derived from.
+    ``secret``: 32 bytes. ``run``: 16 bytes, public: under one key no two runs may have
+    the same. ``seed``: what a study's key was derived from.
     """
 
     __slots__ = ("__secret", "run", "seed")

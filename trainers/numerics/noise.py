@@ -129,19 +129,9 @@ def rounding_l1_up(step: float, dims: int, parts: int = 1) -> float:
 def to_grid(values: Tensor, step: float, parts: int = 1) -> Tensor:
     """``values`` rounded to whole steps, int64.
 
-    Parameters
-    ----------
-    values
-        Of any shape.
-    step
-        A power of two.
-    parts
-        How many such tensors will be added up.
-
-    Raises
-    ------
-    ValueError
-        If a value is not finite, or so large that their sum could overflow.
+    ``values``: of any shape. ``step``: a power of two. ``parts``: how many such tensors
+    will be added up. Raises ``ValueError`` if a value is not finite, or so large that
+    their sum could overflow.
     """
     _check_step(step)
     most = min(MOST, MAX_SUM // parts)
@@ -162,21 +152,11 @@ def from_grid(whole: Tensor, step: float, dtype: torch.dtype) -> Tensor:
 def add_noise_(sums: Tensor, rows: Rows, scale: float, law: Law = GAUSSIAN) -> Tensor:
     """Add exactly rounded noise to whole steps, in place; returns ``sums``.
 
-    Parameters
-    ----------
-    sums
-        (runs, nodes, dims), int64, in (-2^62, 2^62).
-    rows
-        Streams of that shape. Each may be used for one ``sums`` only.
-    scale
-        Standard deviation in steps, or the scale of Laplace noise, in [2^4, 2^30].
-    law
-        `GAUSSIAN` or `LAPLACE`.
-
-    Raises
-    ------
-    ValueError
-        If the sums could overflow, or a number is out of its range.
+    ``sums``: (runs, nodes, dims), int64, in (-2^62, 2^62). ``rows``: streams of that
+    shape. Each may be used for one ``sums`` only. ``scale``: standard deviation in
+    steps, or the scale of Laplace noise, in [2^4, 2^30]. ``law``: `GAUSSIAN` or
+    `LAPLACE`. Raises ``ValueError`` if the sums could overflow, or a number is out of
+    its range.
     """
     if sums.dtype != torch.int64 or tuple(sums.shape) != rows.shape:
         raise ValueError(

@@ -44,22 +44,11 @@ class Streams:
     They depend neither on how many runs are computed together, nor on the order, nor on
     which process a node lives in.
 
-    Parameters
-    ----------
-    key
-        A `Key`, or the seed of a study.
-    first
-        The number of the block's first run.
-    device
-        Where numbers are made: the same ones on every device.
-    journal
-        Told of every release under a secret key that may be made again.
-
-    Attributes
-    ----------
-    numbers
-        The nodes' numbers in the whole network; None where all of them are here, or who
-        draws says them.
+    ``key``: a `Key`, or the seed of a study. ``first``: the number of the block's first
+    run. ``device``: where numbers are made: the same ones on every device. ``journal``:
+    told of every release under a secret key that may be made again. ``numbers``: the
+    nodes' numbers in the whole network; None where all of them are here, or who draws
+    says them.
     """
 
     numbers: tuple[int, ...] | None = None

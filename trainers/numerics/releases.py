@@ -33,19 +33,9 @@ class ReleaseJournal:
     It has no numbers but addresses and keyed hashes. A death of the machine, not of the
     process, may lose the last records. Use `create`, then the constructor.
 
-    Parameters
-    ----------
-    path
-        The file.
-    key
-        Under which the noise is.
-
-    Raises
-    ------
-    OSError
-        If the file is not there, cannot be written, or another process has it.
-    ValueError
-        If it is of another key, was cut or changed.
+    ``path``: the file. ``key``: under which the noise is. Raises ``OSError`` if the
+    file is not there, cannot be written, or another process has it. Raises
+    ``ValueError`` if it is of another key, was cut or changed.
     """
 
     def __init__(self, path: str | os.PathLike[str], key: Key) -> None:

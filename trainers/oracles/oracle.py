@@ -71,30 +71,16 @@ def check_memory(limit: int) -> None:
 class Oracle:
     """Noisy gradients of the nodes' data, for a block of runs at once.
 
-    Parameters
-    ----------
-    data
-        The nodes' records.
-    differentiator
-        Computes gradients: `trainers.gradients.choose.differentiator`.
-    mechanism
-        Batch size, clip norm and noise.
-    streams
-        Random numbers of this block of runs.
-    runs
-        Number of runs in the block.
-    planted
-        (runs,) or (runs, canaries) bool: in which runs each of the data's canaries is
-        a record of its node.
-    memory_limit
-        Memory of one call in bytes, about; larger batches are computed in parts.
-    observers
-        Shown every release.
+    ``data``: the nodes' records. ``differentiator``: computes gradients:
+    `trainers.gradients.choose.differentiator`. ``mechanism``: batch size, clip norm and
+    noise. ``streams``: random numbers of this block of runs. ``runs``: number of runs
+    in the block. ``planted``: (runs,) or (runs, canaries) bool: in which runs each of
+    the data's canaries is a record of its node. ``memory_limit``: memory of one call in
+    bytes, about; larger batches are computed in parts. ``observers``: shown every
+    release.
 
-    Raises
-    ------
-    ValueError
-        If a node has too few records for a batch, or ``memory_limit`` is too small.
+    Raises ``ValueError`` if a node has too few records for a batch, or ``memory_limit``
+    is too small.
 
     Examples
     --------
@@ -245,23 +231,12 @@ class Oracle:
         2016, Algorithm 1). An empty batch gives noise alone. A gradient that is not
         finite counts as zero, see `not_finite`, so that the data cannot end a run.
 
-        Parameters
-        ----------
-        at
-            (runs, len(nodes), dims): parameters of each node.
-        nodes
-            The nodes that ask, by default all. They must have asked equally often.
-
-        Returns
-        -------
-        (runs, len(nodes), dims), in the precision of ``at``. Where the mechanism has
-        ``summed``: noisy sums, not divided, in double precision.
-
-        Raises
-        ------
-        ValueError
-            If parameters, or without clipping a record's gradient, are not finite; or
-            if nodes cannot ask together. On an accelerator `settle` raises the former.
+        ``at``: (runs, len(nodes), dims): parameters of each node. ``nodes``: the nodes
+        that ask, by default all. They must have asked equally often. Returns (runs,
+        len(nodes), dims), in the precision of ``at``. Where the mechanism has
+        ``summed``: noisy sums, not divided, in double precision. Raises ``ValueError``
+        if parameters, or without clipping a record's gradient, are not finite; or if
+        nodes cannot ask together. On an accelerator `settle` raises the former.
         """
         nodes = range(self.nodes) if nodes is None else nodes
         if at.shape[:2] != (self.runs, len(nodes)):
@@ -306,18 +281,9 @@ class Oracle:
         One release of each node, before any other: a record is in one count at most, so
         that the counts move by 1 with it. That sum is of integers and exact.
 
-        Parameters
-        ----------
-        at
-            (runs, nodes, dims): parameters of each node.
-        edges
-            Norms between which records are counted, ascending.
-        deviation
-            Of the noise in each count.
-
-        Returns
-        -------
-        (runs, nodes, len(edges) + 1); what is not finite counts nowhere.
+        ``at``: (runs, nodes, dims): parameters of each node. ``edges``: norms between
+        which records are counted, ascending. ``deviation``: of the noise in each count.
+        Returns (runs, nodes, len(edges) + 1); what is not finite counts nowhere.
         """
         nodes = range(self.nodes)
         index = self.next_release(nodes)

@@ -34,17 +34,8 @@ class Recording:
 class Tape:
     """Takes an oracle's place and repeats its releases, without any data.
 
-    Parameters
-    ----------
-    recording
-        What to repeat, in order.
-    nodes
-        Number of nodes.
-
-    Raises
-    ------
-    StopIteration
-        If more is asked than was recorded.
+    ``recording``: what to repeat, in order. ``nodes``: number of nodes. Raises
+    ``StopIteration`` if more is asked than was recorded.
     """
 
     def __init__(self, recording: Recording, nodes: int) -> None:

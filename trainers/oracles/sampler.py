@@ -18,10 +18,7 @@ from trainers.oracles.mechanism import Mechanism
 class Sampler:
     """Draws batches of each node's records, for a block of runs at once.
 
-    Raises
-    ------
-    ValueError
-        If a node has too few records for a batch.
+    Raises ``ValueError`` if a node has too few records for a batch.
 
     Examples
     --------

@@ -217,26 +217,16 @@ class Material:
     ) -> Material:
         """A user's module, data and loss, checked.
 
-        Parameters
-        ----------
-        model
-            A module, whose parameters are the start, or what makes one; or a name in
-            `trainers.models.MODELS`, for ``classes`` and inputs as the data have them,
-            whose start is drawn from the public seed.
-        shares, how
-            See `trainers.data.shares.shares_of`.
-        classes
-            How many classes targets tell apart. It is public, and never counted in the
-            data: None only if ``model`` is no name.
-        loss
-            See `trainers.gradients.door.enter.enter`; cross entropy if None.
-        test
-            A data set to measure models on, as one of ``shares``.
+        ``model``: a module, whose parameters are the start, or what makes one; or a
+        name in `trainers.models.MODELS`, for ``classes`` and inputs as the data have
+        them, whose start is drawn from the public seed. ``shares``, ``how``: see
+        `trainers.data.shares.shares_of`. ``classes``: how many classes targets tell
+        apart. It is public, and never counted in the data: None only if ``model`` is no
+        name. ``loss``: see `trainers.gradients.door.enter.enter`; cross entropy if
+        None. ``test``: a data set to measure models on, as one of ``shares``.
 
-        Raises
-        ------
-        ValueError
-            If they do not fit each other, or the model or the loss mixes records.
+        Raises ``ValueError`` if they do not fit each other, or the model or the loss
+        mixes records.
         """
         found = shares_of(shares, **how)
         if isinstance(model, str):

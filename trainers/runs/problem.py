@@ -322,30 +322,16 @@ class Problem:
     ) -> tuple[Tensor, Ledger]:
         """Train a block of runs: final models (runs, nodes, dims), and their ledger.
 
-        Parameters
-        ----------
-        noise_multiplier
-            What the algorithm's mechanism makes its noise from, or that of each node.
-        streams
-            Where this block's randomness comes from, and on which device it is trained:
-            all that is shown and given out stays there.
-        runs
-            How many runs there are in the block.
-        start
-            Initial parameters, (runs, nodes, dims); those of the seed by default.
-        planted
-            A sample that joins some of the runs.
-        observers
-            Who is shown what.
-        resume
-            What `Observers.keep` was given, unpacked.
-        memory_limit
-            Bytes that one call of the oracle may keep alive, about.
+        ``noise_multiplier``: what the algorithm's mechanism makes its noise from, or
+        that of each node. ``streams``: where this block's randomness comes from, and on
+        which device it is trained: all that is shown and given out stays there.
+        ``runs``: how many runs there are in the block. ``start``: initial parameters,
+        (runs, nodes, dims); those of the seed by default. ``planted``: a sample that
+        joins some of the runs. ``observers``: who is shown what. ``resume``: what
+        `Observers.keep` was given, unpacked. ``memory_limit``: bytes that one call of
+        the oracle may keep alive, about.
 
-        Raises
-        ------
-        ValueError
-            If training diverges, or ``resume`` is not of such a run.
+        Raises ``ValueError`` if training diverges, or ``resume`` is not of such a run.
         """
         oracle = self.oracle(
             noise_multiplier,

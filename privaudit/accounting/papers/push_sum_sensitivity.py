@@ -88,13 +88,9 @@ def least_constant(matrices: Sequence[ArrayLike], decay: float) -> float:
 
     enough and necessary. At k = t, Phi = I, the sum is 2: C' is at least 1.
 
-    Parameters
-    ----------
-    matrices
-        W(0), ..., W(T-1) between two rounds in which states are set equal; shape
-        (nodes, nodes), entry ij the weight that i gives to what j sends.
-    decay
-        lambda in (0, 1).
+    ``matrices``: W(0), ..., W(T-1) between two rounds in which states are set equal;
+    shape (nodes, nodes), entry ij the weight that i gives to what j sends. ``decay``:
+    lambda in (0, 1).
     """
     if not 0 < decay < 1:
         raise ValueError(f"the decay lambda must be in (0, 1), got {decay}")
@@ -263,9 +259,7 @@ def data_independent_sensitivity(
     by one that a Gamma variable exceeds with probability ``failure`` / (rounds nodes).
     The scales do not depend on the data, so ``failure`` is simply added to delta.
 
-    Returns
-    -------
-    Shape (rounds,).
+    Returns an array of shape (rounds,).
     """
     from scipy import special
 

@@ -185,21 +185,9 @@ class _View:
 class Units:
     """Filter that counts (epsilon, delta)-DP in units of one pair.
 
-    Parameters
-    ----------
-    step
-        The typical release, Gaussian and sampled.
-    epsilon
-        >= 0 and finite.
-    delta
-        In (0, 1).
-
-    Attributes
-    ----------
-    count
-        How many there are: 0 if none fits, or no grid holds them.
-    reserve
-        How many must be left when anything but units is paid.
+    ``step``: the typical release, Gaussian and sampled. ``epsilon``: >= 0 and finite.
+    ``delta``: in (0, 1). ``count``: how many there are: 0 if none fits, or no grid
+    holds them. ``reserve``: how many must be left when anything but units is paid.
     """
 
     def __init__(self, step: Step, epsilon: float, delta: float) -> None:

@@ -89,14 +89,9 @@ def epoch_measure(
 
     None where there is so little noise that ratios are not held by doubles.
 
-    Parameters
-    ----------
-    epoch, way
-        The pair, mixture against noise alone for ``remove``, reversed for ``add``.
-    spacing
-        Of the losses.
-    tail
-        About how much probability may be counted as lost, in (0, 1).
+    ``epoch``, ``way``: the pair, mixture against noise alone for ``remove``, reversed
+    for ``add``. ``spacing``: of the losses. ``tail``: about how much probability may be
+    counted as lost, in (0, 1).
     """
     side: Side = "remove" if epoch.opposed else way
     law = epoch_masses(epoch, side, tail)

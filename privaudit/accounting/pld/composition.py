@@ -102,17 +102,8 @@ class Composition:
     def epsilon(self, delta: float, width: float = 0.01) -> Sides:
         """Sides of the least epsilon >= 0 with which this is (epsilon, delta)-DP.
 
-        Parameters
-        ----------
-        delta
-            In (0, 1).
-        width
-            Relative width to stop at, in (0, 1].
-
-        Raises
-        ------
-        ValueError
-            If an argument is out of its range.
+        ``delta``: in (0, 1). ``width``: relative width to stop at, in (0, 1]. Raises
+        ``ValueError`` if an argument is out of its range.
         """
         if not 0 < delta < 1:
             raise ValueError(
@@ -239,13 +230,9 @@ class Composition:
         sums of a few thousand numbers are slower by several, and their last bits would
         depend on how many there are.
 
-        Parameters
-        ----------
-        side
-            The side that is wanted. An upper side alone is as narrow as grids make it:
-            nothing is there to compare it to.
-        caps
-            Upper bounds known already, by direction: no work is spent above them.
+        ``side``: the side that is wanted. An upper side alone is as narrow as grids
+        make it: nothing is there to compare it to. ``caps``: upper bounds known
+        already, by direction: no work is spent above them.
         """
         ways = directions or self.directions
         if self.bounded and self.is_empty:

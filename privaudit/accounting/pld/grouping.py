@@ -235,18 +235,9 @@ def chosen(
 ) -> Choice:
     """Cells of all groups of some families.
 
-    Parameters
-    ----------
-    law
-        About the composed loss.
-    aims
-        Epsilons at which the composition is to be good.
-    slack
-        By how much cells may move epsilon in all.
-    reach
-        Outputs further out are lost.
-    least
-        Least spacing.
+    ``law``: about the composed loss. ``aims``: epsilons at which the composition is to
+    be good. ``slack``: by how much cells may move epsilon in all. ``reach``: outputs
+    further out are lost. ``least``: least spacing.
     """
     groups = [group for family in families for group in groups_of(family)]
     largest = (

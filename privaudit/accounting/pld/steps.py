@@ -31,23 +31,15 @@ def compose_steps(
 ) -> Composition:
     """The composition of many steps, given as arrays that broadcast.
 
-    Parameters
-    ----------
-    noise_multiplier
-        Standard deviation (gaussian) or scale (laplace) of the noise over how far one
-        record can move the release: over its own size with ``scheme`` ``poisson``
-        (adding or removing a record) and ``replace`` (Poisson sampling, replacing one
-        by its opposite), over the difference of two with ``fixed``.
-    sampling_rate
-        Probability, or share of the records, in [0, 1].
-    count
-        How often each step is taken, >= 0.
-    noise
-        Shape of the noise.
-    scheme
-        ``poisson``: Poisson sampling or none, add or remove one record. ``replace``:
-        Poisson sampling, replace one. ``fixed``: fixed-size samples without
-        replacement, replace one.
+    ``noise_multiplier``: standard deviation (gaussian) or scale (laplace) of the noise
+    over how far one record can move the release: over its own size with ``scheme``
+    ``poisson`` (adding or removing a record) and ``replace`` (Poisson sampling,
+    replacing one by its opposite), over the difference of two with ``fixed``.
+    ``sampling_rate``: probability, or share of the records, in [0, 1]. ``count``: how
+    often each step is taken, >= 0. ``noise``: shape of the noise. ``scheme``:
+    ``poisson``: Poisson sampling or none, add or remove one record. ``replace``:
+    Poisson sampling, replace one. ``fixed``: fixed-size samples without replacement,
+    replace one.
     """
     z, q, n = (
         np.ascontiguousarray(a, float).ravel()
@@ -136,11 +128,8 @@ def _composition(
 def compose_entries(entries: Sequence[Entry], relation: Relation) -> Composition:
     """The composition of a node's releases under ``relation``.
 
-    Raises
-    ------
-    ValueError
-        If a release has no noise, or no meaning under the relation, or is one of a
-        pass over disjoint records.
+    Raises ``ValueError`` if a release has no noise, or no meaning under the relation,
+    or is one of a pass over disjoint records.
     """
     kinds: dict[tuple[Noise, Scheme], list[tuple[float, float, float, int]]] = {}
     balls = []  # whether, of each entry of batches of a fixed size

@@ -224,24 +224,13 @@ def observed(
     whose sums are exact, see ``grid.md``; where releases were made again with other
     sums, or have next to no noise, all is taken as seen.
 
-    Parameters
-    ----------
-    ledger
-        Of all nodes: a release a step. Of several runs, or steps that differ, all is
-        taken as seen: compose what is observed of each run.
-    observer
-        As `Observer.parse` takes it, or ``any-node``: for each node whichever other
-        one learns most of it, or a bit more.
-    relation
-        The neighbour relation, as of `Certificate.of`.
-    graph
-        ``butterfly`` or ``chain``: how sums are made.
-
-    Raises
-    ------
-    ValueError
-        If there is no such observer, or nobody is left to be protected; nodes have
-        different noise; noise is not Gaussian, or sampling a random allocation.
+    ``ledger``: of all nodes: a release a step. Of several runs, or steps that differ,
+    all is taken as seen: compose what is observed of each run. ``observer``: as
+    `Observer.parse` takes it, or ``any-node``: for each node whichever other one learns
+    most of it, or a bit more. ``relation``: the neighbour relation, as of
+    `Certificate.of`. ``graph``: ``butterfly`` or ``chain``: how sums are made. Raises
+    ``ValueError`` if there is no such observer, or nobody is left to be protected;
+    nodes have different noise; noise is not Gaussian, or sampling a random allocation.
 
     >>> from privaudit.release import NoSampling
     >>> release = Release.of_sum(

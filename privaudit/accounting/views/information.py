@@ -174,12 +174,8 @@ def dominating(matrix: Floats, unit: Floats | None = None) -> Floats:
     make all entries positive (the signals that give most away); else a semidefinite
     program.
 
-    Parameters
-    ----------
-    matrix
-        (signals, signals), positive semidefinite.
-    unit
-        (signals,): how large each signal can be; 1.
+    ``matrix``: (signals, signals), positive semidefinite. ``unit``: (signals,): how
+    large each signal can be; 1.
 
     >>> dominating(np.array([[1.0, -0.5], [-0.5, 1.0]])).round(9).tolist()
     [1.5, 1.5]

@@ -20,26 +20,15 @@ class LinearProtocol:
     sum_m noise_pm eta_m, eta standard normal. Public constants, such as where all
     start, are left out.
 
-    Parameters
-    ----------
-    nodes
-        How many there are.
-    owner
-        (inputs,): whose sum each is, in order of time.
-    messages
-        (messages, inputs): each message as a combination of y.
-    sender
-        (messages,): who sends it.
-    heard
-        (messages, nodes) bool: who hears it. A node that only gets a sum of messages,
-        by secure aggregation, hears that sum, as a message of its own.
-    noise
-        (inputs, noises), or (inputs,) where each input has a noise of its own.
-    known
-        (noises, nodes) bool: who knows each noise; by default those whose own it is.
-    points
-        (inputs, inputs): where each sum is taken, as a combination of earlier y, which
-        its owner knows; None for fixed vectors, which are taken nowhere.
+    ``nodes``: how many there are. ``owner``: (inputs,): whose sum each is, in order of
+    time. ``messages``: (messages, inputs): each message as a combination of y.
+    ``sender``: (messages,): who sends it. ``heard``: (messages, nodes) bool: who hears
+    it. A node that only gets a sum of messages, by secure aggregation, hears that sum,
+    as a message of its own. ``noise``: (inputs, noises), or (inputs,) where each input
+    has a noise of its own. ``known``: (noises, nodes) bool: who knows each noise; by
+    default those whose own it is. ``points``: (inputs, inputs): where each sum is
+    taken, as a combination of earlier y, which its owner knows; None for fixed vectors,
+    which are taken nowhere.
     """
 
     nodes: int
@@ -120,16 +109,10 @@ class LinearProtocol:
     ) -> LinearProtocol:
         """Each node adds noise to a vector of its own, once, and all average.
 
-        Parameters
-        ----------
-        matrices
-            (nodes, nodes), or (period, nodes, nodes): entry kij is the weight that i
-            gives to what j sends in round k modulo the period; i hears j where it is
-            not 0, and always itself.
-        noise
-            Standard deviation, of all or (nodes,).
-        rounds
-            How many rounds of messages; the period by default.
+        ``matrices``: (nodes, nodes), or (period, nodes, nodes): entry kij is the weight
+        that i gives to what j sends in round k modulo the period; i hears j where it is
+        not 0, and always itself. ``noise``: standard deviation, of all or (nodes,).
+        ``rounds``: how many rounds of messages; the period by default.
 
         >>> path = np.array([[2, 1, 0], [1, 1, 1], [0, 1, 2]]) / 3
         >>> protocol = LinearProtocol.averaging(path, rounds=2)

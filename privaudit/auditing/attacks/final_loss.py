@@ -42,13 +42,8 @@ def canary_losses(scene: Scene, gradients: Differentiator, models: Tensor) -> Te
 class OwnScore(Adversary):
     """The score that a function of the user's gives the final model of its node.
 
-    Parameters
-    ----------
-    function
-        Given the model, a module in evaluation mode, it returns a finite number, higher
-        for members.
-    name
-        What it is called.
+    ``function``: given the model, a module in evaluation mode, it returns a finite
+    number, higher for members. ``name``: what it is called.
     """
 
     def __init__(self, scene: Scene, function: Callable[..., Any], name: str) -> None:

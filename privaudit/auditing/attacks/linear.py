@@ -36,19 +36,11 @@ Told = tuple[int, str, int]  # round, name of the message, and whose
 class Record:
     """Keeps, in a fixed order, what is seen; all coordinates, or what is made of them.
 
-    Parameters
-    ----------
-    heard
-        For round k, number k modulo their number: whose messages are seen. None: none.
-    models
-        Whether all models after each round are seen.
-    final
-        Number of rounds, if models are seen after the last alone.
-    along
-        Of values, (runs, dims), what is kept; None: all.
-    colluding
-        Whether all nodes but the canary's tell their noisy gradients: after all else,
-        in the order of `LinearMap.inputs`.
+    ``heard``: for round k, number k modulo their number: whose messages are seen. None:
+    none. ``models``: whether all models after each round are seen. ``final``: number of
+    rounds, if models are seen after the last alone. ``along``: of values, (runs, dims),
+    what is kept; None: all. ``colluding``: whether all nodes but the canary's tell
+    their noisy gradients: after all else, in the order of `LinearMap.inputs`.
     """
 
     def __init__(

@@ -46,13 +46,9 @@ class Reconstruction:
     def __call__(self, messages: ArrayLike, known: ArrayLike = 0.0) -> Floats:
         """(inputs, dims): the guesses.
 
-        Parameters
-        ----------
-        messages
-            (messages of the protocol, dims); those that are not heard are not read.
-        known
-            (inputs of the protocol, dims): of each noisy vector what the observer
-            knows: all of its own, and the noise that it shares with others.
+        ``messages``: (messages of the protocol, dims); those that are not heard are not
+        read. ``known``: (inputs of the protocol, dims): of each noisy vector what the
+        observer knows: all of its own, and the noise that it shares with others.
         """
         heard = np.asarray(messages, float)[self._seen]
         of_it = np.broadcast_to(
@@ -66,21 +62,10 @@ def reconstruction(
 ) -> Reconstruction:
     """Best guess of ``observer`` at the vectors of node ``of``, and its error.
 
-    Parameters
-    ----------
-    protocol
-        What is sent, with its noise.
-    observer
-        Who hears.
-    of
-        A node.
-    spread
-        Standard deviation of the vectors' entries, about 0, as far as is known: noise
-        is weighed against it. Without noise it does not matter.
-
-    Returns
-    -------
-    The guesses, to be called with what was heard.
+    ``protocol``: what is sent, with its noise. ``observer``: who hears. ``of``: a node.
+    ``spread``: standard deviation of the vectors' entries, about 0, as far as is known:
+    noise is weighed against it. Without noise it does not matter. Returns the guesses,
+    to be called with what was heard.
 
     Examples
     --------

@@ -45,10 +45,7 @@ def credible(
 
     Jeffreys priors on both rates, at a threshold that a fifth of the runs chose.
 
-    Raises
-    ------
-    ValueError
-        If an argument is out of range, or no run is left to test.
+    Raises ``ValueError`` if an argument is out of range, or no run is left to test.
     """
     if not 0 <= delta < 1 or not 0 < probability < 1:
         raise ValueError(

@@ -50,19 +50,12 @@ class RanksOfFamily(OfFamily):
     For fixed and for coin-flip worlds, however many there are of each: what is tested
     is the order of the two worlds given how many there are.
 
-    Parameters
-    ----------
-    family
-        Mechanisms that differ in the scale of their noise.
-    reversed_share
-        Share of alpha, in (0, 1), spent on the ranking read backwards, for attacks
-        whose low scores say "member".
-    top_share
-        Share of the rest, in (0, 1), spent on the upper part of the ranking alone,
-        which tells where to begin.
-    simulations
-        Monte Carlo repeats of a test. The level is exact for any number, since the
-        observed ranking counts as one of them; more make the bound steadier.
+    ``family``: mechanisms that differ in the scale of their noise. ``reversed_share``:
+    share of alpha, in (0, 1), spent on the ranking read backwards, for attacks whose
+    low scores say "member". ``top_share``: share of the rest, in (0, 1), spent on the
+    upper part of the ranking alone, which tells where to begin. ``simulations``: monte
+    Carlo repeats of a test. The level is exact for any number, since the observed
+    ranking counts as one of them; more make the bound steadier.
     """
 
     name: ClassVar[str] = "ranks-of-family"

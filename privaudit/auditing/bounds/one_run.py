@@ -223,16 +223,10 @@ def curve_refuted(
     from the observed number of right guesses down, what probability the numbers below
     must have.
 
-    Parameters
-    ----------
-    canaries, guesses, right
-        How many there are, are guessed at, and are guessed right.
-    least_of
-        From a probability h in [0, 1] of an event under one data set to the least that
-        it has under a neighbour: f(1 - h) for a trade-off function f. Too small a value
-        only weakens the test.
-    alpha
-        In (0, 1).
+    ``canaries``, ``guesses``, ``right``: how many there are, are guessed at, and are
+    guessed right. ``least_of``: from a probability h in [0, 1] of an event under one
+    data set to the least that it has under a neighbour: f(1 - h) for a trade-off
+    function f. Too small a value only weakens the test. ``alpha``: in (0, 1).
     """
     if right <= 0:
         return False

@@ -64,24 +64,12 @@ def run_demo(
 ) -> None:
     """Make the three audits in the folder at ``path``, or what is missing of them.
 
-    Parameters
-    ----------
-    path
-        Where: a folder an audit, beside the plan of a sweep.
-    seed
-        Of all three audits.
-    runs
-        Of the first audit; the others take a half and a quarter.
-    workers, progress
-        As `privaudit.auditing.experiments.experiment.run`; ``progress`` is of all three
-        together.
-
-    Raises
-    ------
-    ValueError
-        If ``path`` is a file, or a folder of something else.
-    FolderError
-        If the folder is damaged, in use, or cannot be written.
+    ``path``: where: a folder an audit, beside the plan of a sweep. ``seed``: of all
+    three audits. ``runs``: of the first audit; the others take a half and a quarter.
+    ``workers``, ``progress``: as `privaudit.auditing.experiments.experiment.run`;
+    ``progress`` is of all three together. Raises ``ValueError`` if ``path`` is a file,
+    or a folder of something else. Raises ``FolderError`` if the folder is damaged, in
+    use, or cannot be written.
     """
     path = pathlib.Path(path)
     _refuse_others(path)

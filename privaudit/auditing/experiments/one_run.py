@@ -106,18 +106,9 @@ class PlantedInRun:
     data nothing: what is released of these is what the ledger has. Scores are made of
     releases and of the final model alone, so that the account covers them too.
 
-    Parameters
-    ----------
-    problem
-        The training.
-    count
-        How many canaries.
-    noise_multiplier
-        Of the run.
-    public_seed
-        By which parameters are chosen, and models start.
-    nodes
-        To which canaries are dealt in turn.
+    ``problem``: the training. ``count``: how many canaries. ``noise_multiplier``: of
+    the run. ``public_seed``: by which parameters are chosen, and models start.
+    ``nodes``: to which canaries are dealt in turn.
     """
 
     def __init__(

@@ -41,23 +41,11 @@ def one_run_estimator(
 ) -> Estimator:
     """The estimator called ``name``, "best" (any mechanism) or "family".
 
-    Parameters
-    ----------
-    name
-        What it is to hold for.
-    entries, relation
-        What the canaries' nodes released, and what neighbours differ in; () where that
-        differs by node.
-    canaries
-        How many there are.
-    delta, confidence
-        Of the bound; they too decide how many guesses are planned.
-
-    Raises
-    ------
-    ValueError
-        If there is no such name, or no family of these releases: where those differ by
-        node, there is none.
+    ``name``: what it is to hold for. ``entries``, ``relation``: what the canaries'
+    nodes released, and what neighbours differ in; () where that differs by node.
+    ``canaries``: how many there are. ``delta``, ``confidence``: of the bound; they too
+    decide how many guesses are planned. Raises ``ValueError`` if there is no such name,
+    or no family of these releases: where those differ by node, there is none.
     """
     if name not in NAMES:
         raise ValueError(

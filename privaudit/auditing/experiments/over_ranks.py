@@ -32,14 +32,11 @@ def run_on_ranks(
     All ranks must call, with equal arguments; ``memory_limit`` is of each. Rank 0 alone
     enters ``opened``.
 
-    Raises
-    ------
-    privaudit.files.folder.FolderError
-        At every rank, if the folder is another audit's, damaged, or cannot be written.
-    trainers.network.ranks.RankLostError
-        If another rank ends, or does not answer in time.
-    ValueError
-        If the settings do not fit the data, or training diverges.
+    Raises ``privaudit.files.folder.FolderError`` at every rank, if the folder is
+    another audit's, damaged, or cannot be written. Raises
+    ``trainers.network.ranks.RankLostError`` if another rank ends, or does not answer in
+    time. Raises ``ValueError`` if the settings do not fit the data, or training
+    diverges.
     """
     if audit.stop_when_refuted:
         raise ValueError(

@@ -281,21 +281,11 @@ def planned(
 
     Where settings give a noise and no epsilon, `certified_claim` is what is claimed.
 
-    Parameters
-    ----------
-    algorithm
-        A name in `trainers.algorithms.ALGORITHMS`.
-    settings
-        The claim and the attack.
-    training
-        Settings and options of the training, upon those that audits start from.
-    where, source
-        Where ``training`` and the claim are from.
-
-    Raises
-    ------
-    ValueError
-        If a setting is out of its range or does not go with the others.
+    ``algorithm``: a name in `trainers.algorithms.ALGORITHMS`. ``settings``: the claim
+    and the attack. ``training``: settings and options of the training, upon those that
+    audits start from. ``where``, ``source``: where ``training`` and the claim are from.
+    Raises ``ValueError`` if a setting is out of its range or does not go with the
+    others.
     """
     canaries = (settings.canaries or one_run_plan.CANARIES) if settings.one_run else 0
     if canaries:
@@ -317,20 +307,9 @@ def attack_on(
 ) -> Audit:
     """The audit of a training that is made, as `planned`.
 
-    Parameters
-    ----------
-    what
-        The training.
-    settings
-        The claim and the attack.
-    source
-        Where the claim is from.
-    canaries
-        How many there are in one run; 0 for many runs.
-    public_seed
-        See `Audit`.
-    claim
-        In the place of that in ``settings``.
+    ``what``: the training. ``settings``: the claim and the attack. ``source``: where
+    the claim is from. ``canaries``: how many there are in one run; 0 for many runs.
+    ``public_seed``: see `Audit`. ``claim``: in the place of that in ``settings``.
     """
     algorithm = what.algorithm
     if what.unit == "node":

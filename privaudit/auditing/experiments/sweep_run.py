@@ -34,16 +34,8 @@ _PATIENCE = 10.0  # seconds for a killed sweep's workers to leave their folders
 class Progress:
     """Progress of one audit of a sweep.
 
-    Parameters
-    ----------
-    name
-        Of the audit.
-    done, total
-        Runs.
-    result
-        What it found, when it is finished.
-    failure
-        Why there will be no result.
+    ``name``: of the audit. ``done``, ``total``: runs. ``result``: what it found, when
+    it is finished. ``failure``: why there will be no result.
     """
 
     name: str
@@ -67,26 +59,15 @@ def run_sweep(
 ) -> list[Progress]:
     """All audits of ``plan``, in its order; goes on where an earlier call was stopped.
 
-    Parameters
-    ----------
-    plan
-        What to do. What ``folder`` has of it already is not done again; what failed is
-        tried again.
-    folder
-        Where: a folder an audit, by its name.
-    workers
-        Processes; as many as there are processors by default. If there are fewer
-        audits, each has several threads. Scores do not depend on it, but see
-        ``memory_limit`` of `privaudit.auditing.experiments.experiment.run`, of which
-        each worker has an equal share.
-    tell
-        Called whenever something is known of an audit.
+    ``plan``: what to do. What ``folder`` has of it already is not done again; what
+    failed is tried again. ``folder``: where: a folder an audit, by its name.
+    ``workers``: processes; as many as there are processors by default. If there are
+    fewer audits, each has several threads. Scores do not depend on it, but see
+    ``memory_limit`` of `privaudit.auditing.experiments.experiment.run`, of which each
+    worker has an equal share. ``tell``: called whenever something is known of an audit.
 
-    Raises
-    ------
-    privaudit.files.folder.FolderError
-        If ``folder`` cannot be written. What fails in an audit is told in its
-        `Progress`.
+    Raises ``privaudit.files.folder.FolderError`` if ``folder`` cannot be written. What
+    fails in an audit is told in its `Progress`.
     """
     workers = workers or os.cpu_count() or 1
     # By the plan, not by what is left of it: scores must not depend on a kill.

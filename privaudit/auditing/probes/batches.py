@@ -17,14 +17,9 @@ def check_batches(
 ) -> Check:
     """Test these batches against Poisson samples of ``records`` at ``rate``.
 
-    Parameters
-    ----------
-    passes
-        The numbers of the records in each batch of each pass over the data.
-    records
-        How many there are.
-    rate
-        The chance, in (0, 1], by which each is said to be in a batch.
+    ``passes``: the numbers of the records in each batch of each pass over the data.
+    ``records``: how many there are. ``rate``: the chance, in (0, 1], by which each is
+    said to be in a batch.
     """
     batches = [batch for one in passes for batch in one]
     found = []

@@ -200,12 +200,8 @@ def off_the_grid(
     A sum on the grid of its noise, rounded to a float and divided, is one of few
     floats. Noise in floating point leaves others, which ones depending on the sum.
 
-    Parameters
-    ----------
-    releases
-        Pairs of a release, (runs, nodes, dims), and its noise in the ledger, (nodes,).
-    divisor
-        Of the sums.
+    ``releases``: pairs of a release, (runs, nodes, dims), and its noise in the ledger,
+    (nodes,). ``divisor``: of the sums.
     """
     found = []
     for index, (release, deviations) in enumerate(releases):

@@ -33,21 +33,12 @@ class OpacusCanary(torch_loop.GradientCanary):
         long, is clipped, summed and hidden by the optimizer itself; what is seen is
         ``p.grad`` after it added noise.
 
-        Parameters
-        ----------
-        optimizer
-            An ``opacus.optimizers.DPOptimizer``, of flat clipping.
-        loader
-            The private data loader: its ``sample_rate`` is the chance of the canary's
-            coin, and its batches are looked at, see `torch_loop.probe_loader`.
-        sampling_rate
-            In its place, without a loader.
-
-        Raises
-        ------
-        ValueError
-            If the optimizer has no per-sample gradients, as with ghost clipping, clips
-            layer by layer, or neither a loader nor a rate is given.
+        ``optimizer``: an ``opacus.optimizers.DPOptimizer``, of flat clipping.
+        ``loader``: the private data loader: its ``sample_rate`` is the chance of the
+        canary's coin, and its batches are looked at, see `torch_loop.probe_loader`.
+        ``sampling_rate``: in its place, without a loader. Raises ``ValueError`` if the
+        optimizer has no per-sample gradients, as with ghost clipping, clips layer by
+        layer, or neither a loader nor a rate is given.
         """
         for name in ("clip_and_accumulate", "add_noise", "params"):
             if not hasattr(optimizer, name):
@@ -191,12 +182,8 @@ def loss_scores(
 ) -> Callable[[Any, int], list[float]]:
     """Black-box scores for `privaudit.audit`: minus the loss of the attacked record.
 
-    Parameters
-    ----------
-    train
-        Called with a seed and whether the record is among the data; returns a model.
-    loss
-        From a model to the record's loss under it.
+    ``train``: called with a seed and whether the record is among the data; returns a
+    model. ``loss``: from a model to the record's loss under it.
     """
 
     def scores_of(worlds: Any, seed: int) -> list[float]:

@@ -33,19 +33,9 @@ def _call(
 class Processes:
     """Calls a function in fresh processes, several at once.
 
-    Parameters
-    ----------
-    function
-        ``module:function``, or one that can be pickled.
-    name
-        What errors call it.
-    many
-        How many processes.
-
-    Raises
-    ------
-    ValueError
-        If the function cannot be sent to another process.
+    ``function``: ``module:function``, or one that can be pickled. ``name``: what errors
+    call it. ``many``: how many processes. Raises ``ValueError`` if the function cannot
+    be sent to another process.
     """
 
     def __init__(self, function: Function, name: str, many: int) -> None:

@@ -167,16 +167,9 @@ class Server:
 class Servers:
     """Several processes of one command, asked by as many threads.
 
-    Parameters
-    ----------
-    text
-        The command, split as a shell does.
-    time_limit
-        Seconds that a score may take, the first included, for which it starts.
-    retries
-        How often a run that failed is asked again, with the same seed.
-    many
-        How many processes at most.
+    ``text``: the command, split as a shell does. ``time_limit``: seconds that a score
+    may take, the first included, for which it starts. ``retries``: how often a run that
+    failed is asked again, with the same seed. ``many``: how many processes at most.
     """
 
     def __init__(

@@ -85,10 +85,8 @@ def source_of(program: str | Callable[..., object]) -> str | None:
     Of a function its module's file, of a command those files that it names. What they
     import is not in it.
 
-    Parameters
-    ----------
-    program
-        A function, ``module:function``, which may be imported for it, or a command.
+    ``program``: a function, ``module:function``, which may be imported for it, or a
+    command.
     """
     if callable(program):
         # A notebook's module is in no file, but its functions have a text.
@@ -158,10 +156,7 @@ def parts_of(command: str) -> list[str]:
 class Command:
     """Runs a command for each run of a batch.
 
-    Raises
-    ------
-    ValueError
-        If the text cannot be split, or does not say where the two go.
+    Raises ``ValueError`` if the text cannot be split, or does not say where the two go.
     """
 
     # with ``{member}`` and ``{seed}``; split as a shell does, run without one

@@ -59,12 +59,7 @@ class GradientCanary:
 
     There is one, or several in directions at right angles.
 
-    Parameters
-    ----------
-    member
-        (canaries,) bool: which are among the data.
-    seed
-        Of their coins.
+    ``member``: (canaries,) bool: which are among the data. ``seed``: of their coins.
     """
 
     def __init__(self, member: NDArray[np.bool_], seed: int) -> None:
@@ -467,21 +462,11 @@ def probe_loader(
     No record is read: only its batch sampler is asked, for some passes. It cannot see
     what the training does with a batch, such as cutting or repeating it.
 
-    Parameters
-    ----------
-    loader
-        With a ``batch_sampler``, as `torch.utils.data.DataLoader` and Opacus'
-        ``DPDataLoader`` have.
-    sampling_rate
-        What is accounted; by default the loader's own ``sample_rate``, or one over its
-        number of batches, as Opacus has it.
-    passes
-        How many, >= 2.
-
-    Raises
-    ------
-    ValueError
-        If the loader has no batch sampler.
+    ``loader``: with a ``batch_sampler``, as `torch.utils.data.DataLoader` and Opacus'
+    ``DPDataLoader`` have. ``sampling_rate``: what is accounted; by default the loader's
+    own ``sample_rate``, or one over its number of batches, as Opacus has it.
+    ``passes``: how many, >= 2. Raises ``ValueError`` if the loader has no batch
+    sampler.
 
     Examples
     --------

@@ -40,10 +40,7 @@ class _Begun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Model:
     """A worker's model: its steps and averages with others change it in turn.
 
-    Parameters
-    ----------
-    start
-        (dims,), which is copied.
+    ``start``: (dims,), which is copied.
     """
 
     def __init__(self, start: Tensor) -> None:

@@ -55,18 +55,11 @@ def _constant(turn: int) -> float:
 class OnePass(Mechanism):
     """Mechanism of one pass over the nodes' batches.
 
-    Parameters
-    ----------
-    batch_size
-        Records in a batch, b; a node's last ones that fill none are left out.
-    noise_multiplier
-        Noise over the norm bound of one record in one class's model, z above.
-    step_size
-        Of the turn; never of the data.
-    rounds
-        Turns at most; a node whose batches are used up has no more turns.
-    constants, choices, networks
-        Of the loss, of the policy, and of its networks.
+    ``batch_size``: records in a batch, b; a node's last ones that fill none are left
+    out. ``noise_multiplier``: noise over the norm bound of one record in one class's
+    model, z above. ``step_size``: of the turn; never of the data. ``rounds``: turns at
+    most; a node whose batches are used up has no more turns. ``constants``,
+    ``choices``, ``networks``: of the loss, of the policy, and of its networks.
     """
 
     step_size: Callable[[int], float] = _constant

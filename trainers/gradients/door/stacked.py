@@ -73,17 +73,8 @@ class Step(nn.Module):
 class StackedGraph(nn.Module):
     """Over one flat batch of all replicas, with layers over stacked parameters.
 
-    Parameters
-    ----------
-    traced
-        The module.
-
-    Attributes
-    ----------
-    layers
-        With the names of their parameters, by layer.
-    word
-        A number of which dropout is a function, or (replicas,); None: no dropout.
+    ``traced``: the module. ``layers``: with the names of their parameters, by layer.
+    ``word``: a number of which dropout is a function, or (replicas,); None: no dropout.
     """
 
     def __init__(self, traced: Traced) -> None:

@@ -53,29 +53,15 @@ def trace(
 ) -> fx.GraphModule:
     """The graph of ``function`` (parameters, *given) of one record.
 
-    Parameters
-    ----------
-    function
-        Of a list of tensors, and of those ``given``, which have one record each along
-        the first dimension. Somebody else's code.
-    names
-        Of the parameters, for messages.
-    parameters, given
-        Of which shape, type and device are taken.
-    known
-        What other tensors are called, by their identity.
+    ``function``: of a list of tensors, and of those ``given``, which have one record
+    each along the first dimension. Somebody else's code. ``names``: of the parameters,
+    for messages. ``parameters``, ``given``: of which shape, type and device are taken.
+    ``known``: what other tensors are called, by their identity.
 
-    Returns
-    -------
-    Of each of the parameters, each of those given, and one more: a whole number, of
-    which dropout is a function. All constants are copies.
-
-    Raises
-    ------
-    NotTraced
-        If it looks at values or cannot be traced otherwise.
-    ValueError
-        If it writes to what outlives a call, or draws random numbers.
+    Returns of each of the parameters, each of those given, and one more: a whole
+    number, of which dropout is a function. All constants are copies. Raises
+    ``NotTraced`` if it looks at values or cannot be traced otherwise. Raises
+    ``ValueError`` if it writes to what outlives a call, or draws random numbers.
     """
     like = [plain(each).clone().requires_grad_() for each in parameters]
     try:

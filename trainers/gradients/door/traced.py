@@ -124,12 +124,8 @@ class Door:
 class Bare(nn.Module):
     """Parameters and buffers of ``module``, without its code.
 
-    Attributes
-    ----------
-    constructed
-        Whether it is by construction that records are alone.
-    alone
-        Whether records never go through together.
+    ``constructed``: whether it is by construction that records are alone. ``alone``:
+    whether records never go through together.
     """
 
     constructed = False
@@ -172,19 +168,11 @@ def tokens_of(module: nn.Module) -> list[int]:
 class Traced(Bare):
     """``module`` as a graph of one record, mapped over the records of a batch.
 
-    Parameters
-    ----------
-    module
-        It is called once here, in a copy, with a fake tensor of one record; not where
-        there is a ``graph`` of it already.
-    example
-        One record's input, of which shape, type and device are taken.
-
-    Raises
-    ------
-    NotTraced, ValueError
-        As `trainers.gradients.door.trace.trace`; and ValueError for an output that is
-        no tensor of one row.
+    ``module``: it is called once here, in a copy, with a fake tensor of one record; not
+    where there is a ``graph`` of it already. ``example``: one record's input, of which
+    shape, type and device are taken. Raises ``NotTraced`` and ``ValueError`` as
+    `trainers.gradients.door.trace.trace`; and ValueError for an output that is no
+    tensor of one row.
     """
 
     constructed = True

@@ -144,25 +144,13 @@ class Channel:
     ) -> tuple[Tensor, Tensor]:
         """Add noise to ``states``, which nodes send in the next round; record it.
 
-        Parameters
-        ----------
-        states
-            (runs, nodes, dims) doubles: what the nodes hold now.
-        change
-            (runs, nodes, dims): the part of ``states`` that nodes have added in this
-            round from their own data.
-        bound
-            Bound on the L1 norm of each node's ``change``; public.
-
-        Returns
-        -------
-        The messages, (runs, nodes, dims), and what each node says of the sensitivity,
-        (runs, nodes, 1), which it broadcasts where `MessageNoise.broadcasts`.
-
-        Raises
-        ------
-        ValueError
-            If a change exceeds its bound; `FeedsItself` if noise grows beyond bounds.
+        ``states``: (runs, nodes, dims) doubles: what the nodes hold now. ``change``:
+        (runs, nodes, dims): the part of ``states`` that nodes have added in this round
+        from their own data. ``bound``: bound on the L1 norm of each node's ``change``;
+        public. Returns the messages, (runs, nodes, dims), and what each node says of
+        the sensitivity, (runs, nodes, 1), which it broadcasts where
+        `MessageNoise.broadcasts`. Raises ``ValueError`` if a change exceeds its bound;
+        `FeedsItself` if noise grows beyond bounds.
         """
         if self._tracker is None:
             raise RuntimeError("a channel must begin before it sends")

@@ -68,18 +68,10 @@ class MessageMechanism(Mechanism):
 def shared_places(places: Mapping[str, range], shared: str) -> list[int]:
     """Entries of the parameter vector that are shared, in order.
 
-    Parameters
-    ----------
-    places
-        `trainers.gradients.per_sample.parameter_places`.
-    shared
-        Patterns of parameter names with ``*`` and ``?``, with commas between; or
-        ``layers:N``, the first N layers with parameters.
-
-    Raises
-    ------
-    ValueError
-        If a pattern fits no parameter; it says which there are.
+    ``places``: `trainers.gradients.per_sample.parameter_places`. ``shared``: patterns
+    of parameter names with ``*`` and ``?``, with commas between; or ``layers:N``, the
+    first N layers with parameters. Raises ``ValueError`` if a pattern fits no
+    parameter; it says which there are.
     """
     kind, _, number = shared.partition(":")
     layers = list(dict.fromkeys(name.rpartition(".")[0] for name in places))

@@ -18,10 +18,7 @@ class Journal:
     worker's death, at whatever point, it has at least the steps of which something may
     have left the process. A death of the machine may lose the last ones.
 
-    Parameters
-    ----------
-    path
-        The file, which is made if it is not there. ``OSError`` for a link.
+    ``path``: the file, which is made if it is not there. ``OSError`` for a link.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

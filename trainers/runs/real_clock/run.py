@@ -45,12 +45,8 @@ class RealClock(OneProcess):
     are left out of the accuracies. A run that was stopped as a whole cannot go on; what
     it released is then in ``ledger.json``.
 
-    Raises
-    ------
-    privaudit.files.folder.FolderError
-        If the folder holds a run that was stopped; and if this one is, by Ctrl-C.
-    OSError
-        If all workers died.
+    Raises ``privaudit.files.folder.FolderError`` if the folder holds a run that was
+    stopped; and if this one is, by Ctrl-C. Raises ``OSError`` if all workers died.
     """
 
     def __init__(

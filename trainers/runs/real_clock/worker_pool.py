@@ -26,12 +26,8 @@ PATIENCE = 60.0  # seconds that a process may take to start, or to make a step
 class WorkerPool:
     """Runs a `Agreement` over one process a worker.
 
-    Parameters
-    ----------
-    plan
-        What is done.
-    job
-        Called in each process with the worker's number; it is pickled.
+    ``plan``: what is done. ``job``: called in each process with the worker's number; it
+    is pickled.
     """
 
     def __init__(self, plan: Agreement, job: Callable[[int], Job]) -> None:

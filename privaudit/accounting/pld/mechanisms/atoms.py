@@ -18,14 +18,9 @@ from privaudit.accounting.pld.mechanisms.loss import Pair
 class Atoms(Pair):
     """Outputs with logs of chances ``log_p`` and ``log_q``, exact to some units.
 
-    Parameters
-    ----------
-    top, null
-        P's mass where Q has none, and Q's where P has none.
-    lattice
-        Of what all losses are multiples.
-    far
-        Bound on the error of the logs, in units in the last place.
+    ``top``, ``null``: P's mass where Q has none, and Q's where P has none. ``lattice``:
+    of what all losses are multiples. ``far``: bound on the error of the logs, in units
+    in the last place.
     """
 
     def __init__(

@@ -134,10 +134,8 @@ class Pair(abc.ABC):
 class PairLoss(Loss):
     """The loss of a pair, Poisson sampled with ``rate`` in (0, 1].
 
-    Parameters
-    ----------
-    attained
-        Other pairs, where ``pair`` is not attained by any data; None if it is.
+    ``attained``: other pairs, where ``pair`` is not attained by any data; None if it
+    is.
     """
 
     def __init__(

@@ -117,16 +117,10 @@ def loss_cells(
 ) -> Cells:
     """The masses of ``step`` on a grid that covers all but its far tails.
 
-    Parameters
-    ----------
-    step, way
-        The pair: as `Step` says, or reversed for ``add``.
-    spacing
-        Distance of the grid points.
-    reach
-        The grid ends where less than Phi(-reach) of any of the mixed variables is left.
-    limit
-        Largest number of cells; what lies further out is counted as below or above.
+    ``step``, ``way``: the pair: as `Step` says, or reversed for ``add``. ``spacing``:
+    distance of the grid points. ``reach``: the grid ends where less than Phi(-reach) of
+    any of the mixed variables is left. ``limit``: largest number of cells; what lies
+    further out is counted as below or above.
     """
     low, high = ends(step, way, reach)
     start, stop = grid_span(low, high, spacing, limit)

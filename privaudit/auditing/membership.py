@@ -41,20 +41,34 @@ def lira(
     Chien, Nasr, Song, Terzis and Tramer, "Membership inference attacks from first
     principles", S&P 2022).
 
-    ``losses``: losses, log(1 / p) of the label, under the attacked model or several. #
-    (..., records). ``references``: losses of the same records under reference models.
-    # (models, records). ``included``: which reference was trained on which record. The
-    score is then the logarithm of the likelihood ratio ("online"). None: no reference
-    was trained on any of them ("offline"); the score is the number of standard
-    deviations by which the log odds lie above the references' mean.  # (models,
-    records) bool. ``pooled``: whether all records share one standard deviation, for few
-    reference models. None: if there are fewer than 64. ``log_odds``: False: fit minus
-    the loss instead of log odds, for losses that are not the logarithm of a
-    probability.
+    Parameters
+    ----------
+    losses
+        Losses, log(1 / p) of the label, under the attacked model or several.
+        # (..., records)
+    references
+        Losses of the same records under reference models.  # (models, records)
+    included
+        Which reference was trained on which record. The score is then the logarithm of
+        the likelihood ratio ("online"). None: no reference was trained on any of them
+        ("offline"); the score is the number of standard deviations by which the log
+        odds lie above the references' mean.  # (models, records) bool
+    pooled
+        Whether all records share one standard deviation, for few reference models.
+        None: if there are fewer than 64.
+    log_odds
+        False: fit minus the loss instead of log odds, for losses that are not the
+        logarithm of a probability.
 
-    Returns one score per loss, (..., records). Raises ``ValueError`` if shapes do
-    not fit, a loss is not finite (or negative, for log odds), or a record has too few
-    references with it or without it.
+    Returns
+    -------
+    One score per loss.  # (..., records)
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, a loss is not finite (or negative, for log odds), or a
+        record has too few references with it or without it.
 
     Examples
     --------
@@ -98,17 +112,29 @@ def rmia(
     reference models (Zarifzadeh, Liu and Shokri, "Low-cost high-power membership
     inference attacks", ICML 2024). One or two reference models are enough.
 
-    ``losses``, ``references``, ``included``: as for `privaudit.lira`. With
-    ``included``, p(x) is the mean of the means with and without x. ``population``,
-    ``population_references``: losses of other records, on which none of the models was
-    trained, under the attacked and the reference models.  # (..., population), (models,
-    population). ``gamma``: the threshold in the formula: 1, as in the authors' code;
-    their paper has 2, at which all scores are 0 if models hardly tell records apart.
-    ``offline``: the constant a of p(x) = ((1 + a) p_out(x) + 1 - a) / 2, which is used
-    if no reference was trained on the record; in [0, 1].
+    Parameters
+    ----------
+    losses, references, included
+        As for `privaudit.lira`. With ``included``, p(x) is the mean of the means with
+        and without x.
+    population, population_references
+        Losses of other records, on which none of the models was trained, under the
+        attacked and the reference models.  # (..., population), (models, population)
+    gamma
+        The threshold in the formula: 1, as in the authors' code; their paper has 2, at
+        which all scores are 0 if models hardly tell records apart.
+    offline
+        The constant a of p(x) = ((1 + a) p_out(x) + 1 - a) / 2, which is used if no
+        reference was trained on the record; in [0, 1].
 
-    Returns one score in [0, 1] per loss, (..., records). Raises ``ValueError`` as
-    `privaudit.lira`, or if ``gamma`` is not > 0 or ``offline`` not in [0, 1].
+    Returns
+    -------
+    One score in [0, 1] per loss.  # (..., records)
+
+    Raises
+    ------
+    ValueError
+        As `privaudit.lira`, or if ``gamma`` is not > 0 or ``offline`` not in [0, 1].
 
     Examples
     --------

@@ -65,11 +65,16 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         The number of the pass over the node's records to which these releases belong:
         each record enters at most one release of a pass, and no record's value decides
         which. Unset: every record may be in every release.
+    dealt
+        Of how many parts of the pass a record's is drawn, each with this chance at
+        least, in secret and anew for each pass, as shuffling does. Upper sides make no
+        use of it. Unset: a record's part may be known.
     """
 
     release: Release
     count: int = 1
     disjoint: int | UnsetType = UNSET
+    dealt: int | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         if not isinstance(self.release, Release):
@@ -78,11 +83,16 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 f"{self.release!r}"
             )
         if type(self.count) is not int or self.disjoint is not UNSET:
-            take_fields(self, "count", "disjoint")  # 1000 and 1e3 are one ledger
+            take_fields(self, "count", "disjoint", "dealt")  # 1000 and 1e3 are one
         if not 1 <= self.count <= MOST_RELEASES:
             raise ValueError(f"count must be >= 1 and <= 1e308, got {self.count}")
         if self.disjoint is not UNSET and self.disjoint < 0:
             raise ValueError(f"a pass has a number >= 0, got disjoint={self.disjoint}")
+        if self.dealt is not UNSET and not (self.disjoint is not UNSET and self.dealt):
+            raise ValueError(
+                "dealt, a number of parts of a pass >= 1, goes with disjoint, got "
+                f"dealt={self.dealt}"
+            )
         allocated = isinstance(self.release.sampling, RandomAllocation)
         if allocated and self.disjoint is not UNSET:
             raise ValueError(
@@ -174,6 +184,7 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         )
         allocated = any(
             isinstance(entry.release.sampling, RandomAllocation)
+            or entry.dealt is not UNSET
             for entries in self.nodes
             for entry in entries
         )
@@ -431,7 +442,8 @@ def _in_sequence(parts: tuple[tuple[Entry, ...], ...]) -> tuple[Entry, ...]:
                 counts[how] = counts.get(how, 0) + entry.count
             if entry.disjoint is not UNSET:
                 last = max(last, entry.disjoint)
-                entry = Entry(entry.release, entry.count, first + entry.disjoint)
+                one_pass = first + entry.disjoint
+                entry = msgspec.structs.replace(entry, disjoint=one_pass)
             found.append(entry)
         for how, count in counts.items():
             if begun.get(how, 0) % how.batches:
@@ -484,11 +496,12 @@ class Recorder:
         count: int = 1,
         *,
         disjoint: int | None = None,
+        dealt: int | UnsetType = UNSET,
     ) -> None:
         """``count`` releases by ``node``; a repeat of its last one raises the count.
 
         Those of a pass, ``disjoint``, raise the count of an equal one of that pass
-        wherever it stands: their order is of no account.
+        wherever it stands: their order is of no account. ``dealt``: see `Entry`.
         """
         if count < 0:
             raise ValueError(f"count must be >= 0, got {count}: a release stays made")
@@ -499,10 +512,14 @@ class Recorder:
         first = max(len(entries) - 1, 0) if disjoint is None else 0
         for place in range(first, len(entries)):
             known = entries[place]
-            if known.release == release and known.disjoint == one_pass:
-                entries[place] = Entry(release, known.count + count, one_pass)
+            if (known.release, known.disjoint, known.dealt) == (
+                release,
+                one_pass,
+                dealt,
+            ):
+                entries[place] = Entry(release, known.count + count, one_pass, dealt)
                 return
-        entries.append(Entry(release, count, one_pass))
+        entries.append(Entry(release, count, one_pass, dealt))
 
     def again(self, node: int, release: Release, others: int) -> None:
         """``release`` was made for ``others`` more sums, before the run was resumed.

@@ -13,6 +13,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 import msgspec
+from msgspec import UNSET
 
 from privaudit.accounting.pld.allocation import AllocatedBelow, Epoch
 from privaudit.accounting.pld.mechanisms import Loss
@@ -30,11 +31,16 @@ def is_allocated(entry: Entry) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Allocated:
-    """``often`` equal epochs: the releases of one, each with its number."""
+    """``often`` equal epochs: the releases of one, each with its number.
+
+    ``shuffled``: batches are of a fixed size, other records in the place of one that is
+    not there; no mixture is known to bound them from above.
+    """
 
     how: RandomAllocation
     releases: tuple[tuple[Release, int], ...]
     often: int
+    shuffled: bool = False
 
     def known_batches(self, relation: Relation) -> Iterator[Entry]:
         """Releases that a record enters at most, if its batches were known.
@@ -60,6 +66,8 @@ class Allocated:
 
         Blocks have two of a record's batches, those of a replaced record one.
         """
+        if self.shuffled:
+            return
         opposed = relation == "replace-one"
         epoch, taken = self._epoch(relation, attained=False), self.how.taken
         most = 1 if opposed else 2
@@ -85,8 +93,11 @@ class Allocated:
         return bool(self._epoch(relation, attained=True).shifts)
 
     def _epoch(self, relation: Relation, *, attained: bool) -> Epoch:
-        """Under replace-one records C and -C, as for Poisson sampling (``pld.md``)."""
-        opposed = relation == "replace-one"
+        """Under replace-one records C and -C, as for Poisson sampling (``pld.md``).
+
+        Of a shuffled pass: all others are C as well, so that one batch moves by 2 C.
+        """
+        opposed = relation == "replace-one" and not self.shuffled
         shifts: dict[float, int] = {}
         for release, count in self.releases:
             moved = release.sensitivity_under(relation)
@@ -98,6 +109,27 @@ class Allocated:
         rows = sorted(shifts.items())
         kinds, counts = tuple(s for s, _ in rows), tuple(n for _, n in rows)
         return Epoch(kinds, counts, self.how.batches, self.how.taken, opposed)
+
+
+def dealt_passes(entries: Sequence[Entry]) -> list[Allocated]:
+    """Passes whose parts are dealt in secret, for what is known from below.
+
+    The proof is in ``pld/allocation.md``, "Shuffled passes".
+    """
+    passes: dict[int, list[Entry]] = collections.defaultdict(list)
+    for entry in entries:
+        if entry.disjoint is not UNSET:
+            passes[entry.disjoint].append(entry)
+    found: collections.Counter[tuple[int, tuple[tuple[Release, int], ...]]]
+    found = collections.Counter()
+    for some in passes.values():
+        (dealt, *others), size = {e.dealt for e in some}, sum(e.count for e in some)
+        if not others and dealt is not UNSET and size <= dealt:
+            found[dealt, tuple((e.release, e.count) for e in some)] += 1
+    return [
+        Allocated(RandomAllocation(dealt), releases, often, shuffled=True)
+        for (dealt, releases), often in found.items()
+    ]
 
 
 def epochs_of(entries: Sequence[Entry]) -> list[Allocated]:

@@ -41,7 +41,7 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 from numpy.typing import ArrayLike, NDArray
 
-from privaudit.accounting.allocation import is_allocated
+from privaudit.accounting.allocation import dealt_passes, is_allocated
 from privaudit.accounting.groups import of_group
 from privaudit.accounting.overlaps import together
 from privaudit.accounting.parallel import outside_passes, views, worst_way
@@ -103,12 +103,12 @@ class _Releases:
 
     @functools.cached_property
     def shared(self) -> Steps | None:
-        """Steps that every record enters, if that is not all there is.
+        """Steps that every record enters, if that is not all there is: for lower sides.
 
         Of a random allocation whose mixture is not accounted nothing is known.
         """
-        outside = tuple(outside_passes(self.entries))
-        steps = Steps.of(outside, self.relation)
+        outside, dealt = outside_passes(self.entries), dealt_passes(self.entries)
+        steps = Steps.of(outside, self.relation, dealt)
         if not steps.epochs and any(map(is_allocated, outside)):
             outside = tuple(entry for entry in outside if not is_allocated(entry))
             steps = Steps.of(outside, self.relation)

@@ -35,10 +35,11 @@ _MOST_LISTED = 10_000_000
 _MOST_RECORDS = 10**12
 
 SHUFFLED = (
-    "shuffled batches are accounted as one release a pass and record, without "
-    "amplification: how much a hidden order of fixed batches protects is not proved "
-    "here, and can be far less than Poisson sampling does (Chua et al. 2024). Draw "
-    "batches by random allocation or by Poisson sampling to get amplification"
+    "shuffled batches: from above one release a pass and record, without "
+    "amplification, as none is proved for them here; from below what some data attain "
+    "if each pass is shuffled anew, in secret, and the last, smaller batch is dropped "
+    "(Chua et al. 2024). Draw batches by random allocation or by Poisson sampling to "
+    "get amplification"
 )
 
 
@@ -202,8 +203,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 mechanism=self.mechanism,
             )
             if self.scheme == "shuffled":
+                parts = math.ceil(1 / _share(rate))  # with a shorter one, left out
                 for one_pass, some in _passes(made, count, rate):
-                    recorder.record(0, _replaced(release), some, disjoint=one_pass)
+                    one = _replaced(release)
+                    recorder.record(0, one, some, disjoint=one_pass, dealt=parts)
                 made += count
             else:
                 recorder.record(0, release, count)

@@ -84,10 +84,18 @@ class Steps:
     others: tuple[tuple[Loss, float], ...] = ()
 
     @classmethod
-    def of(cls, entries: Sequence[Entry], relation: Relation) -> Steps:
-        """Raises ``ValueError`` for a release without a meaning under ``relation``."""
+    def of(
+        cls,
+        entries: Sequence[Entry],
+        relation: Relation,
+        dealt: Sequence[Allocated] = (),
+    ) -> Steps:
+        """All of ``entries``, and of the passes ``dealt`` one part each.
+
+        Raises ``ValueError`` for a release without a meaning under ``relation``.
+        """
         plain = [entry for entry in entries if not is_allocated(entry)]
-        allocated = epochs_of(entries)
+        allocated = [*epochs_of(entries), *dealt]
         known = [one for some in allocated for one in some.known_batches(relation)]
         told: list[Allocated] = []
         if all(entry.release.mechanism == "gaussian" for entry in known):
@@ -152,10 +160,18 @@ class Steps:
         """For privacy loss distributions."""
         if self.attained:
             return compose_entries(self.entries, self.relation)
-        found = compose_entries(self.plain, self.relation)
+        base = found = compose_entries(self.plain, self.relation)
         if not self.epochs:  # known batches are no more than a bound
             return dataclasses.replace(found, exact=False)
-        base = found.attained or found
+        shuffled = [
+            entry
+            for some in self.epochs
+            if some.shuffled
+            for entry in some.known_batches(self.relation)
+        ]
+        if shuffled:
+            found = compose_entries([*self.plain, *shuffled], self.relation)
+        base = base.attained or base
         below = [one for some in self.epochs if (one := some.below(self.relation))]
         return dataclasses.replace(
             found,

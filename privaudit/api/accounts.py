@@ -69,8 +69,8 @@ def epsilon(
         "without-replacement": batches of a fixed size. "random-allocation": each record
         in one of an epoch's t batches, with ``sampling_rate`` 1 / t and ``steps`` the
         batches of all epochs; "random-allocation:k": in k of t, ``sampling_rate``
-        k / t. "shuffled": passes over batches of fixed size, accounted without
-        amplification by sampling.
+        k / t. "shuffled": passes over batches of fixed size, without amplification from
+        above; from below each pass is shuffled anew, and the last batch dropped.
     mechanism
         Distribution of the noise. "gaussian": the clip norm is an L2 norm. "laplace":
         it is an L1 norm.

@@ -1,5 +1,6 @@
 """`epsilon` and `noise` for random allocation and for shuffled batches."""
 
+import itertools
 import json
 import math
 
@@ -131,6 +132,30 @@ class TestShuffled:
         # ten passes, the last one begun; a record is replaced by its opposite
         exact = float(gdp.epsilon(math.sqrt(10) * 2 / 4, 1e-5))
         assert found["upper"] == pytest.approx(exact, rel=1e-9)
+
+    @pytest.mark.parametrize("records", [4, 5])
+    def test_the_lower_side_is_that_of_all_orders(self, records):
+        """Two batches of two, by all orders of the records, on a grid of outcomes."""
+        plan = Plan.constant(1.5, 2 / records, 2, "shuffled")
+        x = np.arange(-14, 12, 0.05)
+
+        def density(vectors):
+            orders = list(itertools.permutations(vectors))
+            first, second = (
+                [np.exp(-((x - sum(order[i : i + 2])) ** 2) / 4.5) for order in orders]
+                for i in (0, 2)
+            )
+            return np.einsum("ij,ik->jk", first, second) / len(orders)
+
+        p, q = density([1, -1, -1, -1, -1][:records]), density([-1] * records)
+        for epsilon in (0.1, 1.0):
+            each = [
+                np.maximum(a - math.exp(epsilon) * b, 0) for a, b in ((p, q), (q, p))
+            ]
+            truth = max(one.sum() for one in each) / q.sum()
+            found = Certificate.of(plan.ledger()).delta(epsilon)
+            assert truth * (0.5 if records == 5 else 0.99) <= found.lower <= truth
+            assert truth < found.upper
 
     def test_batches_that_do_not_fill_a_pass_are_counted_in_fewer(self):
         plan = Plan.constant(1.0, 0.3, 7, "shuffled")  # three batches a pass

@@ -302,10 +302,7 @@ def run_arrays(member: NDArray, score: NDArray) -> dict[str, NDArray]:
 def read_npz(
     path: pathlib.Path,
 ) -> tuple[NDArray[np.generic], NDArray[np.generic], Design | None]:
-    """Worlds and scores, as `Scores.of_runs` takes them, and their design if told.
-
-    Raises ``ValueError`` for any other content.
-    """
+    """Worlds and scores, as `Scores.of_runs` takes them, and their design if told."""
     try:
         with _npz.opened(path) as file:
             known = str(file["design"]) if "design" in file else None

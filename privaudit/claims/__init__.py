@@ -24,10 +24,7 @@ FORMS: dict[str, str] = {
 
 
 def claims_of(paper: str) -> tuple[PaperClaim, ...]:
-    """The claims of a paper, by its number, or of a form of account, by its name.
-
-    Raises ``ValueError`` for a paper that there is none of.
-    """
+    """The claims of a paper, by its number, or of a form of account, by its name."""
     if paper in FORMS:
         return importlib.import_module(f"privaudit.claims.{paper}").CLAIMS
     if paper not in PAPERS:

@@ -27,8 +27,6 @@ def pixels(input_shape: tuple[int, ...], classes: int, **_: Any) -> nn.Module:
     An account holds for every model: where all that is to be learned is whether a
     record's clipped gradient is in a noisy sum, eight parameters do. The weights of the
     corner pixel get no gradient from any digit, which leaves a canary's in the clear.
-
-    Raises ``ValueError`` for images of another size.
     """
     if len(input_shape) != 3 or input_shape[-1] * input_shape[-2] < 37:
         raise ValueError(f"needs images of 37 pixels or more, got {input_shape}")

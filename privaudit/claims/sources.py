@@ -14,10 +14,7 @@ OF_METHOD: dict[str, list[str]] = _TOLD["accounts"]
 
 
 def bibtex(methods: Iterable[str]) -> str:
-    """The entries of ``methods``, each once, in the order given.
-
-    Raises ``ValueError`` for a method that has no entry.
-    """
+    """The entries of ``methods``, each once, in the order given."""
     entries: dict[str, None] = {}
     for method in methods:
         if method not in SOURCES:

@@ -162,10 +162,7 @@ def read(path: pathlib.Path) -> tuple[OwnClaim, ...]:
 def tested_own(
     own: OwnClaim, file: pathlib.Path, runs: pathlib.Path, workers: int | None
 ) -> PaperFinding:
-    """The finding on one claim of ``file``; an audit keeps its runs in ``runs``.
-
-    Raises ``ValueError`` if what it is about is not to be had.
-    """
+    """The finding on one claim of ``file``; an audit keeps its runs in ``runs``."""
     ledger = _ledger(own, file)
     if ledger.unit != own.unit:
         raise ValueError(

@@ -65,8 +65,7 @@ def opened_regular(
     """The regular file at ``path``, of at most ``most`` bytes, to be read within.
 
     No pipe, device or folder is opened, also where a link leads to one, and no large
-    file that takes no room on the disk; with ``follow`` false no link is. Raises
-    ``OSError``.
+    file that takes no room on the disk; with ``follow`` false no link is.
     """
     path = pathlib.Path(path)
 
@@ -128,10 +127,7 @@ def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
 
 
 def opened_to_append(path: str | os.PathLike[str]) -> int:
-    """The file ``path``, made if need be, as a descriptor that adds to its end.
-
-    Raises ``OSError``, also where ``path`` is a link.
-    """
+    """The file ``path``, made if need be, as a descriptor that adds to its end."""
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _NO_LINK, 0o600)
 
 
@@ -178,8 +174,7 @@ class RunFolder:
     ) -> Iterator[Self]:
         """The folder at ``path``, made if need be, for this process alone.
 
-        Waits ``patience`` seconds for another process to leave it. Raises `FolderError`
-        if it is in use, cannot be made, or holds other things.
+        Waits ``patience`` seconds for another process to leave it.
         """
         folder = cls(path)
         with folder._explained("use"):
@@ -287,10 +282,7 @@ class RunFolder:
         return self.read("config.json", type(config)) == config
 
     def settle(self, config: object) -> bool:
-        """Take ``config`` as what this folder is for; True if it was so before.
-
-        Raises `FolderError`, naming the first difference, if it is for something else.
-        """
+        """Take ``config`` as what this folder is for; True if it was so before."""
         if not self.has("config.json"):
             others = [name for name in FILES if self.has(name)]
             if others:

@@ -48,8 +48,7 @@ def columns_of(
     """The columns ``names`` of a frame as one array, in that order.
 
     ``what`` the frame is, for errors. Those of ``optional`` that are there follow; if
-    any are named, a column that nobody names is an error. Raises ``ValueError`` for it,
-    and if one is missing.
+    any are named, a column that nobody names is an error.
     """
     known = [str(name) for name in frame.columns]
     for name in names:

@@ -63,11 +63,7 @@ def convert(value: Any, kind: type[T], *, strict: bool = True) -> T:
 
 
 def decode(text: bytes | str, kind: type[T]) -> T:
-    """The value of type ``kind`` that ``encode`` wrote.
-
-    Raises ``ValueError`` with the field and the reason if the text is no JSON, has an
-    unknown or missing field, or a value of the wrong kind.
-    """
+    """The value of type ``kind`` that ``encode`` wrote."""
     if not isinstance(text, (str, bytes)):
         raise ValueError(f"JSON is text or bytes, got {text!r}")
     try:

@@ -101,10 +101,7 @@ def seal(folder: RunFolder, more: Collection[str] = ()) -> None:
 
 
 def content(folder: RunFolder) -> bytes | None:
-    """The bytes of the manifest in ``folder``; None if there is none, as in 0.1.0.
-
-    Raises `FolderError` if it cannot be read.
-    """
+    """The bytes of the manifest in ``folder``; None if there is none, as in 0.1.0."""
     try:
         return content_of(folder / MANIFEST)
     except FileNotFoundError:
@@ -122,10 +119,7 @@ def parsed(folder: RunFolder, content: bytes) -> Manifest:
 
 
 def read(folder: RunFolder) -> Manifest | None:
-    """The manifest in ``folder``; None if there is none.
-
-    Raises `FolderError` if it is damaged or cannot be read.
-    """
+    """The manifest in ``folder``; None if there is none."""
     found = content(folder)
     return None if found is None else parsed(folder, found)
 
@@ -156,10 +150,7 @@ def audits_in(folder: RunFolder) -> list[str]:
 
 
 def digest_of(path: pathlib.Path) -> str | None:
-    """The SHA-256 of a regular file, no link followed; None if there is none.
-
-    Raises `FolderError` if it cannot be read.
-    """
+    """The SHA-256 of a regular file, no link followed; None if there is none."""
     try:
         return _digest(path, follow=False)
     except OSError as error:
@@ -183,10 +174,7 @@ def _is_file(path: pathlib.Path) -> bool:
 
 
 def regular(path: pathlib.Path) -> bytes | None:
-    """The bytes of a regular file, no link followed; None if there is none.
-
-    Raises `FolderError` if it cannot be read.
-    """
+    """The bytes of a regular file, no link followed; None if there is none."""
     try:
         return content_of(path, follow=False)
     except OSError as error:

@@ -59,8 +59,7 @@ def object_named(name: str, kind: Literal["function", "class"]) -> Any:
     """Object at ``module:name``, in the working directory or installed.
 
     A module's file there may be named as it is, as in ``mine.py:name``. ``kind`` is
-    what errors call it. Raises ``ValueError`` if it is not to be had, and
-    `ForeignError` if its module fails as it is imported.
+    what errors call it.
     """
     where, _, what = name.partition(":")
     if not is_place(name):

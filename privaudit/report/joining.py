@@ -208,10 +208,7 @@ def _party(check: Verification) -> Found:
 
 
 def _check_all(found: Sequence[Found]) -> dict[int, int]:
-    """Return who was lost, and in which round at the latest.
-
-    Raises ``ValueError`` unless these are all parties of one run that ended it.
-    """
+    """Return who was lost, and in which round at the latest."""
     (first, run, check), *others = found
     for party, other, theirs in others:
         for name, one, two in (

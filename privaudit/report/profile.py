@@ -14,9 +14,6 @@ def draw_profile(certificate: Certificate, path: pathlib.Path) -> None:
     """Draw delta(epsilon), bounded from above and below.
 
     The chance that a sensitivity fails is part of delta; what is assumed is said.
-
-    Raises ``ValueError`` if ``path`` is of a kind that matplotlib does not write, or
-    nothing bounds epsilon.
     """
     from matplotlib.figure import Figure
 

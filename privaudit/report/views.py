@@ -36,9 +36,6 @@ def draw_views(
     ``joined``, (nodes, nodes), says who hears whom. The nodes of the graph have the
     colour of what they learn of the first node that there is a figure of; without
     figures by single nodes there are bars instead. What has no bound is marked so.
-
-    Raises ``ValueError`` if there is nothing to draw, or ``path`` is of a kind that
-    matplotlib does not write.
     """
     from matplotlib.figure import Figure
 

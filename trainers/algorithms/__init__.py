@@ -227,10 +227,7 @@ ALGORITHMS: dict[str, Family] = {
 
 
 def family_named(name: str) -> Family:
-    """The family of a registered algorithm, or of a user's ``module:Class``.
-
-    Raises ``ValueError`` if there is none.
-    """
+    """The family of a registered algorithm, or of a user's ``module:Class``."""
     if name in ALGORITHMS:
         return ALGORITHMS[name]
     if is_place(name):

@@ -121,10 +121,7 @@ class Family(Generic[OptionsType]):
         return setting.rounds
 
     def ledger(self, setting: Setting[OptionsType], noise_multiplier: float) -> Ledger:
-        """Ledger of a run with ``setting.sizes`` records at the nodes.
-
-        Raises ``ValueError`` if its noise guarantees nothing.
-        """
+        """Ledger of a run with ``setting.sizes`` records at the nodes."""
         mechanism = self.mechanism(setting, noise_multiplier)
         return mechanism.ledger(setting.sizes, self.releases(setting))
 
@@ -173,8 +170,5 @@ class HasPaperNoise(Protocol):
     """A family whose paper has an account of its own."""
 
     def paper_noise(self, setting: Setting, epsilon: float, delta: float) -> float:
-        """The noise multiplier by the paper's own account.
-
-        Raises ``ValueError`` where the paper's theorem does not hold.
-        """
+        """The noise multiplier by the paper's own account."""
         ...

@@ -83,10 +83,7 @@ class _Directions:
 
 
 def optimiser_named(text: str | None) -> Optimiser | None:
-    """From text such as ``momentum:decay=0.8``; None for plain descent.
-
-    Raises ``ValueError`` for an unknown name or option, or a value out of its range.
-    """
+    """From text such as ``momentum:decay=0.8``; None for plain descent."""
     name, _, given = (text or "sgd").partition(":")
     if name not in OPTIMISERS:
         raise ValueError(

@@ -20,8 +20,6 @@ def load_digits(
     1 797 real 8x8 images (UCI "Optical recognition of handwritten digits", its test
     set), pixels scaled to [0, 1]. Inputs are (samples, 1, 8, 8); classes are numbered
     in the order of ``digits``. The split is by class, as even as it goes, and by seed.
-
-    Raises ``ValueError`` if ``train`` leaves no sample of a digit to test on.
     """
     from sklearn.datasets import load_digits as load
 

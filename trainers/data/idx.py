@@ -19,10 +19,7 @@ _TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
 
 def read_idx(path: pathlib.Path) -> np.ndarray:
-    """The array of an IDX file, gzipped or not.
-
-    Raises ``ValueError`` if it is none or damaged, ``OSError`` if it cannot be read.
-    """
+    """The array of an IDX file, gzipped or not."""
     content = content_of(path, MOST_ARRAYS)
     try:
         if content[:2] == b"\x1f\x8b":

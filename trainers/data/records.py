@@ -106,9 +106,6 @@ class PrivateData:
 
         They are records more there; or there is one, which comes in the place of the
         node's first if it ``replaces`` one. ``direction`` and ``coordinates`` as above.
-
-        Raises ``ValueError`` if a node has no record, or the canaries are not samples
-        of the same shape, or several and one is to replace a record.
         """
         sizes = tuple(len(share) for share in shares)
         for node, size in enumerate(sizes):

@@ -18,8 +18,6 @@ def principal_components(
     are taken as public, so that no record of ``train`` has a part in how another is
     seen, and nothing of them is released. Inputs become (samples, components), or as
     many as there are values in an input.
-
-    Raises ``ValueError`` if there are fewer records to fit than components.
     """
     public = test.inputs.flatten(1).double()
     components = min(components, public.shape[1])

@@ -238,8 +238,7 @@ def data_set(data: Any, name: str) -> Dataset | Lazy:
 def of_loader(loader: DataLoader, name: str) -> TorchDataset:
     """The data set of a loader, each record by ``collate_fn`` of it alone.
 
-    How batches are drawn is the oracle's, and a log line says so. Raises ``ValueError``
-    for a sampler that may leave records out.
+    How batches are drawn is the oracle's, and a log line says so.
     """
     sampler, batches = loader.sampler, loader.batch_sampler
     every = type(sampler) in (SequentialSampler, RandomSampler)

@@ -36,8 +36,6 @@ def split_by_class(data: Dataset, nodes: int, t: float) -> list[Dataset]:
     """Deal ``data`` to ``nodes`` nodes by `class_shares`, every sample to one node.
 
     Shares are rounded so that each class is dealt whole; samples keep their order.
-
-    Raises ``ValueError`` if t is outside [0, 1] or a node is left without records.
     """
     classes = int(data.targets.max()) + 1
     bounds = np.cumsum(class_shares(nodes, classes, t), axis=0)
@@ -63,10 +61,7 @@ def split_by_class(data: Dataset, nodes: int, t: float) -> list[Dataset]:
 
 
 def split_evenly(data: Dataset, nodes: int, seed: int = 0) -> list[Dataset]:
-    """Deal shuffled ``data``, sizes differing by one at most; samples keep their order.
-
-    Raises ``ValueError`` if there are fewer samples than nodes.
-    """
+    """Deal shuffled ``data``, sizes differing by one at most; samples keep their order."""
     if nodes > len(data):
         raise ValueError(
             f"{len(data)} records cannot be dealt to {nodes} nodes; use fewer nodes"
@@ -82,9 +77,6 @@ def split_by_dirichlet(
 
     Hsu, Qi and Brown 2019: a small alpha gives every class to few nodes, a large one
     deals evenly. Drawn again, up to 100 times, while a node has no records.
-
-    Raises ``ValueError`` if alpha is not > 0, or a node is left without records in all
-    draws.
     """
     if not 0 < alpha < math.inf:
         raise ValueError(f"the split's alpha must be > 0 and finite, got {alpha}")
@@ -111,9 +103,6 @@ def split_by_file(data: Dataset, nodes: int, path: str | pathlib.Path) -> list[D
 
     A .npz has them as its array ``node``; any other file is read as text, one number a
     line, or the column ``node`` of a CSV with a heading.
-
-    Raises ``ValueError`` if the file cannot be read, has another number of records, or
-    a node has none.
     """
     path = pathlib.Path(path)
     try:

@@ -99,11 +99,7 @@ class Transformed(Drawn):
 
 
 def check_transform(transform: Transform, inputs: Tensor) -> None:
-    """Try ``transform`` on some records, (samples, ...).
-
-    Raises ``ValueError`` if it fails, or gives something else than an input of the same
-    shape and kind.
-    """
+    """Try ``transform`` on some records, (samples, ...)."""
     if not callable(transform):
         raise ValueError(
             "transform is a function of one record's input, got "

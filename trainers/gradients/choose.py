@@ -27,9 +27,6 @@ def differentiator(
     `trainers.gradients.compiled`; modules that it does not know do not. With
     ``precision`` "bf16", gradients are taken in bfloat16, and clipped and summed in
     double precision: see `trainers.gradients.bfloat16`.
-
-    Raises ``ValueError`` for a module whose records have no gradient of their own
-    (batch statistics), and for bf16 where it cannot be had.
     """
     lower = check_precision(precision, compiled=compiled)
     if any(getattr(one, "alone", False) for one in (module, loss)):

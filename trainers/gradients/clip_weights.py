@@ -69,8 +69,7 @@ class ClipTo:
 def clip_weights(norms: Tensor, clip: float) -> Tensor:
     """min(1, clip / norm) for every norm; 1 without a bound, and for a zero gradient.
 
-    Slightly less, see `ClipTo.weights`; 0 for a norm that is not finite. Raises
-    ``ValueError`` for one if there is no bound.
+    Slightly less, see `ClipTo.weights`; 0 for a norm that is not finite.
     """
     if clip == math.inf:
         finite(norms)

@@ -44,8 +44,7 @@ class Rounding:
         may cancel; 0 if all gradients are written out. ``length``: most additions in a
         row that make such a layer's norm. ``columns``: most records of which a sum is
         made at once. ``records``: most records in a sum. ``coarse``: most additions in
-        a row, in single precision, that make such a norm. Raises ``ValueError`` if
-        there are so many that double precision is not enough.
+        a row, in single precision, that make such a norm.
         """
         added = columns * max(1, positions) + records + _FEW
         error = gamma(added) * records

@@ -95,11 +95,7 @@ MODELS: dict[str, Model] = {
 
 
 def model_named(text: str) -> tuple[str, dict[str, int]]:
-    """Name and options of a model such as ``vit:depth=2,features=32``.
-
-    Raises ``ValueError`` if there is no such model or option, or a value is not a whole
-    number >= 1.
-    """
+    """Name and options of a model such as ``vit:depth=2,features=32``."""
     name, colon, given = text.rpartition(":")
     if "=" not in given or not colon:
         name, given = text, ""
@@ -147,9 +143,6 @@ def make_model(
     parameters are then drawn anew. (One that is called with nothing makes a model that
     starts as it is, see `trainers.runs.material`.). ``input_shape``: of one sample.
     ``classes``: how many. ``options``: more of them.
-
-    Raises ``ValueError`` if there is no such model or option, or the model cannot take
-    the shape.
     """
     name, named = model_named(name)
     options = {**named, **options}

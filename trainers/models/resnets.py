@@ -36,8 +36,6 @@ def resnet9(
     last three pooled by 2 and followed by a residual block of two more, 16 groups, a
     bias everywhere, the maximum over what is left of the image, one linear layer.
     Inputs are (samples, channels, size, size).
-
-    Raises ``ValueError`` if images are smaller than 8 pixels.
     """
     if size < 8:
         raise ValueError(

@@ -24,8 +24,6 @@ def vit(
     positions, ``depth`` blocks of attention and of a perceptron of twice the width,
     each after a layer norm, and the mean over the patches. Inputs are (samples,
     channels, size, size).
-
-    Raises ``ValueError`` if patches do not divide the image, or heads the features.
     """
     if patch < 1 or size % patch:
         raise ValueError(

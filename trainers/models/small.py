@@ -48,8 +48,6 @@ def small_cnn(
 
     38 424 parameters at size 32 with 10 classes, 28 440 at size 28; 337 at size 8 with
     3 classes and 16 hidden units. Inputs are (samples, channels, size, size).
-
-    Raises ``ValueError`` if nothing of the image is left.
     """
     pooled = (size - kernel + 1) // 2
     if pooled < 1:
@@ -79,10 +77,8 @@ def shallow_cnn(
     """Two convolutions and two linear layers, the FashionMNIST model of Dyn-D2P.
 
     26 010 parameters at size 28 with 10 classes. The paper gives no widths: these are
-    the ones of the usual private MNIST model (Papernot et al. 2021), with ReLU.
-    Inputs are (samples, channels, size, size).
-
-    Raises ``ValueError`` if nothing of the image is left.
+    the ones of the usual private MNIST model (Papernot et al. 2021), with ReLU. Inputs
+    are (samples, channels, size, size).
     """
     once = ((size + 4 - 8) // 2 + 1) - 1  # 8x8, stride 2, padding 2; pooled to stride 1
     twice = ((once - 4) // 2 + 1) - 1  # 4x4, stride 2; pooled

@@ -146,10 +146,7 @@ class Key:
         # of the sums that noise is for, [run][node]: other sums get other streams
         fingerprints: Sequence[Sequence[bytes]] | None = None,
     ) -> Rows:
-        """Streams of ``width`` words for each of ``runs`` and ``nodes``.
-
-        Raises ``ValueError`` if a number is out of its range.
-        """
+        """Streams of ``width`` words for each of ``runs`` and ``nodes``."""
         return Rows(
             self, purpose, tuple(nodes), release, width, runs,
             None if fingerprints is None else tuple(map(tuple, fingerprints)),

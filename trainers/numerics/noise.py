@@ -130,8 +130,7 @@ def to_grid(values: Tensor, step: float, parts: int = 1) -> Tensor:
     """``values`` rounded to whole steps, int64.
 
     ``values``: of any shape. ``step``: a power of two. ``parts``: how many such tensors
-    will be added up. Raises ``ValueError`` if a value is not finite, or so large that
-    their sum could overflow.
+    will be added up.
     """
     _check_step(step)
     most = min(MOST, MAX_SUM // parts)
@@ -155,8 +154,7 @@ def add_noise_(sums: Tensor, rows: Rows, scale: float, law: Law = GAUSSIAN) -> T
     ``sums``: (runs, nodes, dims), int64, in (-2^62, 2^62). ``rows``: streams of that
     shape. Each may be used for one ``sums`` only. ``scale``: standard deviation in
     steps, or the scale of Laplace noise, in [2^4, 2^30]. ``law``: `GAUSSIAN` or
-    `LAPLACE`. Raises ``ValueError`` if the sums could overflow, or a number is out of
-    its range.
+    `LAPLACE`.
     """
     if sums.dtype != torch.int64 or tuple(sums.shape) != rows.shape:
         raise ValueError(

@@ -101,10 +101,7 @@ class ReleaseJournal:
         release: int,
         marks: Sequence[bytes],
     ) -> None:
-        """Write down that ``nodes`` release sums of fingerprints ``marks``.
-
-        Raises ``OSError`` if that cannot be written.
-        """
+        """Write down that ``nodes`` release sums of fingerprints ``marks``."""
         text = b""
         for node, mark in zip(nodes, marks, strict=True):
             address = (PURPOSES[purpose], node, release)

@@ -106,11 +106,7 @@ class Mechanism:
         return 1.0 if self.summed else self.batch_size
 
     def at(self, index: int) -> tuple[float, float]:
-        """Clip norm and noise multiplier of release ``index`` = 0, 1, ...
-
-        Raises ``ValueError`` if one is out of its range, or if there is noise without a
-        finite clip norm.
-        """
+        """Clip norm and noise multiplier of release ``index`` = 0, 1, ..."""
         clip = self.clip_norm(index) if callable(self.clip_norm) else self.clip_norm
         multiplier = (
             self.noise_multiplier(index)
@@ -133,11 +129,7 @@ class Mechanism:
         return clip, multiplier
 
     def sampling_rate(self, records: int) -> float:
-        """Probability that a record is in a batch, at a node of ``records`` records.
-
-        Raises ``ValueError`` if ``batch_size`` is no size of a batch of so many, or
-        there is no such ``sampling``.
-        """
+        """Probability that a record is in a batch, at a node of ``records`` records."""
         if not self.batch_size > 0:
             raise ValueError(f"batch_size must be > 0, got {self.batch_size}")
         allocated = batches_taken(self.sampling) is not None

@@ -165,11 +165,7 @@ class Oracle:
         return self._releases[node]
 
     def next_release(self, nodes: Sequence[int]) -> int:
-        """Index of the next release of ``nodes`` together; releases nothing.
-
-        Raises ``ValueError`` if they cannot ask together: one is there twice or
-        unknown, or they have asked unequally often.
-        """
+        """Index of the next release of ``nodes`` together; releases nothing."""
         if not nodes or len(set(nodes)) < len(nodes):
             raise ValueError(
                 f"nodes must be different, at least one, got {list(nodes)}: noise is "

@@ -36,8 +36,7 @@ def noise_of(
     """The noise multiplier of a run: as given, or the least that meets ``claim``.
 
     ``calibrate`` "paper" takes the account of the algorithm's own paper instead of that
-    in ``settings``. ``note`` is told what takes seconds. Raises ``ValueError`` if the
-    algorithm has no such account, or no noise where some is given.
+    in ``settings``. ``note`` is told what takes seconds.
     """
     training = problem.training
     check_noise(training, settings.noise_multiplier)
@@ -82,9 +81,6 @@ def noise_by_node(
 
     Returns the least noise that meets the budget of each node; with ``settings.noise``
     "one", the most of these.
-
-    Raises ``ValueError`` as `noise_of`; or if the algorithm, an observer or an overlap
-    asks for one noise of all, or there are not as many budgets as nodes.
     """
     training, nodes = problem.training, len(problem.sizes)
     budgets, account = settings.each_budget, settings.account

@@ -18,20 +18,14 @@ _PLAIN = (bool, int, float, str, bytes, type(None), Tensor)
 
 
 def pack(value: Any) -> bytes:
-    """``value`` as bytes: tensors, numbers, text; tuples, lists, dicts, dataclasses.
-
-    Raises ``TypeError`` for anything else.
-    """
+    """``value`` as bytes: tensors, numbers, text; tuples, lists, dicts, dataclasses."""
     buffer = io.BytesIO()
     torch.save(_tree(value), buffer)
     return buffer.getvalue()
 
 
 def unpack(content: bytes) -> Any:
-    """Unpack what ``pack`` was given, its dataclasses as dicts and its tuples as such.
-
-    Raises ``ValueError`` if ``content`` is no such thing, or was cut off.
-    """
+    """Unpack what ``pack`` was given, its dataclasses as dicts and its tuples as such."""
     try:
         return torch.load(io.BytesIO(content), weights_only=True)
     except (RuntimeError, EOFError, pickle.UnpicklingError, KeyError) as error:
@@ -40,10 +34,7 @@ def unpack(content: bytes) -> Any:
 
 
 def like(example: Any, tree: Any) -> Any:
-    """``tree`` as `unpack` gave it, with the dataclasses that ``example`` has.
-
-    Raises ``ValueError`` if they do not fit.
-    """
+    """``tree`` as `unpack` gave it, with the dataclasses that ``example`` has."""
     if dataclasses.is_dataclass(example) and not isinstance(example, type):
         names = [field.name for field in dataclasses.fields(example)]
         if not isinstance(tree, dict) or sorted(tree) != sorted(names):
@@ -99,10 +90,7 @@ def part(whole: Any, nodes: range) -> Any:
 
 
 def tree(value: Any) -> Any:
-    """``value`` with its dataclasses as dicts: what is packed.
-
-    Raises ``TypeError`` for what cannot be.
-    """
+    """``value`` with its dataclasses as dicts: what is packed."""
     return _tree(value)
 
 

@@ -67,10 +67,7 @@ class Averaged:
 
 
 def consensus(settings: ConsensusSettings) -> Averaged:
-    """Average vectors over a graph by DPPS: how far off, and how private.
-
-    Raises ``ValueError`` if the vectors cannot be read, or the graph does not fit.
-    """
+    """Average vectors over a graph by DPPS: how far off, and how private."""
     held = vectors_of(settings)
     norms = abs(held).sum(1, keepdims=True)
     held = held * (settings.clip_norm / norms.clip(min=settings.clip_norm))

@@ -100,10 +100,7 @@ class Material:
         return dataclasses.replace(self, transform=transform)
 
     def in_memory(self) -> Material:
-        """The same with all records in memory, where a canary can be planted.
-
-        Raises ``ValueError`` if they are too many.
-        """
+        """The same with all records in memory, where a canary can be planted."""
         if all(isinstance(share, Dataset) for share in self.shares):
             return self
         input, target = example(self.shares[0])
@@ -224,9 +221,6 @@ class Material:
         apart. It is public, and never counted in the data: None only if ``model`` is no
         name. ``loss``: see `trainers.gradients.door.enter.enter`; cross entropy if
         None. ``test``: a data set to measure models on, as one of ``shares``.
-
-        Raises ``ValueError`` if they do not fit each other, or the model or the loss
-        mixes records.
         """
         found = shares_of(shares, **how)
         if isinstance(model, str):

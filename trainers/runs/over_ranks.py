@@ -68,11 +68,7 @@ class OverRanks(OneProcess):
     def key(
         self, run: TrainingRun, folder: RunFolder, stack: contextlib.ExitStack
     ) -> tuple[Key, ReleaseJournal | None]:
-        """The study's key, or a secret one for the nodes of this rank alone.
-
-        Raises `FolderError`, at every rank, if the run was begun by other ranks, whose
-        keys are other nodes', or if a rank's key is not the one that it began with.
-        """
+        """The study's key, or a secret one for the nodes of this rank alone."""
 
         def own() -> tuple[Key, ReleaseJournal | None]:
             folder.path.mkdir(parents=True, exist_ok=True)  # where ranks share no disk

@@ -135,8 +135,7 @@ _OWN = (
 def place_of(settings: TrainingSettings, party: int | None = None) -> tuple[int, int]:
     """(number of this party, number of parties): its kit's, or its process's.
 
-    ``party`` is its number, if its process was not told. Raises ``ValueError`` if
-    neither says it.
+    ``party`` is its number, if its process was not told.
     """
     if settings.kit is None:
         return where_am_i(party)
@@ -171,7 +170,6 @@ def connected(
     what carries messages; without one, that of ``settings``, for the party of that
     number, or of what its kit or its process says. ``note`` is told what takes long,
     and ``choose`` makes the training once sizes are known.
-    Raises ``ValueError``, at all, that names a party with other settings or records.
     """
     if not settings.parties:
         if settings.drop_lost:
@@ -485,10 +483,7 @@ class Code(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 def _same_code(exchange: Exchange, what: str, said: Sequence[Begin]) -> bool:
-    """Return whether all are known to have the same function.
-
-    Raises ``ValueError``, at all, that names the party with another one.
-    """
+    """Return whether all are known to have the same function."""
     known = [getattr(theirs, what) for theirs in said]
     first, sure = known[0], True
     for other, theirs in enumerate(known):

@@ -330,8 +330,6 @@ class Problem:
         joins some of the runs. ``observers``: who is shown what. ``resume``: what
         `Observers.keep` was given, unpacked. ``memory_limit``: bytes that one call of
         the oracle may keep alive, about.
-
-        Raises ``ValueError`` if training diverges, or ``resume`` is not of such a run.
         """
         oracle = self.oracle(
             noise_multiplier,

@@ -13,10 +13,7 @@ from trainers.numerics.releases import ReleaseJournal
 
 @contextlib.contextmanager
 def journal_of(key: Key, file: pathlib.Path) -> Iterator[ReleaseJournal | None]:
-    """The journal of releases beside the secret key in ``file``; none of a study.
-
-    Raises `FolderError` if it is missing, damaged, of another key or in use.
-    """
+    """The journal of releases beside the secret key in ``file``; none of a study."""
     if key.seed is not None:
         yield None
         return
@@ -42,12 +39,7 @@ def releases_file(key_file: pathlib.Path) -> pathlib.Path:
 
 
 def key_of(seed: int | None, folder: RunFolder, file: pathlib.Path) -> Key:
-    """The study's key, or the secret one in ``file``, made if the run begins.
-
-    Raises `FolderError` if a run would go on without the key that it began with, as
-    what it released since its checkpoint would have noise twice, or with the key of
-    another run.
-    """
+    """The study's key, or the secret one in ``file``, made if the run begins."""
     if seed is not None:
         return Key.study(seed)
     try:
@@ -81,10 +73,7 @@ def key_of(seed: int | None, folder: RunFolder, file: pathlib.Path) -> Key:
 
 
 def kept_key(file: pathlib.Path) -> tuple[Key, ReleaseJournal]:
-    """The secret key in ``file``, made if there is none, and its open journal.
-
-    Raises ``ValueError`` if one of them cannot be used.
-    """
+    """The secret key in ``file``, made if there is none, and its open journal."""
     try:
         if file.exists():
             key = Key.load(file)

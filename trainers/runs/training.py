@@ -259,7 +259,6 @@ def training_from(values: Mapping[str, Any], *, where: str) -> Training:
     """A training from flat ``values``: settings and the algorithm's options alike.
 
     Numbers may come as text, such as .3. ``where`` they come from is named in errors.
-    Raises ``ValueError`` for a name that is neither, with the nearest that is.
     """
     try:
         values = renamed(values)

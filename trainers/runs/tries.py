@@ -65,11 +65,7 @@ class Tries:
     score: Callable[[int, Tensor, int | None], float]
 
     def made(self, folder: RunFolder | None) -> dict[str, Any]:
-        """Make all tries, or in ``folder`` those that are left; return the best.
-
-        Raises ``ValueError`` if training diverges in all, or releases what is not
-        charged, and `FolderError` if ``folder`` has tries of other settings.
-        """
+        """Make all tries, or in ``folder`` those that are left; return the best."""
         where = None if folder is None else RunFolder(folder / TRIES)
         state = self._begun(where)
         for number in range(state["done"], len(state["drawn"])):

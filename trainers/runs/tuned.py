@@ -23,10 +23,7 @@ from trainers.runs.training import Training, training_from
 
 
 def changed(training: Training, settings: dict[str, Any]) -> Training:
-    """``training`` with other ``settings``, options of its algorithm among them.
-
-    Raises ``ValueError`` if there are no such settings.
-    """
+    """``training`` with other ``settings``, options of its algorithm among them."""
     values = msgspec.to_builtins(training)
     options = values.pop("options")
     flat = {**values, **options}
@@ -116,8 +113,6 @@ def calibrated(
     Each candidate has the noise that would meet the budget without other tries, times
     one factor, the least that pays for them; where nodes have noise of their own, one
     for each. The count's noise, ``score_noise`` before, has the largest factor.
-
-    Raises ``ValueError`` if no noise meets the budget, or the tries cannot be charged.
     """
     known: dict[bytes, Noise] = {}
     for one in trainings:

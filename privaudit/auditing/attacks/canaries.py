@@ -184,11 +184,7 @@ class Canaries:
 
 
 def canaries_of(problem: Problem, kind: str, count: int, seed: int) -> Canaries:
-    """``count`` canaries of a kind of `KINDS`.
-
-    Raises ``ValueError`` if crafted gradients have too few parameters, or others lack
-    classes or test data.
-    """
+    """``count`` canaries of a kind of `KINDS`."""
     if kind == CRAFTED:
         return _crafted(problem, count, _quietest(problem, seed))
     generator = public_generator(seed, "canary")

@@ -147,10 +147,7 @@ class LinearMap:
         final: int | None = None,
         colluding: bool = False,
     ) -> LinearMap:
-        """The map of a problem's algorithm, for what a `Record` of these would keep.
-
-        Raises ``ValueError`` if nothing is seen, it is too large, or not linear.
-        """
+        """The map of a problem's algorithm, for what a `Record` of these would keep."""
         nodes = len(problem.shares)
         if isinstance(problem.network, Collaboration):
             raise ValueError(

@@ -25,9 +25,6 @@ def protocol_of(
 
     By one run of the algorithm itself: see `LinearMap`. With ``final_models``, all
     nodes hear every node's last model as well, as where models are published.
-
-    Raises ``ValueError`` if the algorithm's messages are not linear in noisy gradients,
-    nobody sends anything, or it is too large.
     """
     name, rounds = problem.training.algorithm, problem.training.rounds
     network = problem.network

@@ -75,11 +75,7 @@ class Relay:
         delta: float,
         records: int = 100,
     ) -> Relay:
-        """Relay for an algorithm by its settings, with so many relaying records a node.
-
-        Raises ``ValueError`` if the observer hears nothing that node 0 said after its
-        first sum, or holds node 0 itself.
-        """
+        """Relay for an algorithm by its settings, with so many relaying records a node."""
         if CANARY_NODE in observer.nodes:
             raise ValueError("the relay is of node 0: it cannot be the observer's own")
         plain = _problem(settings, np.full(records, _FAR * records), records)

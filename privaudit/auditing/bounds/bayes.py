@@ -44,8 +44,6 @@ def credible(
     """The posterior of the epsilon that TPR and FPR at a chosen threshold need.
 
     Jeffreys priors on both rates, at a threshold that a fifth of the runs chose.
-
-    Raises ``ValueError`` if an argument is out of range, or no run is left to test.
     """
     if not 0 <= delta < 1 or not 0 < probability < 1:
         raise ValueError(

@@ -157,9 +157,7 @@ class Estimator(abc.ABC):
         1) and (0, 1); the bound is above the true epsilon with probability at most ``1
         - confidence``. ``relation``, ``threat_model``: what the two worlds differ in,
         and what the attacker saw; passed on. ``seed``: of the estimator's own coins
-        (splits, ties, simulation); to be fixed before the scores are seen. Raises
-        ``ValueError`` if an argument is out of range, or the runs are not of a design
-        that the method is valid for.
+        (splits, ties, simulation); to be fixed before the scores are seen.
         """
         if not 0 <= delta < 1:
             raise ValueError(f"delta must be in [0, 1), got {delta}")

@@ -38,11 +38,7 @@ def has_family(entries: tuple[Entry, ...]) -> bool:
 
 
 def noise_family(entries: tuple[Entry, ...], relation: Relation) -> NoiseFamily:
-    """Mechanisms that release what ``entries`` say, all noise times a common factor.
-
-    Raises ``ValueError`` if a release has no noise, or there is none, or there are
-    passes over disjoint records: what those attain depends on how records were dealt.
-    """
+    """Mechanisms that release what ``entries`` say, all noise times a common factor."""
     if Certificate.of(Ledger(nodes=(entries,)), relation).has_passes:
         raise ValueError(
             "a family of noise scales has no curve of passes over disjoint records: "

@@ -97,10 +97,7 @@ def one_run_family(
     weights: tuple[float, ...],
     one_sided: int = 0,
 ) -> OneRunOfFamily:
-    """The estimator that holds within the family of ``entries``.
-
-    Raises ``ValueError`` as `noise_family`.
-    """
+    """The estimator that holds within the family of ``entries``."""
     family = noise_family(entries, relation)
 
     @functools.cache

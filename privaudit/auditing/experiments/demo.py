@@ -67,9 +67,7 @@ def run_demo(
     ``path``: where: a folder an audit, beside the plan of a sweep. ``seed``: of all
     three audits. ``runs``: of the first audit; the others take a half and a quarter.
     ``workers``, ``progress``: as `privaudit.auditing.experiments.experiment.run`;
-    ``progress`` is of all three together. Raises ``ValueError`` if ``path`` is a file,
-    or a folder of something else. Raises ``FolderError`` if the folder is damaged, in
-    use, or cannot be written.
+    ``progress`` is of all three together.
     """
     path = pathlib.Path(path)
     _refuse_others(path)

@@ -60,8 +60,6 @@ def attacker(
     """Adversary of an audit, with what is planted; one for all blocks.
 
     ``many`` is how many canaries a run has, by default `planted_together`.
-
-    Raises ``ValueError`` if the adversary cannot work on this algorithm.
     """
     kind = ADVERSARIES.get(audit.adversary)
     if (

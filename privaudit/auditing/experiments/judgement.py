@@ -240,10 +240,7 @@ def estimator_of(
 def estimator_named(
     name: str, entries: tuple[Entry, ...], relation: Relation
 ) -> Estimator:
-    """A name in ``ESTIMATORS``, or ``FAMILY`` or ``BOTH``: those of ``entries``.
-
-    Raises ``ValueError`` for the family of releases without noise.
-    """
+    """A name in ``ESTIMATORS``, or ``FAMILY`` or ``BOTH``: those of ``entries``."""
     if name == BOTH:
         return both(entries, relation)
     return family_bound(entries, relation) if name == FAMILY else ESTIMATORS[name]

@@ -44,8 +44,7 @@ def one_run_estimator(
     ``name``: what it is to hold for. ``entries``, ``relation``: what the canaries'
     nodes released, and what neighbours differ in; () where that differs by node.
     ``canaries``: how many there are. ``delta``, ``confidence``: of the bound; they too
-    decide how many guesses are planned. Raises ``ValueError`` if there is no such name,
-    or no family of these releases: where those differ by node, there is none.
+    decide how many guesses are planned.
     """
     if name not in NAMES:
         raise ValueError(

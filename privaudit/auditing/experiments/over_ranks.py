@@ -35,8 +35,7 @@ def run_on_ranks(
     Raises ``privaudit.files.folder.FolderError`` at every rank, if the folder is
     another audit's, damaged, or cannot be written. Raises
     ``trainers.network.ranks.RankLostError`` if another rank ends, or does not answer in
-    time. Raises ``ValueError`` if the settings do not fit the data, or training
-    diverges.
+    time.
     """
     if audit.stop_when_refuted:
         raise ValueError(

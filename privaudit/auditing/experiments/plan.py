@@ -284,8 +284,6 @@ def planned(
     ``algorithm``: a name in `trainers.algorithms.ALGORITHMS`. ``settings``: the claim
     and the attack. ``training``: settings and options of the training, upon those that
     audits start from. ``where``, ``source``: where ``training`` and the claim are from.
-    Raises ``ValueError`` if a setting is out of its range or does not go with the
-    others.
     """
     canaries = (settings.canaries or one_run_plan.CANARIES) if settings.one_run else 0
     if canaries:

@@ -59,10 +59,7 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     calibrate: bool  # whether it is
 
     def settled(self, folder: RunFolder) -> Audit:
-        """The audit with its noise: as ``folder`` has it, or else calibrated.
-
-        Raises ``ValueError`` if no noise meets the claim.
-        """
+        """The audit with its noise: as ``folder`` has it, or else calibrated."""
         audit = self.audit
         if not self.calibrate:
             return audit

@@ -473,10 +473,7 @@ def _keep(
 def kept_batches(
     audit: ProgramAudit, folder: RunFolder
 ) -> dict[int, NDArray[np.float64]]:
-    """The scores of the batches that are done, by their numbers.
-
-    Raises `FolderError` if the file is damaged.
-    """
+    """The scores of the batches that are done, by their numbers."""
     if not folder.has("scores.npz"):
         return {}
     try:

@@ -36,9 +36,7 @@ class OpacusCanary(torch_loop.GradientCanary):
         ``optimizer``: an ``opacus.optimizers.DPOptimizer``, of flat clipping.
         ``loader``: the private data loader: its ``sample_rate`` is the chance of the
         canary's coin, and its batches are looked at, see `torch_loop.probe_loader`.
-        ``sampling_rate``: in its place, without a loader. Raises ``ValueError`` if the
-        optimizer has no per-sample gradients, as with ghost clipping, clips layer by
-        layer, or neither a loader nor a rate is given.
+        ``sampling_rate``: in its place, without a loader.
         """
         for name in ("clip_and_accumulate", "add_noise", "params"):
             if not hasattr(optimizer, name):

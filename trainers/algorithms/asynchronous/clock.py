@@ -186,7 +186,6 @@ def bipartite_ring(nodes: int) -> tuple[tuple[int, ...], ...]:
 
     A sender draws one of all receivers (communication randomisation); a receiver waits.
     A last sender without a receiver beside it, on an odd ring, is a sender as well.
-    Raises ``ValueError`` for fewer than two nodes.
     """
     if nodes < 2:
         raise ValueError(f"a ring of senders and receivers needs 2 nodes, got {nodes}")

@@ -130,8 +130,6 @@ class OverProcesses(Asynchronous):
         What was released after the kept state stays released: it is in the ledger, and
         no release is made again. ``keep`` is called before the first step, and offered
         the state after each one here.
-
-        Raises ``ValueError`` without parties: there is no virtual time.
         """
         if self.carrier is None:
             raise ValueError(

@@ -174,10 +174,7 @@ class PrivateOnePass(NoiselessOnePass):
     def paper_noise(
         self, setting: Setting[CollaborativeOptions], epsilon: float, delta: float
     ) -> float:
-        """By the classical Gaussian mechanism.
-
-        Raises ``ValueError`` for epsilon >= 1, unless it is asked for as printed.
-        """
+        """By the classical Gaussian mechanism."""
         options = setting.options
         if options.paper_noise == "checked":
             classical_sigma(epsilon, delta)

@@ -65,8 +65,7 @@ class Constants:
 def unit_rows(inputs: Tensor) -> Tensor:
     """Rows of length 1 (a row of zeros stays), (..., features), never longer.
 
-    Each row is scaled by itself alone. Raises ``ValueError`` for one that is not
-    finite.
+    Each row is scaled by itself alone.
     """
     if not torch.isfinite(inputs).all():
         raise ValueError("a row has a value that is not finite: it has no length")

@@ -74,10 +74,7 @@ class OnePass(Mechanism):
         return min(self.rounds, records // int(self.batch_size))
 
     def steps(self, turns: int) -> np.ndarray:
-        """The step sizes of the turns.
-
-        Raises ``ValueError`` if there is noise, and Lemma 4 does not hold for a step.
-        """
+        """The step sizes of the turns."""
         steps = np.array([self.step_size(turn) for turn in range(turns)])
         if self.at(0)[1] > 0:
             for step in np.unique(steps):
@@ -86,10 +83,7 @@ class OnePass(Mechanism):
 
     @staticmethod
     def grid(deviation: float, dims: int) -> float:
-        """Step of the grid for noise of ``deviation`` on updates of ``dims`` numbers.
-
-        Raises ``ValueError`` if ``dims`` are too many.
-        """
+        """Step of the grid for noise of ``deviation`` on updates of ``dims`` numbers."""
         step = grid(deviation, _ROUNDING + math.frexp(math.sqrt(dims))[1])
         assert rounding_up(step, dims) <= deviation * 2.0**-_ROUNDING
         return step

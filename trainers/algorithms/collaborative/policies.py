@@ -48,10 +48,7 @@ class Choices:
         return self.policy == "deep-q"
 
     def table(self, turns: int, nodes: int, classes: int) -> np.ndarray:
-        """Global or not, bool, (turns, nodes, classes).
-
-        Raises ``ValueError`` for a policy that looks at data: it has no table.
-        """
+        """Global or not, bool, (turns, nodes, classes)."""
         shape = (turns, nodes, classes)
         if self.policy == "always-global":
             return np.ones(shape, bool)

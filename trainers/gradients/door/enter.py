@@ -66,10 +66,7 @@ def enter(
     ``module``: the model, as it is to be trained. It is not changed. ``loss``: from
     (outputs, targets) of a batch to a number, which is the mean or the sum of the
     records' own, or to one number a record. None: cross entropy. ``input``, ``target``:
-    of one record, of which shape and type are taken, which are public. Raises
-    ``ValueError`` if the model has nothing to train, mixes records, keeps something of
-    them in a tensor of its own, or draws random numbers other than dropout's; if the
-    loss is not made of the records' own; if they do not fit the records.
+    of one record, of which shape and type are taken, which are public.
     """
     if not any(each.requires_grad for each in module.parameters()):
         raise ValueError(

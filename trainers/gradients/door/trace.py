@@ -60,8 +60,7 @@ def trace(
 
     Returns of each of the parameters, each of those given, and one more: a whole
     number, of which dropout is a function. All constants are copies. Raises
-    ``NotTraced`` if it looks at values or cannot be traced otherwise. Raises
-    ``ValueError`` if it writes to what outlives a call, or draws random numbers.
+    ``NotTraced`` if it looks at values or cannot be traced otherwise.
     """
     like = [plain(each).clone().requires_grad_() for each in parameters]
     try:

@@ -149,8 +149,7 @@ class Channel:
         from their own data. ``bound``: bound on the L1 norm of each node's ``change``;
         public. Returns the messages, (runs, nodes, dims), and what each node says of
         the sensitivity, (runs, nodes, 1), which it broadcasts where
-        `MessageNoise.broadcasts`. Raises ``ValueError`` if a change exceeds its bound;
-        `FeedsItself` if noise grows beyond bounds.
+        `MessageNoise.broadcasts`.
         """
         if self._tracker is None:
             raise RuntimeError("a channel must begin before it sends")

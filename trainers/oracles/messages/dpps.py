@@ -33,10 +33,7 @@ _MOST_MATRICES = 10_000
 
 
 def with_synchronisation(mixing: Mixing, interval: int | None) -> Mixing:
-    """``mixing``, but that every ``interval``-th round sets all states to their mean.
-
-    Raises ``ValueError`` if the two make a cycle of more than 10 000 matrices.
-    """
+    """``mixing``, but that every ``interval``-th round sets all states to their mean."""
     if interval is None:
         return mixing
     period = math.lcm(mixing.period, interval)

@@ -55,10 +55,7 @@ _BITS = 28  # a scale has 2^28 steps of the grid, or a little more
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MessageNoise:
-    """Mechanism of messages.
-
-    Raises ``ValueError`` if a number is out of its range.
-    """
+    """Mechanism of messages. Raises ``ValueError`` if a number is out of its range."""
 
     # gamma_n / b: scale of the Laplace noise over the sensitivity; 0 for none
     noise_multiplier: float
@@ -113,8 +110,6 @@ class MessageNoise:
         """Step of the grid, and by how much rounding to it adds to ``sensitivity``.
 
         Both are 0 where the scale is not public, or there is no noise.
-
-        Raises ``ValueError`` if rounding costs more than the sensitivity itself.
         """
         scale = self.noise_multiplier * sensitivity
         if not self.guarantees or not scale > 0:

@@ -70,8 +70,7 @@ def shared_places(places: Mapping[str, range], shared: str) -> list[int]:
 
     ``places``: `trainers.gradients.per_sample.parameter_places`. ``shared``: patterns
     of parameter names with ``*`` and ``?``, with commas between; or ``layers:N``, the
-    first N layers with parameters. Raises ``ValueError`` if a pattern fits no
-    parameter; it says which there are.
+    first N layers with parameters.
     """
     kind, _, number = shared.partition(":")
     layers = list(dict.fromkeys(name.rpartition(".")[0] for name in places))

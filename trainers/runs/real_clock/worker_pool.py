@@ -68,10 +68,7 @@ class WorkerPool:
         report: Callable[[int, Mapping[int, Tensor]], None] = lambda done, models: None,
         died: Callable[[Death], None] = lambda death: None,  # called at every death
     ) -> Outcome:
-        """Start all, listen until the last has ended, and leave none behind.
-
-        Raises ``ValueError`` if a worker raised it.
-        """
+        """Start all, listen until the last has ended, and leave none behind."""
         with self._supervisor as supervisor:
             for worker in self._workers:
                 supervisor.start(worker, self._plan, self.job, self._store.port)

@@ -61,7 +61,7 @@ def split_by_class(data: Dataset, nodes: int, t: float) -> list[Dataset]:
 
 
 def split_evenly(data: Dataset, nodes: int, seed: int = 0) -> list[Dataset]:
-    """Deal shuffled ``data``, sizes differing by one at most; samples keep their order."""
+    """Deal shuffled ``data``, sizes differing by one at most; samples keep order."""
     if nodes > len(data):
         raise ValueError(
             f"{len(data)} records cannot be dealt to {nodes} nodes; use fewer nodes"

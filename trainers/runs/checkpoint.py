@@ -25,7 +25,7 @@ def pack(value: Any) -> bytes:
 
 
 def unpack(content: bytes) -> Any:
-    """Unpack what ``pack`` was given, its dataclasses as dicts and its tuples as such."""
+    """Unpack what ``pack`` was given, its dataclasses as dicts, tuples as such."""
     try:
         return torch.load(io.BytesIO(content), weights_only=True)
     except (RuntimeError, EOFError, pickle.UnpicklingError, KeyError) as error:

@@ -75,7 +75,7 @@ class Relay:
         delta: float,
         records: int = 100,
     ) -> Relay:
-        """Relay for an algorithm by its settings, with so many relaying records a node."""
+        """Relay for an algorithm by its settings, with so many records a node."""
         if CANARY_NODE in observer.nodes:
             raise ValueError("the relay is of node 0: it cannot be the observer's own")
         plain = _problem(settings, np.full(records, _FAR * records), records)

@@ -228,7 +228,7 @@ class PrivateWorkers(Workers):
     def paper_noise(
         self, setting: Setting[WorkerOptions], epsilon: float, delta: float
     ) -> float:
-        """The noise multiplier of Theorem 2's least sigma, on the mean or on the sum."""
+        """Noise multiplier of Theorem 2's least sigma, on the mean or on the sum."""
         options = setting.options
         sigma, _ = TheoremTwo(
             steps=setting.rounds,

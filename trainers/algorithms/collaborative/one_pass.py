@@ -83,7 +83,7 @@ class OnePass(Mechanism):
 
     @staticmethod
     def grid(deviation: float, dims: int) -> float:
-        """Step of the grid for noise of ``deviation`` on updates of ``dims`` numbers."""
+        """Step of the grid for noise of ``deviation`` on ``dims`` numbers."""
         step = grid(deviation, _ROUNDING + math.frexp(math.sqrt(dims))[1])
         assert rounding_up(step, dims) <= deviation * 2.0**-_ROUNDING
         return step

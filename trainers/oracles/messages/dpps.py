@@ -33,7 +33,7 @@ _MOST_MATRICES = 10_000
 
 
 def with_synchronisation(mixing: Mixing, interval: int | None) -> Mixing:
-    """``mixing``, but that every ``interval``-th round sets all states to their mean."""
+    """``mixing``, but every ``interval``-th round sets all states to their mean."""
     if interval is None:
         return mixing
     period = math.lcm(mixing.period, interval)

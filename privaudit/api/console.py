@@ -22,21 +22,17 @@ class Console(Watch):
     """Bars where standard error is a terminal, else a line now and then."""
 
     def note(self, message: str) -> None:
-        """See `Watch`."""
         note(message)
 
     def warn(self, message: str) -> None:
-        """See `Watch`."""
         note(f"warning: {message}")
 
     def runs(self) -> contextlib.AbstractContextManager[Callable[[int, int], None]]:
-        """See `Watch`."""
         return progress_bar("runs")
 
     def training(
         self, algorithm: str, claim: Claim | None
     ) -> contextlib.AbstractContextManager[Callable[[Progress], None]]:
-        """See `Watch`."""
         from privaudit.api.live import live_view
 
         return live_view(algorithm, None if claim is None else claim.epsilon)
@@ -44,11 +40,9 @@ class Console(Watch):
     def sweep(
         self, audits: int
     ) -> contextlib.AbstractContextManager[Callable[[SweepProgress], None]]:
-        """See `Watch`."""
         return sweep_view(audits)
 
     def row(self, row: Row) -> None:
-        """See `Watch`."""
         from privaudit.auditing.selfcheck import table
 
         note(table([row]).splitlines()[1])

@@ -35,7 +35,6 @@ class Logged(Console):
     def training(
         self, algorithm: str, claim: Claim | None
     ) -> Iterator[Callable[[Progress], None]]:
-        """See `Watch`."""
         from tensorboardX import SummaryWriter
 
         with super().training(algorithm, claim) as show:

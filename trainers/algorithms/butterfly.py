@@ -132,7 +132,6 @@ class Halving(Butterfly):
     places: NDArray[np.int_]  # (steps of a cycle, nodes)
 
     def numbered(self, state: State, nodes: range) -> State:
-        """See `trainers.network.engine.KnowsPlaces`."""
         number = torch.tensor(nodes, device=state.theta.device)[None, :, None]
         number = number.repeat(state.theta.shape[0], 1, 1)
         return dataclasses.replace(state, number=number)

@@ -57,7 +57,6 @@ class Lazy:
         return len(self.records)
 
     def read(self, index: Tensor, seeds: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """See `trainers.data.records.Records.read`."""
         rows = self.records[index]
         given = (rows if seeds is None else seeds).numpy()
         inputs, targets = _tensors(*self.rows(rows.numpy(), given))

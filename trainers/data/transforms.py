@@ -71,7 +71,6 @@ class Transformed(Drawn):
         self.sizes = data.sizes
 
     def draws_from(self, streams: Streams, numbers: Sequence[int]) -> None:
-        """See `Drawn.draws_from`."""
         super().draws_from(streams, numbers)
         if isinstance(self._data, Drawn):
             self._data.draws_from(streams, numbers)

@@ -89,7 +89,6 @@ class OverRanks(OneProcess):
         return key, journal
 
     def keeper(self, given: Assignment, folder: RunFolder) -> Keeper:
-        """See `RankKeeper`."""
         return RankKeeper(given, folder, self.at_first)
 
     def result(self, given: Assignment, folder: RunFolder) -> TrainingResult | None:

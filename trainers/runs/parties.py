@@ -389,7 +389,6 @@ class Parties(OneProcess):
         return kept_rounds(folder)
 
     def keeper(self, given: Assignment, folder: RunFolder) -> PartyKeeper:
-        """See `PartyKeeper`."""
         return PartyKeeper(
             given, folder, self._party.exchange, self._common, self._losses
         )

@@ -42,7 +42,6 @@ class _InMemory(OneProcess):
     """Runs a try that cannot go on once its process has ended."""
 
     def keeper(self, given: Assignment, folder: RunFolder) -> Keeper:
-        """See `_Unkept`."""
         return _Unkept(given, folder)
 
     def key(

@@ -176,11 +176,9 @@ class AllocatedBelow(PairLoss):
         return (loss, log_q) if way == "remove" else (-loss, log_q + loss)
 
     def range(self, way: Direction) -> tuple[float, float]:
-        """See `Loss`."""
         return math.inf, math.inf
 
     def distance(self) -> float:
-        """See `Loss`."""
         return 1.0
 
 

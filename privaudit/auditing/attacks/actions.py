@@ -81,7 +81,6 @@ class Actions(Adversary):
         self._weights = torch.from_numpy(fitted.coef_[0])
 
     def watch(self, runs: int, gradients: Differentiator) -> Watcher:
-        """See `Adversary.watch`."""
         return _Watcher(self._centre, self._weights)
 
 

@@ -52,7 +52,6 @@ class OwnScore(Adversary):
         self.sees = f"the final model of its node, as {name} scores it"
 
     def watch(self, runs: int, gradients: Differentiator) -> Watcher:
-        """See `Adversary.watch`."""
         return _OwnWatcher(self, self._turn)
 
 
@@ -80,7 +79,6 @@ class FinalLoss(Adversary):
     sees = "the canary's loss under the final model of its node"
 
     def watch(self, runs: int, gradients: Differentiator) -> Watcher:
-        """See `Adversary.watch`."""
         return _Watcher(self.scene, gradients)
 
 
@@ -91,7 +89,6 @@ class AllLosses(FinalLoss):
     sees = "the canary's loss under the model of its node after every round"
 
     def watch(self, runs: int, gradients: Differentiator) -> Watcher:
-        """See `Adversary.watch`."""
         return _OfAllRounds(self.scene, gradients)
 
 

@@ -114,7 +114,6 @@ class _Script:
         return self._count[node]
 
     def gradient(self, at: Tensor, nodes: Sequence[int] | None = None) -> Tensor:
-        """See `trainers.oracles.oracle.Oracle.gradient`."""
         result = torch.zeros_like(at)
         for row, node in enumerate(range(self.nodes) if nodes is None else nodes):
             key = (node, self._count[node])

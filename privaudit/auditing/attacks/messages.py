@@ -63,7 +63,6 @@ class LinearAdversary(Adversary):
         return None
 
     def watch(self, runs: int, gradients: Differentiator) -> Watcher:
-        """See `Adversary.watch`."""
         # Other coordinates are needed only for what other records do in this one.
         canary = self.scene.canary
         crafted = canary.direction is not None

@@ -49,7 +49,6 @@ class Neighbour(LinearAdversary):
             Adversary.__init__(self, scene)
 
     def watch(self, runs: int, gradients: Differentiator) -> Watcher:
-        """See `Adversary.watch`."""
         if self._by is not None:
             return self._by(self.scene, gradients)
         return super().watch(runs, gradients)

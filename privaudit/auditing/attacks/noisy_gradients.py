@@ -34,7 +34,6 @@ class NoisyGradients(Adversary):
     sees = "all noisy gradients of its node, with all other records known"
 
     def watch(self, runs: int, gradients: Differentiator) -> Watcher:
-        """See `Adversary.watch`."""
         return _Watcher(self.scene, gradients, runs)
 
 

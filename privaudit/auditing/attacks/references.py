@@ -110,7 +110,6 @@ class LiRA(Adversary):
         return canary_losses(self.scene, gradients, models)[:, None].numpy()
 
     def watch(self, runs: int, gradients: Differentiator) -> Watcher:
-        """See `Adversary.watch`."""
         return _Watcher(self, gradients)
 
     def scores(self, models: Tensor, gradients: Differentiator) -> np.ndarray:
@@ -141,7 +140,6 @@ class RMIA(LiRA):
         )
 
     def scores(self, models: Tensor, gradients: Differentiator) -> np.ndarray:
-        """See `LiRA.scores`."""
         return rmia(
             self.losses(models, gradients),
             self._known,

@@ -40,7 +40,6 @@ class Best(Estimator):
     def find(
         self, scores: Scores, delta: float, alpha: float, seed: int
     ) -> tuple[float, Evidence]:
-        """See ``Estimator.find``."""
         chosen = (
             BestOf((RankWalk(), TwoBinomial()), (0.7, 0.3))
             if scores.design == "coin-flip"

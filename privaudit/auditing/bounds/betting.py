@@ -238,7 +238,6 @@ class Betting(Estimator):
     def find(
         self, scores: Scores, delta: float, alpha: float, seed: int
     ) -> tuple[float, Evidence]:
-        """See ``Estimator.find``."""
         if delta == 0 and self.against == "mu-Gaussian DP":
             return 0.0, Evidence(note="at delta 0 there is no Gaussian to bet against")
         game = Game(delta, 1 - alpha, self.epsilons, self.against)

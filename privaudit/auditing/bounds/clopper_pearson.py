@@ -38,7 +38,6 @@ class ClopperPearson(Estimator):
     def find(
         self, scores: Scores, delta: float, alpha: float, seed: int
     ) -> tuple[float, Evidence]:
-        """See ``Estimator.find``."""
         parts = split(scores, self.choosing_share, seed, self.name)
         runs, others = len(parts.members_left), len(parts.non_members_left)
         if not (runs and others):

@@ -76,7 +76,6 @@ class RanksOfFamily(OfFamily):
     def find(
         self, scores: Scores, delta: float, alpha: float, seed: int
     ) -> tuple[float, Evidence]:
-        """See ``Estimator.find``."""
         order, right, flipped = ranked(scores, generator(seed, self.name))
         alpha *= self.reversed_share if flipped else 1 - self.reversed_share
         evidence = evidence_of_top(scores, order, right, flipped)

@@ -102,7 +102,6 @@ class _OneRun(Estimator):
     def find(
         self, scores: Scores, delta: float, alpha: float, seed: int
     ) -> tuple[float, Evidence]:
-        """See ``Estimator.find``."""
         canaries = len(scores)
         best, note = 0.0, "no more right guesses than by chance"
         for one in self.guesses(scores, alpha, seed):
@@ -147,7 +146,6 @@ class OneRun(_OneRun):
     def bound(
         self, canaries: int, guesses: int, right: int, delta: float, alpha: float
     ) -> float:
-        """See ``_OneRun.bound``."""
         return _largest(
             lambda epsilon: p_value(canaries, guesses, right, epsilon, delta) <= alpha
         )
@@ -168,7 +166,6 @@ class OneRunGaussian(_OneRun):
     def bound(
         self, canaries: int, guesses: int, right: int, delta: float, alpha: float
     ) -> float:
-        """See ``_OneRun.bound``."""
         mu = _largest(lambda mu: gaussian_refuted(canaries, guesses, right, mu, alpha))
         return epsilon_down(mu, delta)
 

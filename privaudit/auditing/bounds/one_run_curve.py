@@ -60,7 +60,6 @@ class OneRunOfFamily(OneRunGaussian):
     def find(
         self, scores: Scores, delta: float, alpha: float, seed: int
     ) -> tuple[float, Evidence]:
-        """See ``Estimator.find``."""
         canaries = len(scores)
         guesses = self.guesses(scores, alpha, seed)
 

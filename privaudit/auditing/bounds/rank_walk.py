@@ -74,7 +74,6 @@ class RankWalk(Estimator):
     def find(
         self, scores: Scores, delta: float, alpha: float, seed: int
     ) -> tuple[float, Evidence]:
-        """See ``Estimator.find``."""
         random = generator(seed, self.name)
         order = np.lexsort((random.random(len(scores)), -scores.score))
         ways = [

@@ -78,7 +78,6 @@ class TopHalf(Estimator):
     def find(
         self, scores: Scores, delta: float, alpha: float, seed: int
     ) -> tuple[float, Evidence]:
-        """See ``Estimator.find``."""
         if scores.design == "coin-flip":
             accuracy, evidence = self.accuracy(scores, alpha, seed)
             mu = 2 * special.ndtri(accuracy)
@@ -225,7 +224,6 @@ class TopHalfOfFamily(OfFamily):
     def find(
         self, scores: Scores, delta: float, alpha: float, seed: int
     ) -> tuple[float, Evidence]:
-        """See ``Estimator.find``."""
         half, family = TopHalf(self.reversed_share), self.family
         if scores.design == "coin-flip":
             accuracy, evidence = half.accuracy(scores, alpha, seed)

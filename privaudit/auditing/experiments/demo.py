@@ -48,7 +48,6 @@ class DemoFolder(SweepFolder):
 
     @classmethod
     def holds(cls, entry: pathlib.Path) -> bool:
-        """See `RunFolder.holds`."""
         if entry.is_dir():
             return entry.name in (NEIGHBOUR, MODEL, BUG)
         return super().holds(entry)

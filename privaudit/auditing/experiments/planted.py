@@ -21,7 +21,6 @@ class HalfNoise(Problem):
     def train(
         self, noise_multiplier: Noise, streams: Streams, **more: Any
     ) -> tuple[Tensor, Ledger]:
-        """See `trainers.runs.problem.Problem.train`."""
         if isinstance(noise_multiplier, tuple):
             half: Noise = tuple(each / 2 for each in noise_multiplier)
         else:

@@ -24,7 +24,6 @@ class SweepFolder(RunFolder):
 
     @classmethod
     def holds(cls, entry: pathlib.Path) -> bool:
-        """See `RunFolder.holds`."""
         return entry.is_dir() or super().holds(entry)
 
     def manifests(self) -> list[str]:

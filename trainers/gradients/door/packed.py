@@ -34,7 +34,6 @@ class _Pickler(pickle.Pickler):
 
 class _Unpickler(pickle.Unpickler):
     def persistent_load(self, pid: Any) -> Any:
-        """See `_Pickler.persistent_id`."""
         kind, name, *overload = pid
         if kind == "node":
             return _Name(name)

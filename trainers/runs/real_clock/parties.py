@@ -41,7 +41,6 @@ class ClockParties(Parties):
         return [_BEGUN] if released or done else [_NEW, _BEGUN]
 
     def keeper(self, given: Assignment, folder: RunFolder) -> ClockKeeper:
-        """See `ClockKeeper`."""
         return ClockKeeper(
             given, folder, self._party.exchange, self._common, self._losses
         )

@@ -62,11 +62,9 @@ class Atoms(Pair):
 
     @property
     def lattice(self) -> float | None:
-        """See `Pair`."""
         return self._lattice
 
     def masses(self, edges: Floats) -> tuple[Floats, Floats, float]:
-        """See `Pair`."""
         at = np.searchsorted(edges, self.loss, "right")
         found = []
         for logs in (self.log_p, self.log_q):
@@ -79,7 +77,6 @@ class Atoms(Pair):
         return found[0], found[1], self.accuracy
 
     def span(self, reach: float) -> tuple[float, float]:
-        """See `Pair`."""
         if not self.loss.size:
             return 0.0, 0.0
         tail = float(special.log_ndtr(-reach))
@@ -92,14 +89,12 @@ class Atoms(Pair):
         return float(self.loss[min(low, high)]), float(self.loss[max(low, high)])
 
     def extremes(self) -> tuple[float, float]:
-        """See `Pair`."""
         if not self.loss.size:
             return 0.0, 0.0
         low, high = float(self.loss[0]), float(self.loss[-1])
         return low - 2 * self.accuracy, high + 2 * self.accuracy
 
     def sketch(self) -> tuple[Floats, Floats]:
-        """See `Pair`."""
         most = 4000
         if self.loss.size <= most:
             return self.loss, self.log_q
@@ -109,13 +104,11 @@ class Atoms(Pair):
         return self.loss[some], self.log_q[some]
 
     def distance(self) -> float:
-        """See `Pair`."""
         p, q = np.exp(self.log_p), np.exp(self.log_q)
         most = float(np.maximum(p - q, 0).sum()) + self.top
         return min(1.0, most + 4 * self.accuracy)
 
     def divergence(self, order: float) -> float:
-        """See `Pair`."""
         if self.top or self.null:
             return math.inf
         low, high = self.extremes()

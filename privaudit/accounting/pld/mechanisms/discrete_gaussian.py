@@ -27,7 +27,6 @@ class _Normal(Atoms):
     shift: int
 
     def extremes(self) -> tuple[float, float]:
-        """See `Pair`."""
         return -math.inf, math.inf
 
     def divergence(self, order: float) -> float:

@@ -31,7 +31,6 @@ class _BoundedRange(Pair):
         self.epsilon = epsilon
 
     def masses(self, edges: Floats) -> tuple[Floats, Floats, float]:
-        """See `Pair`."""
         e = self.epsilon
         inner = np.clip(edges, -e, e)
         x = np.concatenate([[-e], inner, [e]])
@@ -41,21 +40,17 @@ class _BoundedRange(Pair):
         return body + (x[1:] - e) / 2, body - (x[:-1] + e) / 2, UNIT * (256 + 64 * e)
 
     def span(self, reach: float) -> tuple[float, float]:
-        """See `Pair`."""
         return -self.epsilon, self.epsilon
 
     def extremes(self) -> tuple[float, float]:
-        """See `Pair`."""
         return -self.epsilon, self.epsilon
 
     def sketch(self) -> tuple[Floats, Floats]:
-        """See `Pair`."""
         edges = np.linspace(-self.epsilon, self.epsilon, 401)
         log_q = self.masses(edges)[1][1:-1]
         return (edges[1:] + edges[:-1]) / 2, log_q
 
     def distance(self) -> float:
-        """See `Pair`."""
         return math.tanh(self.epsilon / 4) * (1 + 1e-14)
 
     def divergence(self, order: float) -> float:

@@ -63,7 +63,6 @@ class _Mixture(Pair):
         return x, off
 
     def masses(self, edges: Floats) -> tuple[Floats, Floats, float]:
-        """See `Pair`."""
         x, off = self._outputs(edges)
         x = np.maximum.accumulate(x)
         ends = np.array([-np.inf, np.inf])
@@ -79,17 +78,14 @@ class _Mixture(Pair):
         return log_p, log_q, accuracy
 
     def span(self, reach: float) -> tuple[float, float]:
-        """See `Pair`."""
         ends = np.array([-reach, reach + float(self.shifts.max())])
         low, high = self._ratio(ends)[0]
         return float(low), float(high)
 
     def extremes(self) -> tuple[float, float]:
-        """See `Pair`."""
         return -math.inf, math.inf
 
     def sketch(self) -> tuple[Floats, Floats]:
-        """See `Pair`."""
         far = 36 + 4 * float(self.shifts.max())
         x = np.linspace(-far, far, int(min(max(10 * far, 400), 3000)))
         log_q = -0.5 * x * x - 0.5 * math.log(2 * math.pi) + math.log(x[1] - x[0])

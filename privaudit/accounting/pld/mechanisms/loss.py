@@ -151,7 +151,6 @@ class PairLoss(Loss):
 
     @property
     def attained(self) -> tuple[Loss, ...]:
-        """See `Loss`."""
         if self._attained is None:
             return (self,)
         return tuple(PairLoss(pair, self.rate) for pair in self._attained)
@@ -167,15 +166,12 @@ class PairLoss(Loss):
         return sampled_loss(top, self.rate)
 
     def above(self, way: Direction, spacing: float, reach: float) -> GridMeasure:
-        """See `Loss`."""
         return measure_above(self.cells(way, spacing, reach), spacing)
 
     def below(self, way: Direction, spacing: float, reach: float) -> GridMeasure | None:
-        """See `Loss`."""
         return measure_below(self.cells(way, spacing, reach), spacing)
 
     def lowered(self, way: Direction, spacing: float, reach: float) -> GridMeasure:
-        """See `Loss`."""
         return measure_lowered(self.cells(way, spacing, reach), spacing)
 
     def cells(self, way: Direction, spacing: float, reach: float) -> Cells:
@@ -220,7 +216,6 @@ class PairLoss(Loss):
         )
 
     def sketch(self, way: Direction) -> tuple[Floats, Floats]:
-        """See `Loss`."""
         loss, log_q = self.pair.sketch()
         if self.rate < 1:
             loss = np.logaddexp(math.log1p(-self.rate), math.log(self.rate) + loss)
@@ -235,7 +230,6 @@ class PairLoss(Loss):
         return max(high, 0.0) - min(max(low, -300.0), 0.0)
 
     def range(self, way: Direction) -> tuple[float, float]:
-        """See `Loss`."""
         low, high = self.pair.extremes()
         high = math.inf if self.pair.top else _sampled(high, self.rate)
         low = -math.inf if self.pair.null else low
@@ -245,11 +239,9 @@ class PairLoss(Loss):
         return (up, down) if way == "remove" else (down, up)
 
     def distance(self) -> float:
-        """See `Loss`."""
         return self.rate * self.pair.distance()
 
     def infinite(self, way: Direction) -> float:
-        """See `Loss`."""
         if way == "remove":
             return self.rate * self.pair.top
         return self.pair.null if self.rate == 1 else 0.0
@@ -272,12 +264,10 @@ class Above(Loss):
 
     @property
     def symmetric(self) -> bool:  # pyrefly: ignore[bad-override]
-        """See `Loss`."""
         return self.of.symmetric
 
     @property
     def lattice(self) -> float | None:
-        """See `Loss`."""
         return self.of.lattice
 
     @property
@@ -286,35 +276,27 @@ class Above(Loss):
         return ()
 
     def above(self, way: Direction, spacing: float, reach: float) -> GridMeasure:
-        """See `Loss`."""
         return self.of.above(way, spacing, reach)
 
     def below(self, way: Direction, spacing: float, reach: float) -> GridMeasure | None:
-        """See `Loss`."""
         return self.of.below(way, spacing, reach)
 
     def sketch(self, way: Direction) -> tuple[Floats, Floats]:
-        """See `Loss`."""
         return self.of.sketch(way)
 
     def length(self, reach: float) -> float:
-        """See `Loss`."""
         return self.of.length(reach)
 
     def range(self, way: Direction) -> tuple[float, float]:
-        """See `Loss`."""
         return self.of.range(way)
 
     def distance(self) -> float:
-        """See `Loss`."""
         return self.of.distance()
 
     def infinite(self, way: Direction) -> float:
-        """See `Loss`."""
         return self.of.infinite(way)
 
     def divergence(self, order: float) -> float:
-        """See `Loss`."""
         return self.of.divergence(order)
 
 

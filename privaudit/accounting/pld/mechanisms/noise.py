@@ -155,18 +155,15 @@ class Gaussian(Loss):
         return self.step.rate == 1
 
     def above(self, way: Direction, spacing: float, reach: float) -> GridMeasure:
-        """See `Loss`."""
         return measure_above(self._cells(way, spacing, reach), spacing)
 
     def below(self, way: Direction, spacing: float, reach: float) -> GridMeasure | None:
-        """See `Loss`."""
         return measure_below(self._cells(way, spacing, reach), spacing)
 
     def _cells(self, way: Direction, spacing: float, reach: float) -> Cells:
         return loss_cells(self.step, way, spacing, reach, MOST_CELLS)
 
     def sketch(self, way: Direction) -> tuple[Floats, Floats]:
-        """See `Loss`."""
         m, q = self.step.shift, self.step.rate
         far = 36 + 4 * m
         x = np.linspace(-far, far, int(min(max(10 * far, 400), 2000)))
@@ -177,26 +174,21 @@ class Gaussian(Loss):
         return (loss, log_q) if way == "remove" else (-loss, log_q + loss)
 
     def length(self, reach: float) -> float:
-        """See `Loss`."""
         m = self.step.shift
         return 2 * m * (reach + m / 2)
 
     def range(self, way: Direction) -> tuple[float, float]:
-        """See `Loss`."""
         q = self.step.rate
         low = -math.log1p(-q) * (1 + 1e-14) if q < 1 else math.inf
         return (math.inf, low) if way == "remove" else (low, math.inf)
 
     def distance(self) -> float:
-        """See `Loss`."""
         return self.step.rate * math.erf(self.step.shift / math.sqrt(8)) * (1 + 1e-13)
 
     def infinite(self, way: Direction) -> float:
-        """See `Loss`."""
         return 0.0
 
     def divergence(self, order: float) -> float:
-        """See `Loss`."""
         if order == math.inf:
             return math.inf
         whole = order * self.step.shift**2 / 2 * (1 + 1e-14)

@@ -82,7 +82,6 @@ class EitherWay(Loss):
         return self.of.attained
 
     def above(self, way: Direction, spacing: float, reach: float) -> GridMeasure:
-        """See `Loss`."""
         one, two = (self.of.above(w, spacing, reach) for w in ("remove", "add"))
         start = min(one.start, two.start)
         stop = max(m.start + m.mass.size for m in (one, two))
@@ -96,30 +95,23 @@ class EitherWay(Loss):
         return measure_of(dots * (1 + 1e-11), start, spacing)
 
     def below(self, way: Direction, spacing: float, reach: float) -> GridMeasure | None:
-        """See `Loss`."""
         return self.of.below(way, spacing, reach)
 
     def sketch(self, way: Direction) -> tuple[Floats, Floats]:
-        """See `Loss`."""
         return self.of.sketch("remove")
 
     def length(self, reach: float) -> float:
-        """See `Loss`."""
         return 2 * self.of.length(reach)
 
     def range(self, way: Direction) -> tuple[float, float]:
-        """See `Loss`."""
         most = max(self.of.range("remove"))
         return most, most
 
     def distance(self) -> float:
-        """See `Loss`."""
         return self.of.distance()
 
     def infinite(self, way: Direction) -> float:
-        """See `Loss`."""
         return max(self.of.infinite("remove"), self.of.infinite("add"))
 
     def divergence(self, order: float) -> float:
-        """See `Loss`."""
         return self.of.divergence(order)

@@ -67,7 +67,6 @@ class Curve(Loss):
 
     @property
     def attained(self) -> tuple[Loss, ...]:
-        """See `Loss`."""
         return ()
 
     def _delta(self, epsilon: Floats) -> Floats:
@@ -106,7 +105,6 @@ class Curve(Loss):
         return min(high, 600.0)
 
     def above(self, way: Direction, spacing: float, reach: float) -> GridMeasure:
-        """See `Loss`."""
         top = self._ends()
         stop = max(2, min(math.ceil(top / spacing), MOST_POINTS // 2))
         loss = np.arange(-stop, stop + 1, dtype=np.float64) * spacing
@@ -148,20 +146,16 @@ class Curve(Loss):
         return loss, np.log(found.mass[some]) - loss
 
     def length(self, reach: float) -> float:
-        """See `Loss`."""
         return 2 * self._ends()
 
     def range(self, way: Direction) -> tuple[float, float]:
-        """See `Loss`."""
         pure = self.divergence(math.inf)
         return pure, pure
 
     def distance(self) -> float:
-        """See `Loss`."""
         return self.rate * float(self._delta(np.zeros(1))[0])
 
     def infinite(self, way: Direction) -> float:
-        """See `Loss`."""
         return 0.0
 
     def divergence(self, order: float) -> float:

@@ -54,7 +54,6 @@ class _Mixed(Loss):
 
     @property
     def attained(self) -> tuple[Loss, ...]:
-        """See `Loss`."""
         return () if self.least is None else (self.least,)
 
     def above(self, way: Direction, spacing: float, reach: float) -> GridMeasure:
@@ -83,7 +82,6 @@ class _Mixed(Loss):
         return None
 
     def sketch(self, way: Direction) -> tuple[Floats, Floats]:
-        """See `Loss`."""
         parts = [
             (*Gaussian(step.shift, step.rate).sketch(way), math.log(w))
             for step, w in self.steps
@@ -94,11 +92,9 @@ class _Mixed(Loss):
         )
 
     def length(self, reach: float) -> float:
-        """See `Loss`."""
         return max(Gaussian(s.shift, s.rate).length(reach) for s, _ in self.steps) * 2
 
     def range(self, way: Direction) -> tuple[float, float]:
-        """See `Loss`."""
         return math.inf, math.inf
 
     def distance(self) -> float:
@@ -111,7 +107,6 @@ class _Mixed(Loss):
         return min(1.0, math.fsum(parts) * (1 + 1e-12))
 
     def infinite(self, way: Direction) -> float:
-        """See `Loss`."""
         return 0.0
 
 

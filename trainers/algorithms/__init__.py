@@ -1,7 +1,4 @@
-"""The registry of algorithms: one file an algorithm, one folder a family.
-
-`ALGORITHMS` has them by name; `family_named` knows a user's ``module:Class`` as well.
-"""
+"""The registry of algorithms, `ALGORITHMS`: one file each, one folder a family."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
 """Descent along sums of all nodes' gradients, at a model that all share.
 
-Sums by recursive doubling, by recursive halving, which sends less, or along a chain,
-their slower and stronger twin.
-
-What a node learns of another is proved: docs/butterfly.md.
+By recursive doubling, halving (less traffic), or a chain; see docs/butterfly.md.
 """
 
 from __future__ import annotations
@@ -43,9 +40,9 @@ class ButterflyOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields
 class State:
     """All (runs, nodes, dims); the first two are the same at all nodes.
 
-    ``partial`` is the sum of the releases that a node has heard of in this step; by
-    halving (runs, nodes, parts, coordinates of a part), within a step. ``number``,
-    (runs, nodes, 1), is each node's own, where it counts.
+    ``partial``: sum of releases heard of in this step; by halving (runs, nodes, parts,
+    coordinates of a part). ``number``, (runs, nodes, 1): each node's own, where it
+    counts.
     """
 
     theta: Tensor
@@ -58,17 +55,13 @@ class State:
 class Butterfly:
     """theta <- theta - eta v, v <- m v + mean of all nodes' gradients at theta.
 
-    A round is an exchange: each node adds what it hears to the sum that it has. After
-    the exchanges of a step (log2(nodes) by recursive doubling) all have the sum of all,
-    equal to the bit, and step. Where not all sum alike (``told``), those that have it
-    tell the others in a step's last exchange. The noisy gradient of a step is taken
-    once, before its first exchange, at the common model; nothing else is sent, and no
-    node keeps anything of its own from one step to the next. The step size is that of a
-    step's last round.
-
-    Releases are noisy sums, whole steps of one grid, in double precision, so that sums
-    of them are exact. Only the sum of all is divided, by ``divisor``, the number of
-    nodes times the batch size, and rounded.
+    A round is an exchange: each node adds what it hears to its sum. After the exchanges
+    of a step (log2(nodes) by doubling) all have the sum of all, equal to the bit, and
+    step; those that have it tell the others (``told``) in the last one. One noisy
+    gradient a step, before its first exchange, at the common model: nothing else is
+    sent or kept. Releases are noisy sums on one grid, in doubles, so that their sums
+    are exact; the sum of all is divided by ``divisor``, nodes times batch size, and
+    rounded.
     """
 
     step_size: Schedule
@@ -119,14 +112,11 @@ class Butterfly:
 class Halving(Butterfly):
     """The same sums, to the bit, by recursive halving and gathering.
 
-    Coordinates are dealt into as many parts as there are places. In exchange r a node
-    sends its sum of those parts whose numbers agree with its partner's place in bits 0
-    to r, and goes on with those that agree with its own; at last it has the sum of all,
-    of one part. Then exchanges go backwards, and each sends all parts that it has of
-    the sum of all. Who folds sends all parts at once, and is told all.
-
-    A node keeps its parts in the order of their numbers xor its place: it goes on with
-    every second one, whatever its place.
+    In exchange r a node sends its sum of the parts whose numbers agree with its
+    partner's place in bits 0 to r, and goes on with those that agree with its own; then
+    exchanges go backwards, each sending all finished parts. Who folds sends all at
+    once. Parts are kept in the order of their numbers xor the node's place: it goes on
+    with every second one.
     """
 
     places: NDArray[np.int_]  # (steps of a cycle, nodes)

@@ -38,13 +38,11 @@ class DecorOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class Decor(Muffliato):
     """theta_i <- sum_j w_ij (theta_j - eta_k (G_j(theta_j) + sum_l s_jl)).
 
-    DECOR (Allouah, Koloskova, El Firdoussi, Jaggi and Guerraoui 2024): beside noise of
-    its own each node adds, for every neighbour l, noise s_jl = -s_lj of a secret that
-    the two share. It cancels in the mean of all, and hides a node from whoever does not
-    know its secrets. A round of gossip follows each step; the oracle clips and draws.
-
-    Its claim, and the ledger, are of whoever knows all secrets: noise of a node's own
-    alone. What each observer learns, its own secrets known: `privaudit views`.
+    DECOR (Allouah, Koloskova, El Firdoussi, Jaggi and Guerraoui 2024): s_jl = -s_lj of
+    a secret that two neighbours share cancels in the mean, and hides a node from
+    whoever does not know it. Claim and ledger are of whoever knows all secrets: a
+    node's own noise alone. What each observer learns, its own secrets known: `privaudit
+    views`.
     """
 
 

@@ -87,17 +87,13 @@ class Dinno:
 
         y_i <- y_i + rho_k sum_{j in N_i} (theta_i - theta_j);   psi <- theta_i
         T times:  psi <- step down  G_i(psi) + grad_psi( psi . y_i
-                              + rho_k sum_{j in N_i} |psi - (theta_i + theta_j) / 2|^2 )
+                      + rho_k sum_{j in N_i} |psi - (theta_i + theta_j) / 2|^2 )
         theta_i <- psi
 
     Line 15 of the paper's listing adds the gradient; this descends. A node is its own
-    neighbour, as in the paper: its term is 0 in the dual, and |psi - theta_i|^2 in the
-    primal. Each inner step asks the oracle, so that K rounds are K T releases, of which
-    one round shows others only the last psi. Weights are not used, edges are: they must
-    be undirected, or the duals do not add up to 0.
-
-    On one node the dual stays 0; with T = 1 the penalty has no gradient, and a round is
-    one step of the optimiser; with more it is T steps that are held at theta_i.
+    neighbour, as there. K rounds are K T releases, of which others see the last psi.
+    Edges must be undirected, or the duals do not add up to 0. On one node the dual is
+    0.
     """
 
     # step_size, rho: schedules of the round

@@ -19,11 +19,10 @@ class State:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Dsgd:
-    """theta_i <- sum_j w_ij theta_j - eta_k G_i(theta_i).
+    """theta_i <- sum_j w_ij theta_j - eta_k G_i(theta_i), with W doubly stochastic.
 
     DP-DSGD of Bayrooti, Gao and Prorok 2023 (Algorithm 1) where the oracle clips and
-    adds noise, plain DSGD where it does not. The gradient is taken at the node's own
-    parameters, before mixing; W must be doubly stochastic.
+    adds noise, plain DSGD where it does not. Gradients are taken before mixing.
     """
 
     step_size: Schedule

@@ -25,15 +25,11 @@ class Dsgt:
     """theta_i <- sum_j w_ij (theta_j - eta_k y_j); y_i <- G_i + sum_j w_ij y_j - G_i'.
 
     DP-DSGT of Bayrooti, Gao and Prorok 2023 (Algorithm 2) where the oracle clips and
-    adds noise, plain DSGT where it does not. G_i is a fresh gradient at the new
-    theta_i, G_i' the one before; both start at 0. The tracker takes the *noisy*
-    gradients, and as W is doubly stochastic, the mean of the trackers is the mean of
-    the last gradients in every round.
-
-    The first round only mixes, and the last round's gradient is released to nobody but
-    accounted: K rounds are K releases. On one node y is the last gradient, so that K
-    rounds are K - 1 steps of stochastic gradient descent, with the step sizes of rounds
-    1, ..., K - 1.
+    adds noise, plain DSGT where it does not. G_i is a fresh (noisy) gradient at the new
+    theta_i, G_i' the one before; both start at 0. As W is doubly stochastic, the mean
+    of the trackers is that of the last gradients. The first round only mixes, and the
+    last gradient is accounted though nobody hears it: K rounds are K releases, on one
+    node K - 1 steps.
     """
 
     step_size: Schedule

@@ -78,10 +78,7 @@ class Family(Generic[OptionsType]):
     def mechanism(
         self, setting: Setting[OptionsType], noise_multiplier: float
     ) -> Mechanism:
-        """Mechanism of gradients: all noise grows with the multiplier.
-
-        Batches as is set, one clip norm, one noise multiplier; neither if not private.
-        """
+        """Mechanism of gradients: all noise grows with the multiplier."""
         batches = {"sampling": setting.sampling, "rate": setting.sampling_rate}
         if not self.private:
             return Mechanism(setting.batch_size, **batches)
@@ -89,11 +86,7 @@ class Family(Generic[OptionsType]):
         return Mechanism(setting.batch_size, clip, noise_multiplier, **batches)
 
     def noisy(self, setting: Setting[OptionsType], noise: Noise) -> Mechanism:
-        """`mechanism`, with ``noise`` of all nodes or of each.
-
-        Where each node has its own, sums are weighted by 1 / noise, so that no node's
-        noise drowns what others send; all weights together stay as they were.
-        """
+        """`mechanism`, with ``noise`` of all nodes or of each: sums weigh 1 / noise."""
         if not isinstance(noise, tuple):
             return self.mechanism(setting, noise)
         self._check_nodes(setting, noise)

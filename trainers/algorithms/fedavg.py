@@ -1,7 +1,4 @@
-"""Federated averaging by gossip: local steps, whose whole update is clipped and noised.
-
-What is protected is a user: all records of one, see `trainers.oracles.updates`.
-"""
+"""Federated averaging by gossip: users' local steps, clipped as a whole and noised."""
 
 from __future__ import annotations
 
@@ -69,11 +66,10 @@ class State:
 class Fedavg:
     """theta_i <- sum_j w_ij (theta_j - eta G_j(theta_j)), G_j minus a mean update.
 
-    DP-FedAvg (McMahan et al. 2018, Algorithm 1) without a server, where the oracle
-    clips updates and adds noise; federated averaging (McMahan et al. 2017) where it
-    does not. Each node is a server to its users: it sends its parameters with their
-    noisy mean update. On a complete graph with uniform weights all nodes then meet at
-    the mean, as a server's clients do.
+    DP-FedAvg (McMahan et al. 2018, Algorithm 1) without a server where the oracle clips
+    updates and adds noise, else federated averaging (McMahan et al. 2017): each node is
+    a server to its users. On a complete graph all nodes meet at the mean, as with a
+    server.
     """
 
     step_size: Schedule

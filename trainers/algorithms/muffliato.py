@@ -45,13 +45,10 @@ class Muffliato:
     """theta_i <- theta_i - eta_k G_i(theta_i), then K rounds of gossip on theta.
 
     Muffliato-SGD (Cyffers, Even, Bellet and Massoulie 2022), where the oracle clips and
-    adds noise. A round of gossip is theta_i <- gamma sum_j w_ij theta_j + (1 - gamma)
-    theta_i', theta_i' what it was a round before: Chebyshev's acceleration, and plain
-    gossip where gamma = 1. W must be doubly stochastic.
-
-    *Muffliato averaging* is one step, as many rounds as it has of gossip: noisy vectors
-    at a start that all know are averaged. Of it, what is certified of an observer is
-    what fixed vectors give; of more steps it is not (docs/views.md).
+    adds noise. Gossip: theta_i <- gamma sum_j w_ij theta_j + (1 - gamma) theta_i', of a
+    round before; plain where gamma = 1. W must be doubly stochastic. One step is
+    *Muffliato averaging* of noisy vectors: certified as fixed vectors are; more steps
+    are not (docs/views.md).
     """
 
     step_size: Schedule

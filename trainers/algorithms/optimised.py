@@ -27,11 +27,9 @@ class State:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Optimised:
-    """An algorithm whose gradients an optimiser makes steps of, node by node.
+    """An algorithm whose noisy gradients an optimiser makes steps of, node by node.
 
-    Each noisy gradient goes through the optimiser, and what its step would be, over the
-    step size, is what the algorithm gets in its place: to step along, to mix or to
-    track. That is post-processing of what the oracle released.
+    The step over the step size is what the algorithm gets in the gradient's place.
     """
 
     algorithm: Algorithm

@@ -91,9 +91,8 @@ class Moments:
 class Adam:
     """Adam (Kingma and Ba 2015, Algorithm 1); with decay, AdamW.
 
-    ``weight_decay`` takes the share eta weight_decay off the parameters at each step,
-    apart from the gradient (Loshchilov and Hutter 2019, Algorithm 2 without schedule).
-    The defaults are the paper's, and torch's.
+    ``weight_decay``: eta times it off the parameters a step (Loshchilov and Hutter
+    2019).
     """
 
     first_decay: float = 0.9

@@ -14,18 +14,10 @@ from trainers.network.mixing import Mixing
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of an algorithm beside the settings that all have; none by default.
-
-    A subclass has a default for every field, and raises ``ValueError`` for a value out
-    of its range.
-    """
+    """Options of an algorithm beside the settings that all have; all with defaults."""
 
     def arguments(self, rounds: int) -> dict[str, object]:
-        """Keyword arguments of the algorithm's class, beside its step size.
-
-        By default all fields that are not None, by name. ``rounds`` is the number of
-        rounds, for options that depend on it.
-        """
+        """Keyword arguments of the algorithm's class beside its step size: all set."""
         return {
             name: getattr(self, name)
             for name in self.__struct_fields__

@@ -21,9 +21,8 @@ class State:
 class Sgd:
     """theta <- theta - eta_k G(theta), with nothing sent.
 
-    DP-SGD of Abadi et al. 2016 (Algorithm 1) where the oracle clips and adds noise. On
-    one node that holds all data it is the central baseline of Bayrooti et al. 2023; on
-    several it is local training.
+    DP-SGD of Abadi et al. 2016 (Algorithm 1) where the oracle clips and adds noise: on
+    one node the central baseline of Bayrooti et al. 2023, on several local training.
     """
 
     step_size: Schedule

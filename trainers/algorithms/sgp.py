@@ -15,13 +15,10 @@ from trainers.network.push_sum import PushSum
 class Sgp:
     """x_i <- sum_j P_ij (x_j - gamma_k G_j(z_j)); w_i <- sum_j P_ij w_j; z = x / w.
 
-    Stochastic gradient push (Assran et al. 2019) with a plain oracle. Where it clips
-    and adds noise, Dyn-D2P and all its variants (Zhu et al., Algorithms 1 to 5), which
-    differ in the oracle's schedules alone: `trainers.algorithms.dyn_d2p`.
-
-    P must be column stochastic, and may change and be directed. A node steps before it
-    sends: K rounds are K releases, and all of them are mixed. On the complete graph
-    all nodes are equal after each round, and one node is gradient descent.
+    Stochastic gradient push (Assran et al. 2019) with a plain oracle; where it clips
+    and adds noise, Dyn-D2P and its variants (Zhu et al., Algorithms 1 to 5). P must be
+    column stochastic, and may change and be directed. K rounds are K releases, all of
+    them mixed.
     """
 
     step_size: Schedule

@@ -17,10 +17,7 @@ _OVERFLOW = 1e-15
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Packed:
-    """Batches cut into chunks of one width, each packed to the left.
-
-    The first chunks of all replicas come first, then second ones, and so on.
-    """
+    """Batches cut into chunks of one width, packed to the left, first chunks first."""
 
     replica: Tensor  # (chunks,): whose each is
     # (chunks, columns): which records; where there is none, the batch's first, so that
@@ -31,10 +28,7 @@ class Packed:
 
     @classmethod
     def of(cls, batches: Tensor, columns: int, *, all_rows: bool = False) -> Packed:
-        """From (replicas, records) bool: as many chunks as each batch needs.
-
-        With ``all_rows``, as many of each as the largest batch needs.
-        """
+        """Chunks of (replicas, records) bool; ``all_rows``: as many as any need."""
         host = batches.cpu().numpy()  # calls of torch's take three times as long
         # A third of the time of a nonzero in two dimensions.
         replica, record = np.divmod(np.flatnonzero(host), host.shape[1])
@@ -58,11 +52,7 @@ class Packed:
 
     @classmethod
     def unseen(cls, batches: Tensor, width: int, watch: Watch, columns: int) -> Packed:
-        """As `of` with ``all_rows``: the host need not see the batches.
-
-        A batch of more than ``width``, or what the last chunk then has, is an error
-        that ``watch`` tells of, not cut in silence.
-        """
+        """As `of` with ``all_rows``, unseen: ``watch`` is told of larger batches."""
         counts, chunks = batches.sum(1), -(-width // columns)
         width = chunks * columns
         watch.expect(

@@ -47,10 +47,7 @@ def raised(tensors: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
 
 
 def exact_products() -> None:
-    """Have products of float32 numbers taken in float32, in the whole process.
-
-    They are not put back: another thread may be clipping.
-    """
+    """Have float32 numbers' products taken in float32, in all the process, for good."""
     torch.set_float32_matmul_precision("highest")
     torch.backends.cudnn.allow_tf32 = False
     convolutions = getattr(torch.backends.mkldnn, "conv", None)

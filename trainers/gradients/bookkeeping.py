@@ -1,12 +1,10 @@
 """Weighted sums of per-sample gradients without per-sample gradients.
 
-One forward pass over all replicas and samples; one backward pass to the *outputs* of
-the layers with parameters. A sample's gradient in a layer is a product of what went in
-and of what came back, so its norm follows from the two (Goodfellow 2015; ghost norms,
-Li et al. 2022; book-keeping, Bu et al. 2023) and the weighted sum is one batched matrix
-product a layer. Here every sample of every replica goes through as one flat batch, and
-only the layers with parameters (`trainers.gradients.stacked`) unfold it into (replicas,
-samples).
+One forward pass over all replicas and samples as one flat batch; one backward pass to
+the *outputs* of the layers with parameters. A sample's gradient in a layer is a product
+of what went in and of what came back: its norm follows from the two (Goodfellow 2015;
+ghost norms, Li et al. 2022; book-keeping, Bu et al. 2023), and the weighted sum is one
+batched matrix product a layer.
 """
 
 from __future__ import annotations
@@ -48,23 +46,14 @@ class _Place:
 
 
 class BookKeeping:
-    """As `per_sample.PerSample`, for modules of layers that are known.
+    """As `per_sample.PerSample`, for the layers of `trainers.gradients.stacked`.
 
-    These are those of `trainers.gradients.stacked.stacked`, used any number of times,
-    and any code without parameters between them that treats samples one by one. All
-    samples must stay along the first dimension.
-
-    ``module``: left as it is; ReLUs and the like that work in place do not in the copy.
-    ``loss``: (outputs, targets) to one loss a sample. ``example``, ``target``: one
-    sample's input and target; the first class if None. ``tried``: whether two samples
-    of a random model (of two, if small) were compared with the reference. False for
-    modules so large that this would take more than about a second (2^29 multiplications
-    a sample, 2^26 parameters): there only outputs are compared, of two samples together
-    and of each alone. ``lower``: whether forward and backward pass run in bfloat16, see
-    `trainers.gradients.bfloat16`.
-
-    Raises ``UnknownLayerError`` for other modules, and those whose samples turn out not
-    to be independent.
+    Between them may be any code without parameters that treats samples one by one;
+    samples stay along the first dimension. ``tried``: whether two samples of a random
+    model were compared with the reference; False for modules so large that this would
+    take about a second: there only outputs are, of two samples together and of each
+    alone. ``lower``: passes run in bfloat16. ``UnknownLayerError`` for other modules,
+    and where samples turn out to be not independent.
     """
 
     lower = False
@@ -144,10 +133,7 @@ class BookKeeping:
         join(self.template)
 
     def measure(self, at: Tensor, inputs: Tensor) -> int:
-        """Run forward, and count what stays alive until the gradients are there.
-
-        Returns about how many multiplications the layers did for one sample.
-        """
+        """Run forward, count what stays alive; returns multiplications a sample."""
         self._values_alone, _ = self._kept(at, inputs[:, :1])
         self._values, digests = self._kept(at, inputs)
         self.ways = self._ways(digests)
@@ -228,11 +214,7 @@ class BookKeeping:
 
     @property
     def values_per_sample(self) -> int:
-        """Numbers that one sample of a batch keeps alive, about.
-
-        Measured when the module was tried: what autograd saves, what the layers keep
-        and what comes back to them, each once.
-        """
+        """Numbers that one sample of a batch keeps alive, as measured in the trial."""
         return self._values
 
     @property
@@ -312,13 +294,7 @@ class BookKeeping:
         weigh: Weigh,
         slack: float = SLACK,
     ) -> Tensor:
-        """Sum over the samples of weight times gradient, (replicas, dims) doubles.
-
-        ``at``: (replicas, dims). ``inputs``, ``targets``: (replicas, samples, ...).
-        ``weigh``: called once with the L2 norms, (replicas, samples) doubles. A sample
-        whose norm is not finite counts nothing. ``slack``: norms are this times the
-        sizes of what may cancel in them too large: see `trainers.gradients.rounding`.
-        """
+        """See `trainers.gradients.differentiator.Differentiator.weighted_sum`."""
         digests = self._digests(at, inputs, targets)
         with torch.no_grad():
             square, *terms = _squares([digest for _, digest in digests])

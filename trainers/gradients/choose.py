@@ -22,11 +22,9 @@ def differentiator(
     """The fastest exact way to sum per-sample gradients of ``module``.
 
     ``example`` is one sample's input, ``target`` its target; a class if None.
-
-    With ``compiled``, book-keeping runs under `torch.compile`, see
-    `trainers.gradients.compiled`; modules that it does not know do not. With
-    ``precision`` "bf16", gradients are taken in bfloat16, and clipped and summed in
-    double precision: see `trainers.gradients.bfloat16`.
+    ``compiled``: book-keeping under `torch.compile`; ``precision`` "bf16": see
+    `trainers.gradients.bfloat16`. ``ValueError`` for a module whose records have no
+    gradient of their own (batch statistics), and for bf16 where it cannot be had.
     """
     lower = check_precision(precision, compiled=compiled)
     if any(getattr(one, "alone", False) for one in (module, loss)):

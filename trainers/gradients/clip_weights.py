@@ -67,10 +67,7 @@ class ClipTo:
 
 
 def clip_weights(norms: Tensor, clip: float) -> Tensor:
-    """min(1, clip / norm) for every norm; 1 without a bound, and for a zero gradient.
-
-    Slightly less, see `ClipTo.weights`; 0 for a norm that is not finite.
-    """
+    """min(1, clip / norm) or slightly less; 1 without a bound, 0 for one not finite."""
     if clip == math.inf:
         finite(norms)
         return ClipTo.weights(norms, None)

@@ -58,18 +58,13 @@ class Summation:
     ) -> Tensor:
         """Sum over each batch of gradients scaled to norm <= ``clip``.
 
-        What a record adds is a function of that record alone, and so is whether
-        anything is: by how much the sum moves with a record is shown in ``sums.md``.
-
-        ``at``: (replicas, dims), replicas being all nodes of a run, run after run, as
-        many as were planned for. ``batches``: (replicas, records) bool. ``nodes``:
-        whose records a run's replicas look at, integers. ``watch``: told of gradients
-        that are not finite. They count nothing; if ``clip`` is infinite they are an
-        error, at once by default. ``width``: no batch is larger, which is left to
-        ``watch``; by default batches are looked at. ``weigh``: from the rows' replicas,
-        a mask of what is taken, and norms to weights, in the place of those that clip.
-
-        Returns (replicas, dims), doubles.
+        What a record adds is a function of that record alone: see ``sums.md``. ``at``:
+        (replicas, dims), all nodes run after run; ``batches``: (replicas, records)
+        bool; ``nodes``: whose records. ``watch`` is told of gradients that are not
+        finite, which count nothing, and are an error if ``clip`` is infinite.
+        ``width``: no batch is larger, which ``watch`` sees to. ``weigh``: weights in
+        the place of those that clip, from the rows' replicas, a mask, and norms.
+        Returns (replicas, dims) doubles.
         """
         exact_products()
         self.differentiator.aligned = self.shape.aligned
@@ -192,12 +187,11 @@ def evenly(count: int, most: int) -> int:
 def packing(
     replicas: int, batch: float, most: int, samples: int, columns: int, costs: int
 ) -> int:
-    """Number of chunks go through together, so that all calls take least.
+    """Number of chunks that go through together, so that all calls take least.
 
-    ``replicas``, ``batch``, ``most``: how many, the expected size of their batches, and
-    the most records of one. ``samples``: a call has no more places, but for one chunk.
-    ``columns``, ``costs``: places of a chunk, and what it costs, in numbers that are
-    gone through.
+    ``most``: records of one batch at most; ``samples``: places of a call, but for one
+    chunk; ``columns``, ``costs``: places of a chunk, and numbers that are gone through
+    for it.
     """
     mean, variance = math.ceil(most / columns), 0.0  # of a batch's chunks
     if batch < most:

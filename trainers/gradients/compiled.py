@@ -20,20 +20,13 @@ _Function = Callable[..., tuple[Tensor, Tensor]]
 
 
 class Compiled:
-    """A `trainers.gradients.bookkeeping.BookKeeping`, compiled.
+    """A `trainers.gradients.bookkeeping.BookKeeping`, compiled: a program a shape.
 
-    Forward pass, backward pass, norms, weights and sums become one program for each
-    shape of the inputs, of which there are few: see `trainers.gradients.shapes`.
-    Compiling takes tens of seconds on a CPU; torch keeps what it compiled in its cache
-    on disk, so that a later process takes a few. Numbers are those of the eager code to
-    a few roundings.
-
-    Not covered by ``sums.md``: a compiler may compute a number twice, in other ways,
-    for the norm and for the sum, and otherwise from place to place. The trial of a
-    shape is of the eager code. What a run says of its protection says so.
-
-    ``eager``: what is compiled. Weights other than
-    `trainers.gradients.clip_weights.ClipTo` go to it.
+    Compiling takes tens of seconds on a CPU, a few where torch's cache on disk has it.
+    Numbers are those of the eager code to a few roundings, not covered by ``sums.md``:
+    a compiler may compute a number twice, in other ways, for the norm and for the sum.
+    What a run says of its protection says so. Weights other than `ClipTo` go to
+    ``eager``.
     """
 
     word: int | Tensor = 0  # nothing drops here

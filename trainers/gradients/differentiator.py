@@ -10,12 +10,7 @@ from trainers.gradients.per_sample import Loss, Weigh
 
 
 class Differentiator(Protocol):
-    """Weighted sums of per-sample gradients under stacked parameters.
-
-    `trainers.gradients.per_sample.PerSample` is the reference,
-    `trainers.gradients.bookkeeping.BookKeeping` the fast one,
-    `trainers.gradients.compiled.Compiled` the same compiled.
-    """
+    """Weighted sums of per-sample gradients: `PerSample`, `BookKeeping`, `Compiled`."""
 
     module: nn.Module  # as it was given
     loss: Loss

@@ -1,8 +1,4 @@
-"""Weighted sums of per-sample gradients by `torch.func`: the reference, for any module.
-
-Slow and obviously right: one sample, one gradient. `trainers.gradients.bookkeeping` is
-the fast way for the layers that it knows.
-"""
+"""Weighted sums of per-sample gradients by `torch.func`: slow, and the reference."""
 
 from __future__ import annotations
 
@@ -131,20 +127,15 @@ def parameter_places(module: nn.Module) -> dict[str, range]:
 
 
 def saying(module: nn.Module, word: int | Tensor | None) -> dict[str, Any]:
-    """Arguments that tell a module that came by the door what its dropout is of.
-
-    None: it runs without dropout.
-    """
+    """Arguments that say what a module of the door's draws dropout by."""
     return {"word": word} if hasattr(module, "constructed") else {}
 
 
 class PerSample:
-    """Per-sample gradients of a module under stacked parameters, by `torch.func`.
+    """Per-sample gradients of modules that treat samples one by one, by `torch.func`.
 
-    ``module``: any module that treats the samples of a batch one by one. ``loss``:
-    (outputs, targets) to one loss a sample. ``why``: why there is no book-keeping of
-    the module; None where nothing was tried. ``alone``: whether records go through one
-    by one, each in memory of its own.
+    ``why``: why there is no book-keeping; None where nothing was tried. ``alone``:
+    whether records go through one by one, each in memory of its own.
     """
 
     aligned = False
@@ -203,10 +194,7 @@ class PerSample:
     def gradient(
         self, vector: Tensor, sample: Tensor, target: Tensor, word: int | Tensor = 0
     ) -> Tensor:
-        """Gradient of one sample's loss at ``vector``, (dims,); dropout by ``word``.
-
-        Of somebody's code that fails on the sample it is 0: a function of that sample.
-        """
+        """Gradient of one sample's loss at ``vector``, (dims,); 0 if its code fails."""
         if not self.alone:
             return torch.func.grad(self._loss)(vector, sample, target, word)
         (found,) = self._alone([(vector, sample, target, word)])
@@ -244,11 +232,7 @@ class PerSample:
             raise ValueError(_why(str(found)))
 
     def gradients(self, at: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Gradient of each sample's loss.
-
-        ``at``: (replicas, dims). ``inputs``, ``targets``: (replicas, samples, ...).
-        Returns (replicas, samples, dims).
-        """
+        """Gradients (replicas, samples, dims) at ``at``, (replicas, dims)."""
         if not self.alone:
             follow(self.module, at.device)
         gradient, word = self.gradient, self.word
@@ -285,12 +269,7 @@ class PerSample:
         weigh: Weigh,
         slack: float = 0.0,
     ) -> Tensor:
-        """Sum over the samples of weight times gradient, (replicas, dims) doubles.
-
-        ``weigh`` is called once with the L2 norms, (replicas, samples) doubles; a
-        sample whose norm is not finite counts nothing. Gradients are written out, so
-        that no ``slack`` is needed.
-        """
+        """See `Differentiator`; gradients are written out, and need no ``slack``."""
         gradients, squares = self.rows(at, inputs, targets)
         norms = squares.sqrt()
         lost = ~norms.isfinite()

@@ -38,13 +38,12 @@ class Rounding:
         *,
         coarse: int = 0,
     ) -> Rounding:
-        """For sums of up to ``records`` gradients.
+        """For sums of up to ``records`` gradients, ``columns`` at once.
 
-        ``positions``: most terms of which a layer makes a record's gradient and which
-        may cancel; 0 if all gradients are written out. ``length``: most additions in a
-        row that make such a layer's norm. ``columns``: most records of which a sum is
-        made at once. ``records``: most records in a sum. ``coarse``: most additions in
-        a row, in single precision, that make such a norm.
+        ``positions``: terms of a record's gradient that may cancel in a layer; 0 if all
+        are written out. ``length``, ``coarse``: additions in a row that make such a
+        layer's norm, in double and in single precision. All at most; ``ValueError`` if
+        double precision is not enough.
         """
         added = columns * max(1, positions) + records + _FEW
         error = gamma(added) * records

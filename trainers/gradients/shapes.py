@@ -86,10 +86,7 @@ class Shape:
 
 
 def lined(at: Tensor, rows: Tensor, spare: int = 0) -> Tensor:
-    """Rows of ``at``, (replicas, dims), and its first ``spare`` times more.
-
-    Each begins at a whole line of memory, as when a shape was tried.
-    """
+    """Rows of ``at``, (replicas, dims), and ``spare`` more, each at a line's begin."""
     dims, count = at.shape[1], len(rows)
     wide = -(-dims * at.element_size() // _LINE) * _LINE // at.element_size()
     found = at.new_empty(count + spare, wide)[:, :dims]
@@ -102,21 +99,14 @@ def lined(at: Tensor, rows: Tensor, spare: int = 0) -> Tensor:
 def moving_shape_for(
     differentiator: Differentiator, at: Tensor, data: PrivateData, columns: int
 ) -> Shape | None:
-    """As `shape_for`, of so many ``columns`` and where replicas may come in any row.
-
-    None if there is none.
-    """
+    """As `shape_for`, of ``columns``, with replicas in any row; None if none is."""
     return _known_or_found(differentiator, at, data, columns, True)
 
 
 def shape_for(
     differentiator: Differentiator, at: Tensor, data: PrivateData, columns: int
 ) -> Shape:
-    """The first shape of at most ``columns`` in which a record's bits are its own.
-
-    ``at`` is (replicas, dims). Of it, and of a record of ``data``, only shape, type and
-    device are looked at.
-    """
+    """The first shape of at most ``columns`` in which a record's bits are its own."""
     found = _known_or_found(differentiator, at, data, columns, False)
     if found is None:
         raise AssertionError("a single place is no other's")
@@ -197,10 +187,7 @@ class _Elementwise(TorchDispatchMode):
 def _elementwise(
     differentiator: Differentiator, at: Tensor, example: tuple[Tensor, Tensor]
 ) -> set[int]:
-    """Number of numbers a place of all replicas has, where they must fill vectors.
-
-    On a CPU; elsewhere, whatever a layer makes of a place.
-    """
+    """Numbers a place of all replicas has, where they must fill vectors: on a CPU."""
     if at.device.type != "cpu":
         return {len(at)}
     there = (len(at), 2)
@@ -217,11 +204,7 @@ def _elementwise(
 def candidates(
     counts: Iterable[int], columns: int, threads: int = 1
 ) -> Iterator[Shape]:
-    """Shapes of at most ``columns`` places, the one that is wanted first.
-
-    ``counts`` are numbers of a place of all replicas, of each of which any of
-    ``threads`` must go through whole vectors.
-    """
+    """Shapes of at most ``columns`` places, best first; whole vectors a thread."""
     sizes = [columns, *(columns // step * step for step in (64, 32, 16, 8, 4, 2)), 1]
     for size in dict.fromkeys(size for size in sizes if size > 0):
         if size == 1:
@@ -252,11 +235,7 @@ def holds(
     shape: Shape,
     seed: int = 0,
 ) -> bool:
-    """Return whether random records' bits depend on neither places nor other records.
-
-    Nor, if the shape ``moves``, on the row that their replica comes in. ``example`` is
-    an input, of which shape and type are taken, and a target.
-    """
+    """Return whether random records' bits depend on no place, other record, or row."""
     generator = torch.Generator().manual_seed(seed)
     rows, columns = len(at), shape.columns
     there = (rows, columns + shape.spare_columns)

@@ -68,11 +68,7 @@ class Stacked(Protocol):
 def agrees(
     ours: Stacked, module: nn.Module, example: Tensor, target: Tensor | None = None
 ) -> bool:
-    """Compare with the reference on random samples, and measure what a sample keeps.
-
-    False if the module is too large to be compared; then only outputs were. Raises
-    `UnknownLayerError` if the two differ.
-    """
+    """Compare with the reference on random samples; False if only outputs could be."""
     generator = torch.Generator().manual_seed(0)
     with torch.enable_grad():
         few = 1 if ours.dims > TRIAL_DIMS >> 6 else 2
@@ -128,11 +124,7 @@ def agrees(
 def _outputs_agree(
     ours: Stacked, module: nn.Module, at: Tensor, inputs: Tensor
 ) -> None:
-    """Compare what two samples give together with what each gives alone.
-
-    What mixes samples or draws numbers shows in a forward pass, and so does a layer
-    that is not ours.
-    """
+    """Compare what two samples give together with what each gives alone."""
     reference = PerSample(module, ours.loss)
     parameters = reference.unflatten(at[0])
     together = ours.outputs(at, inputs)[0]

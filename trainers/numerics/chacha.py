@@ -31,10 +31,7 @@ _ZEROS = memoryview(bytes(1 << 17))
 
 
 class Keystream:
-    """The words of a key on the host, one after the other from wherever `seek` says.
-
-    ``key``: 32 bytes.
-    """
+    """The words of a key of 32 bytes on the host, in turn from wherever `seek` says."""
 
     def __init__(self, key: bytes) -> None:
         cipher = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None)
@@ -129,10 +126,7 @@ _tried: dict[tuple[object, ...], bool] = {}
 def kernels(
     device: torch.device, what: object, right: Callable[[torch.device], bool]
 ) -> bool:
-    """Return whether Triton's kernels are used there: once asked, ``right`` says so.
-
-    It compares what they make of ``what`` with what torch makes.
-    """
+    """Return whether Triton's kernels are used there, and right in ``what``."""
     if device.type == "meta":
         return True
     if device.type != "cuda" or importlib.util.find_spec("triton") is None:

@@ -17,10 +17,7 @@ def may_hold(condition: Tensor, watch: Watch | None = None) -> bool:
 class Watch:
     """Conditions on tensors: kept on the device, looked at when somebody settles.
 
-    To look at a number makes the host wait for an accelerator. On a CPU it costs
-    nothing, and a condition that fails raises at once.
-
-    ``at_once``: look at every condition as it comes; by default on a CPU only.
+    On a CPU, or ``at_once``, one that fails raises as it comes.
     """
 
     def __init__(self, at_once: bool | None = None) -> None:

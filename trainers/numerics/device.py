@@ -31,10 +31,7 @@ def sent(host: Tensor, device: torch.device) -> Tensor:
 def placed(
     values: tuple[int, ...], device: torch.device, dtype: torch.dtype = torch.long
 ) -> Tensor:
-    """``values``, (values,), made once: an accelerator waits for what the host sends.
-
-    To be read only. An index that is a list makes such a table at every use.
-    """
+    """``values``, (values,), made on the device once, to be read only."""
     return torch.tensor(values, dtype=dtype, device=device)
 
 

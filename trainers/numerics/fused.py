@@ -1,8 +1,7 @@
 """Noise's first pass as one kernel that Triton compiles: from keys to noisy sums.
 
-The arithmetic of `trainers.numerics.loops` without fused products, so that numbers are
-the same to the last bit. What is in doubt is written down for the host (noise.md). The
-operators, ``torch.ops.privaudit``, have shapes on the meta device, too.
+The arithmetic of `trainers.numerics.loops` without fused products: equal bits. What is
+in doubt is written down for the host (noise.md).
 """
 
 from __future__ import annotations

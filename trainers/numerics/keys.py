@@ -54,12 +54,9 @@ PIECE = 1 << 17  # words that are worked on at once on a CPU: few calls, near it
 
 
 class Key:
-    """Secret source of noise and sampling: 256 bits, and the id of a run.
+    """Secret source of noise and sampling: 256 bits, and a run's 16 public bytes.
 
-    Made by `secret`, `study` or `load`. It cannot be printed, pickled or copied.
-
-    ``secret``: 32 bytes. ``run``: 16 bytes, public: under one key no two runs may have
-    the same. ``seed``: what a study's key was derived from.
+    Made by `secret`, `study` (of a seed) or `load`; never printed, pickled or copied.
     """
 
     __slots__ = ("__secret", "run", "seed")
@@ -118,11 +115,7 @@ class Key:
     def fingerprints(
         self, sums: Tensor, *numbers: float
     ) -> tuple[tuple[bytes, ...], ...]:
-        """A keyed hash of each row's integers, [run][node], of (runs, nodes, dims).
-
-        Rows that differ, or of other ``numbers``, have different ones, but with a
-        chance below 2^-128.
-        """
+        """A keyed hash of each row's integers and ``numbers``; (runs, nodes, dims)."""
         if sums.dtype != torch.int64:
             raise ValueError(f"sums must be int64, on a grid, got {sums.dtype}")
         key = self.derive(
@@ -240,10 +233,7 @@ class Rows:
         return len(self.runs) if self.fingerprints is None else 1
 
     def states(self, device: torch.device) -> tuple[Tensor, tuple[int, int]]:
-        """The cipher's states of all streams, (streams, 16), but for the release.
-
-        That is the two numbers at their ends, so that what is sent is sent once.
-        """
+        """The cipher's states of all streams, (streams, 16), but for the ends."""
         runs, nodes, _ = self.shape
         data = b""
         for column, row in itertools.product(range(nodes), range(0, runs, self.alike)):
@@ -313,10 +303,7 @@ class Rows:
         return rest % runs, rest // runs, numbers % self.padded
 
     def more(self, row: int, column: int, position: int, level: int) -> int:
-        """512 further bits for a word; ``level`` 0, 1, ... gives more and more.
-
-        For what happens once in very many words: by the keyed hash itself.
-        """
+        """512 further bits for a word, at each ``level``, by the keyed hash itself."""
         node, run = self.nodes[column], self.runs[row]
         place = struct.pack("<IQQQQ", node, self.release, run, position, level)
         subkey = self._derive(b"more", self._mark(row, column))
@@ -325,10 +312,7 @@ class Rows:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Piece:
-    """Some of the words of `Rows`: of a few nodes, runs and positions.
-
-    ``words`` is flat, rows padded to whole blocks: (nodes, runs, padded).
-    """
+    """Some of the words of `Rows`, flat: (nodes, runs, positions padded to blocks)."""
 
     of: Rows
     words: Tensor
@@ -371,10 +355,7 @@ _idle = threading.local()
 def scratch(
     size: int, kinds: tuple[torch.dtype, ...], device: torch.device
 ) -> Iterator[list[Tensor]]:
-    """Tensors of ``size`` numbers to write to: on a CPU the same again and again.
-
-    New memory takes as long as the arithmetic. Nobody else has them meanwhile.
-    """
+    """Tensors of ``size`` numbers to write to: on a CPU the same again and again."""
     idle = _idle.__dict__.setdefault("tensors", {}).setdefault(kinds, [])
     cpu = device.type == "cpu"
     held = idle.pop() if cpu and idle else []

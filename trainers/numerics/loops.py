@@ -1,12 +1,9 @@
 """Noise's first pass as loops that numba compiles: a fifth of torch's time.
 
-What is noise where that is sure, and where it is not sure, is that of
-`trainers.numerics.noise` to the last bit or decided later (noise.md). Arithmetic is not
-reordered, so that numbers are the same on all processors.
-
-Words are a piece of `trainers.numerics.keys.Rows`, (nodes, runs, padded); values and
-what is made of them (all runs, all nodes, width), where the piece begins at ``start``:
-a run, a node and a position.
+What is noise, and where it is not sure, is that of `trainers.numerics.noise`
+(noise.md); arithmetic is not reordered: one result on all processors. Words are (nodes,
+runs, padded), values (all runs, all nodes, width); a piece begins at ``start``: run,
+node, position.
 """
 
 from __future__ import annotations

@@ -96,15 +96,7 @@ LAPLACE = Law(
 
 
 def grid(deviation: float, bits: int = STEP_BITS) -> float:
-    """The step of a grid: a power of two, 2^bits <= deviation / step < 2^(bits + 1).
-
-    Parameters
-    ----------
-    deviation
-        Of the noise that is to stand on it (for Laplace noise, its scale).
-    bits
-        In [4, 29].
-    """
+    """The step of a grid: a power of two, 2^bits <= deviation / step < 2^(bits + 1)."""
     if not (2.0**-900 <= deviation <= 2.0**900):
         raise ValueError(
             f"noise on a grid needs a deviation in [2^-900, 2^900], got {deviation}"
@@ -151,10 +143,9 @@ def from_grid(whole: Tensor, step: float, dtype: torch.dtype) -> Tensor:
 def add_noise_(sums: Tensor, rows: Rows, scale: float, law: Law = GAUSSIAN) -> Tensor:
     """Add exactly rounded noise to whole steps, in place; returns ``sums``.
 
-    ``sums``: (runs, nodes, dims), int64, in (-2^62, 2^62). ``rows``: streams of that
-    shape. Each may be used for one ``sums`` only. ``scale``: standard deviation in
-    steps, or the scale of Laplace noise, in [2^4, 2^30]. ``law``: `GAUSSIAN` or
-    `LAPLACE`.
+    ``sums``: (runs, nodes, dims) int64, in (-2^62, 2^62). ``rows``: streams of that
+    shape, each for one ``sums`` only. ``scale``: deviation, or Laplace's scale, in
+    steps, in [2^4, 2^30]. ``law``: `GAUSSIAN` or `LAPLACE`.
     """
     if sums.dtype != torch.int64 or tuple(sums.shape) != rows.shape:
         raise ValueError(
@@ -184,22 +175,7 @@ def add_noise_(sums: Tensor, rows: Rows, scale: float, law: Law = GAUSSIAN) -> T
 def noisy(
     values: Tensor, step: float, rows: Rows, scale: float, law: Law = GAUSSIAN
 ) -> Tensor:
-    """`to_grid`, `add_noise_` and `from_grid` in one, faster: the same bits.
-
-    Parameters
-    ----------
-    values
-        (runs, nodes, dims), floats.
-    step
-        Of the grid, a power of two.
-    rows, scale, law
-        As for `add_noise_`.
-
-    Raises
-    ------
-    ValueError
-        As `to_grid` and `add_noise_` do.
-    """
+    """`to_grid`, `add_noise_` and `from_grid` in one, faster: the same bits."""
     if tuple(values.shape) != rows.shape:
         raise ValueError(
             f"values must be of shape {rows.shape}, got {tuple(values.shape)}"
@@ -283,10 +259,7 @@ def _is_fused(given: Tensor, law: Law) -> bool:
 def _fused(
     values: Tensor, found: Tensor, step: float, rows: Rows, scale: float, law: Law
 ) -> Tensor:
-    """Write ``values`` with noise to ``found``, which they may be, by one kernel.
-
-    The host waits once: for the numbers that are in doubt, and for what is too large.
-    """
+    """Write ``values`` with noise to ``found``, by one kernel; the host waits once."""
     _check_scale(scale)
     states, ends = rows.states(values.device)
     runs, nodes, width = rows.shape
@@ -352,10 +325,9 @@ _First = Callable[[Piece, float, Law, _Memory], Tensor]
 def _draw(
     rows: Rows, scale: float, law: Law, device: torch.device, first: _First
 ) -> tuple[tuple[Tensor, ...], Tensor]:
-    """Have ``first`` add the noise of each piece; it says where that is not decided.
+    """Have ``first`` add the noise of each piece; places where it is not decided.
 
-    Returns these places, of all pieces, and the noise that is still to be added there.
-    What a later pass takes is mostly calls.
+    Noise that is still to be added there comes with them.
     """
     _check_scale(scale)
     kinds = (torch.float64, torch.float64, torch.bool)
@@ -596,10 +568,7 @@ def _exactly(
 
 
 def coins(rows: Rows, rate: float | fractions.Fraction, device: torch.device) -> Tensor:
-    """Independent coins, (runs, nodes, width) bool: true with chance ``rate`` exactly.
-
-    ``rate`` is the rational number that the float is, in [0, 1].
-    """
+    """Independent coins, (runs, nodes, width) bool, of the float ``rate`` exactly."""
     if not 0 <= rate <= 1:
         raise ValueError(f"a rate must be in [0, 1], got {rate}")
     found = torch.empty(rows.shape, dtype=torch.bool, device=device)
@@ -649,10 +618,7 @@ def subsets(rows: Rows, size: int, device: torch.device) -> Tensor:
 
 
 def integers(rows: Rows, below: Tensor) -> Tensor:
-    """Independent and uniform whole numbers in [0, below), (runs, nodes, width) int64.
-
-    ``below``, (width,) int64, is at most 2^31 - 1. They are made on the host.
-    """
+    """Independent uniform integers in [0, below), (runs, nodes, width), < 2^31."""
     words = rows.words(_HOST)
     # floor(below u), u = (word + 2^63 + rest) / 2^64, by halves of the word.
     low = (words & _LOW) * below

@@ -1,8 +1,6 @@
-"""Random streams of a block of runs: secret ones and public ones.
+"""Random streams of a block of runs: all that touches private data comes from a key.
 
-All that touches private data (noise, sampling, a node's choices) comes from `Streams`,
-that is, from a key (`trainers.numerics.keys`). Public numbers, as a starting point or
-the deal of a study's data, come from `public_generator`.
+Public numbers, as a start or the deal of a study's data: `public_generator`.
 """
 
 from __future__ import annotations
@@ -39,16 +37,12 @@ def public_generator(seed: int, purpose: str) -> torch.Generator:
 
 
 class Streams:
-    """The random numbers of one block of runs, by a key.
+    """The random numbers of one block of runs, by a key or the seed of a study.
 
-    They depend neither on how many runs are computed together, nor on the order, nor on
-    which process a node lives in.
-
-    ``key``: a `Key`, or the seed of a study. ``first``: the number of the block's first
-    run. ``device``: where numbers are made: the same ones on every device. ``journal``:
-    told of every release under a secret key that may be made again. ``numbers``: the
-    nodes' numbers in the whole network; None where all of them are here, or who draws
-    says them.
+    They depend neither on how many runs are computed together, nor on order, process or
+    device. ``first``: number of the block's first run. ``journal`` is told of every
+    release under a secret key that may be made again. ``numbers``: the nodes' in the
+    whole network.
     """
 
     numbers: tuple[int, ...] | None = None
@@ -106,10 +100,7 @@ class Streams:
         return noise.coins(rows, rate, torch.device(self.device))
 
     def worlds(self, runs: int, canaries: int = 1) -> Tensor:
-        """A fair coin for each run of a block, (runs,) bool, on the host.
-
-        With several ``canaries`` one for each of these, (runs, canaries).
-        """
+        """A fair coin for each run, (runs,) bool, on the host; or (runs, canaries)."""
         rows = self.rows("world", [0], 0, (runs, canaries))
         found = noise.coins(rows, 0.5, torch.device("cpu"))[:, 0]
         return found if canaries > 1 else found[:, 0]
@@ -130,11 +121,7 @@ class Streams:
         taken: int,
         batch: int,
     ) -> Tensor:
-        """Mask of the records in ``batch``, (runs, nodes, records) bool.
-
-        Each is by itself in ``taken`` of the ``batches`` of the epoch whose first
-        release ``release`` is.
-        """
+        """Mask of records in ``batch`` of an epoch, (runs, nodes, records) bool."""
         rows = self.rows("sampling", nodes, release, (shape[0], shape[1] * taken))
         found = noise.allocations(rows, batches, taken)
         here = functools.reduce(torch.logical_or, (one == batch for one in found))
@@ -172,11 +159,9 @@ class Streams:
     ) -> Tensor:
         """Noise of scale 1, rounded to 2^-29, (runs, nodes, dims) doubles.
 
-        For what scales it afterwards: the product is rounded as floats are, so that
-        the ideal mechanism's epsilon is the program's but for that rounding.
-
-        ``hides``, (runs, nodes, any), is what it will be added to, and by what it will
-        be scaled: under a secret key others have other noise, as in `noisy`.
+        For what scales it afterwards, rounded as floats are. ``hides``, (runs, nodes,
+        any), is what it hides: under a secret key others have other noise, as in
+        `noisy`.
         """
         marks = None
         if hides is not None and self.key.seed is None:
@@ -199,15 +184,12 @@ class Streams:
     ) -> Tensor:
         """``sums``, (runs, nodes, dims), with exactly rounded noise on a grid.
 
-        ``deviation`` is the noise's (of Laplace noise, its scale), and ``step`` the
-        grid's, by default that of `grid_step`; both are public.
-
-        Under a secret key the noise depends on the sums as well: a release that is made
-        again has the same noise if its sums are the same to the last bit, and
-        independent noise if they are not. So no two sums are ever told apart by noise
-        that they share. It depends on the ``point``, (runs, nodes, dims) of floating
-        point, as well: whoever leads a resumed run to another one sees other noise,
-        whether the sum changed there or not, and so does not learn if it did.
+        ``deviation`` (of Laplace noise, its scale) and ``step``, by default
+        `grid_step`, are public. Under a secret key the noise is a function of sums and
+        ``point``, (runs, nodes, dims) floats, too: a release that is made again has the
+        same noise if these are the same to the last bit, and independent noise else. So
+        no two sums are told apart by noise that they share, and whoever leads a resumed
+        run to another point does not learn whether a sum changed.
         """
         step = grid_step(deviation) if step is None else step
         scale = deviation / step

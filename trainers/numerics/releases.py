@@ -30,12 +30,9 @@ _Address = tuple[int, int, int]
 class ReleaseJournal:
     """A file to which each release of noise is written before it is made.
 
-    It has no numbers but addresses and keyed hashes. A death of the machine, not of the
-    process, may lose the last records. Use `create`, then the constructor.
-
-    ``path``: the file. ``key``: under which the noise is. Raises ``OSError`` if the
-    file is not there, cannot be written, or another process has it. Raises
-    ``ValueError`` if it is of another key, was cut or changed.
+    It has addresses and keyed hashes alone. A death of the machine, not of the process,
+    may lose the last records. ``OSError`` if it is not there, cannot be written, or
+    another process has it; ``ValueError`` if it is of another key, was cut or changed.
     """
 
     def __init__(self, path: str | os.PathLike[str], key: Key) -> None:
@@ -56,10 +53,7 @@ class ReleaseJournal:
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], key: Key) -> None:
-        """Make the file, without releases, for its owner alone.
-
-        It replaces a journal; ``ValueError`` if the file is something else.
-        """
+        """Make the file, without releases, for its owner alone; or replace it."""
         path = pathlib.Path(path)
         if path.is_file() and not path.read_bytes().startswith(_HEAD):
             raise ValueError(f"{path} is no journal of releases, and in its place")

@@ -1,8 +1,6 @@
 """Capabilities that an oracle may have; callers ask for these, not for classes.
 
-An oracle stands between an algorithm and the nodes' records: it writes down whatever it
-gives out. It gives noisy gradients (`GivesGradients`), noisy messages
-(`GivesMessages`) or noisy models (`GivesModels`).
+An oracle writes down whatever it gives out of the nodes' records.
 """
 
 from __future__ import annotations
@@ -28,10 +26,7 @@ class GivesGradients(Protocol):
 
 @runtime_checkable
 class GivesMessages(Protocol):
-    """Keeps gradients inside nodes: `trainers.oracles.messages.oracle.MessageOracle`.
-
-    What leaves a node goes by its ``channel``, which adds the noise.
-    """
+    """Keeps gradients inside nodes; what leaves them goes by its noisy ``channel``."""
 
     def batch(self) -> Tensor:
         """A fresh batch of each node's records, (runs, nodes, records) bool."""

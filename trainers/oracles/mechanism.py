@@ -106,7 +106,7 @@ class Mechanism:
         return 1.0 if self.summed else self.batch_size
 
     def at(self, index: int) -> tuple[float, float]:
-        """Clip norm and noise multiplier of release ``index`` = 0, 1, ..."""
+        """Clip norm and noise multiplier of release ``index`` = 0, 1, ..., checked."""
         clip = self.clip_norm(index) if callable(self.clip_norm) else self.clip_norm
         multiplier = (
             self.noise_multiplier(index)

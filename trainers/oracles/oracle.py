@@ -1,14 +1,9 @@
 """The oracle of noisy gradients: sample, clip, sum, add noise, divide, record.
 
-An algorithm learns of the data by `Oracle.gradient` alone. What that returns is noisy,
-and is in the ledger.
-
-Assumption: the number of records of each node, from which sampling rates and divisors
-follow, is public. Sums are rounded to a grid and noise is an exactly rounded Gaussian
-number of that grid, so that the noisy sum is a function of the ideal mechanism's
-(`trainers/numerics/noise.md`). Records are clipped to a little less than the clip norm,
-by as much as rounding can move a sum: that of the sums themselves, in floating point
-(`trainers/gradients/sums.md`), and that to the grid.
+Numbers of records are public. Sums are rounded to a grid and noise is an exactly
+rounded Gaussian number of it (`trainers/numerics/noise.md`); records are clipped to a
+little less than the clip norm, by as much as rounding can move a sum: that in floating
+point (`trainers/gradients/sums.md`), and that to the grid.
 """
 
 from __future__ import annotations
@@ -56,10 +51,7 @@ class ReleaseObserver(Protocol):
     def release(
         self, index: int, at: Tensor, gradient: Tensor, nodes: Sequence[int]
     ) -> None:
-        """See release ``index`` of each of ``nodes``, which asked in one call.
-
-        Parameters ``at`` and noisy ``gradient`` are (runs, len(nodes), dims).
-        """
+        """See release ``index`` of ``nodes``; ``at`` and it (runs, nodes, dims)."""
 
 
 def check_memory(limit: int) -> None:
@@ -142,11 +134,7 @@ class Oracle:
         return data
 
     def settle(self) -> None:
-        """Wait for the accelerator; ``ValueError`` if a gradient could not be taken.
-
-        On a CPU errors are raised at once. Call this before releases are used; the
-        ledger and the state do.
-        """
+        """Wait for the accelerator; ``ValueError`` if a gradient could not be taken."""
         self._watch.settle()
 
     @property
@@ -165,7 +153,7 @@ class Oracle:
         return self._releases[node]
 
     def next_release(self, nodes: Sequence[int]) -> int:
-        """Index of the next release of ``nodes`` together; releases nothing."""
+        """Index of the next release of ``nodes`` together, or ``ValueError``."""
         if not nodes or len(set(nodes)) < len(nodes):
             raise ValueError(
                 f"nodes must be different, at least one, got {list(nodes)}: noise is "
@@ -196,9 +184,8 @@ class Oracle:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the state of an oracle that was made with the same arguments.
 
-        With random allocation ``ValueError`` if a node has another number of records
-        than before, on which the length of an epoch depends. Within an epoch, that the
-        records are in the same order is an assumption, and the ledger has it.
+        By random allocation ``ValueError`` if a node has another number of records;
+        that they are in the same order within an epoch is an assumption in the ledger.
         """
         self._releases = list(state["releases"])
         known = Ledger.joined(Ledger.from_json(text) for text in state["ledger"])
@@ -221,18 +208,13 @@ class Oracle:
     def gradient(self, at: Tensor, nodes: Sequence[int] | None = None) -> Tensor:
         """Noisy mean gradients of the nodes' losses, each at its own parameters.
 
-        For each node: draw a batch of its records; scale each record's gradient to L2
-        norm <= clip_norm; sum; add N(0, (noise_multiplier * clip_norm)^2) to each
-        coordinate; divide by batch_size, whatever the size of the batch (Abadi et al.
-        2016, Algorithm 1). An empty batch gives noise alone. A gradient that is not
-        finite counts as zero, see `not_finite`, so that the data cannot end a run.
-
-        ``at``: (runs, len(nodes), dims): parameters of each node. ``nodes``: the nodes
-        that ask, by default all. They must have asked equally often. Returns (runs,
-        len(nodes), dims), in the precision of ``at``. Where the mechanism has
-        ``summed``: noisy sums, not divided, in double precision. Raises ``ValueError``
-        if parameters, or without clipping a record's gradient, are not finite; or if
-        nodes cannot ask together. On an accelerator `settle` raises the former.
+        A batch of each node's records; gradients scaled to L2 norm <= clip_norm;
+        summed; N(0, (noise_multiplier * clip_norm)^2) on each coordinate; divided by
+        batch_size whatever the batch has (Abadi et al. 2016, Algorithm 1). One that is
+        not finite counts as zero, so that the data cannot end a run. ``at``: (runs,
+        len(nodes), dims); ``nodes`` must have asked equally often. Returns that shape
+        and precision; where ``summed``, sums in doubles. ``ValueError`` if parameters,
+        or without clipping a gradient, are not finite.
         """
         nodes = range(self.nodes) if nodes is None else nodes
         if at.shape[:2] != (self.runs, len(nodes)):
@@ -274,12 +256,9 @@ class Oracle:
     def norm_counts(self, at: Tensor, edges: Tensor, deviation: float) -> Tensor:
         """Noisy numbers of records by the norm of their gradient, whatever the batches.
 
-        One release of each node, before any other: a record is in one count at most, so
-        that the counts move by 1 with it. That sum is of integers and exact.
-
-        ``at``: (runs, nodes, dims): parameters of each node. ``edges``: norms between
-        which records are counted, ascending. ``deviation``: of the noise in each count.
-        Returns (runs, nodes, len(edges) + 1); what is not finite counts nowhere.
+        One release, before any other: a record is in one count at most. ``edges``:
+        ascending norms; ``deviation``: of the noise. (runs, nodes, len(edges) + 1);
+        what is not finite counts nowhere.
         """
         nodes = range(self.nodes)
         index = self.next_release(nodes)
@@ -346,10 +325,8 @@ class Oracle:
     def skip_begun(self) -> None:
         """Put releases that the journal has beyond the state into the ledger.
 
-        For algorithms that cannot repeat these releases exactly, since the order of
-        messages differs: they were made, so they count. Later releases have new batches
-        and noise. ``ValueError`` if the journal has fewer than the state: it is an
-        older one, and other releases may be missing.
+        For algorithms that cannot repeat them exactly: they count, and later ones have
+        new batches and noise. ``ValueError`` if the journal is older than the state.
         """
         if self._streams.journal is None:
             return
@@ -365,19 +342,13 @@ class Oracle:
                 self._record([node], index)
 
     def sync(self) -> None:
-        """Wait until the journal of releases, if there is one, is on the disk.
-
-        For algorithms that resume from the journal, by `skip_begun`.
-        """
+        """Wait until the journal, if there is one, is on the disk: for `skip_begun`."""
         if self._streams.journal is not None:
             self._streams.journal.sync()
 
     @property
     def not_finite(self) -> int:
-        """Number of drawn gradients that were not finite and counted as zero.
-
-        It depends on the data and has no noise: it must not leave the party.
-        """
+        """Number of drawn gradients that counted as zero: private, without noise."""
         return self._watch.counted
 
     def _step(self, index: int) -> float:
@@ -386,11 +357,7 @@ class Oracle:
         return max(self._step_of(how, index) for how in alike)
 
     def _step_of(self, how: Mechanism, index: int) -> float:
-        """Step of the grid of the noise of release ``index``; 0 without noise.
-
-        In one batch there is each record at most, and the canaries; those along a
-        coordinate each meet in none.
-        """
+        """Step of the grid of the noise of release ``index``; 0 without noise."""
         clip, multiplier = how.at(index)
         if not multiplier:
             return 0.0
@@ -458,11 +425,7 @@ class Oracle:
     def _crafted(
         self, batches: Tensor, nodes: Sequence[int], clip: float, dims: int
     ) -> list[tuple[int, Tensor]]:
-        """Take the records of crafted gradients out of ``batches``.
-
-        Returns which of ``nodes`` hold them, each with their share of its sums,
-        (runs, dims).
-        """
+        """Take crafted gradients out of ``batches``: their nodes, and (runs, dims)."""
         data, found = self._units, []
         for row, node in enumerate(nodes):
             if node not in data.canary_nodes:
@@ -521,10 +484,7 @@ class Oracle:
 
 
 def _clipped(vector: Tensor, clip: float) -> Tensor:
-    """A crafted gradient, made far longer than ``clip`` and clipped as all others are.
-
-    So that what is planted shows whether anything is clipped. As it is without a clip.
-    """
+    """A crafted gradient, made far longer than ``clip`` and clipped as all are."""
     if clip == math.inf:
         return vector
     norm = torch.linalg.vector_norm(vector)
@@ -534,11 +494,7 @@ def _clipped(vector: Tensor, clip: float) -> Tensor:
 
 
 def _clip_left(clip: float, share: float, step: float, dims: int) -> float:
-    """``clip``, less what rounding can add to a record's move.
-
-    That is ``share`` of the result by the rounding of sums, and that of their rounding
-    to the grid.
-    """
+    """``clip``, less what rounding of sums (``share``) and to the grid can add."""
     left = (clip - rounding_up(step, dims)) / (1 + share)
     if not left > 0.5 * clip:
         raise ValueError(

@@ -9,11 +9,7 @@ from torch import Tensor
 
 
 class Recording:
-    """Keeps all releases of an oracle, as one of its observers.
-
-    ``releases`` has a pair for each call of `gradient`: the parameters and the noisy
-    gradient, both (runs, nodes, dims); ``nodes`` has the nodes that asked.
-    """
+    """Keeps all releases: pairs of parameters and gradient, and their ``nodes``."""
 
     def __init__(self) -> None:
         self.releases: list[tuple[Tensor, Tensor]] = []
@@ -32,11 +28,7 @@ class Recording:
 
 
 class Tape:
-    """Takes an oracle's place and repeats its releases, without any data.
-
-    ``recording``: what to repeat, in order. ``nodes``: number of nodes. Raises
-    ``StopIteration`` if more is asked than was recorded.
-    """
+    """Takes an oracle's place and repeats a ``recording``, in order, without data."""
 
     def __init__(self, recording: Recording, nodes: int) -> None:
         self.nodes = nodes

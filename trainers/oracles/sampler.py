@@ -125,11 +125,7 @@ class Sampler:
     def allocated(
         self, nodes: Sequence[int], index: int, records: int, how: RandomAllocation
     ) -> Tensor:
-        """Records that random allocation has in batch ``index``, as `batches`.
-
-        Each batch of an epoch draws the epoch's whole allocation again, from the same
-        random numbers.
-        """
+        """Records that random allocation has in batch ``index``, drawn anew."""
         batch = index % how.batches
         who, shape = [self.numbers[node] for node in nodes], (self.runs, records)
         choice = (how.batches, how.taken, batch)

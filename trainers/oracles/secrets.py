@@ -1,8 +1,6 @@
 """Noise that pairs of nodes share, and that cancels in the sum of both.
 
-Two nodes that share a secret draw the same Gaussian noise from it: one adds it to its
-noisy sum, the other subtracts it (Allouah et al. 2024, DECOR). Whoever knows the secret
-can remove it.
+Of a common secret one adds it, the other subtracts it (Allouah et al. 2024, DECOR).
 """
 
 from __future__ import annotations
@@ -20,11 +18,7 @@ from trainers.oracles.oracle import Oracle
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PairedMechanism(Mechanism):
-    """A mechanism whose nodes also share noise, in pairs.
-
-    Its release counts each node's own noise alone, so the account holds also against
-    observers that know all secrets.
-    """
+    """A mechanism whose nodes also share noise in pairs, which no release counts."""
 
     # pairs of nodes, the lower number first: it adds the shared noise, the other
     # subtracts it. Other arguments are those of `Mechanism`
@@ -34,10 +28,7 @@ class PairedMechanism(Mechanism):
 
 
 class PairedOracle(Oracle):
-    """Noisy gradients with a node's own noise and that of its pairs.
-
-    Made as `Oracle`, with a `PairedMechanism`; one process holds all nodes.
-    """
+    """Noisy gradients with a node's own noise and that of its pairs; all nodes here."""
 
     def _noisy(
         self, total: Tensor, nodes: Sequence[int], deviation: float, step: float

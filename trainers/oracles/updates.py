@@ -47,11 +47,9 @@ _FREE = Rounding(0.0, 0.0)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UpdateMechanism(Mechanism):
-    """Mechanism of users' updates.
+    """Mechanism of users' updates; ``batch_size`` is the probability of a user.
 
-    Arguments are those of `Mechanism`, but ``batch_size`` is the sampling rate: the
-    probability that a user is drawn. A node's sum is divided by the expected number of
-    its users in a batch.
+    A node's sum is divided by the expected number of its users in a batch.
     """
 
     local_steps: int = 1  # number of steps of each drawn user in each release
@@ -92,9 +90,8 @@ class UpdateMechanism(Mechanism):
 class Users:
     """The users of all nodes, and perhaps a canary: one more user, with one record.
 
-    Stands for the data in `trainers.oracles.sampler.Sampler`, which draws users.
-    ``records`` has, for each node and user, the rows of that user's records;
-    ``sizes`` the number of users at each node.
+    In the place of data in `Sampler`: ``records`` are rows by node and user, ``sizes``
+    users.
     """
 
     replaced = None  # users are drawn by coins: there is no place to come in
@@ -134,14 +131,10 @@ class Users:
 
 
 class UpdateOracle(Oracle):
-    """Noisy mean updates of the nodes' users, as gradients.
+    """Noisy mean updates of the nodes' users, as gradients; made like `Oracle`.
 
-    Arguments are those of `trainers.oracles.oracle.Oracle`. At each node `gradient`
-    returns minus the noisy sum of the drawn users' clipped updates, divided by their
-    expected number. An update that is not finite counts as zero.
-
-    Raises ``ValueError`` if gradients are to be in bfloat16, or the data are not on the
-    CPU.
+    `gradient` is minus the noisy sum of drawn users' clipped updates, over their
+    expected number; one that is not finite counts as zero. On the CPU, not in bfloat16.
     """
 
     def __init__(

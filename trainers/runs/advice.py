@@ -1,8 +1,4 @@
-"""Warnings before a training begins: what its settings waste, or make worthless.
-
-All of it follows from settings and public sizes. A warning is one line: what is wrong,
-by how much, and the setting that mends it.
-"""
+"""Warnings before a training begins, by settings and public sizes, a line each."""
 
 from __future__ import annotations
 
@@ -57,11 +53,7 @@ def mechanisms(problem: Released, noise: Noise) -> list[Mechanism]:
 
 
 def signal_to_noise(problem: Released, noise: Noise, parameters: int) -> float:
-    """Length of all clipped gradients, at most, over that of the noise in them.
-
-    Of the first release, as often as each node asks; sums of nodes are averaged.
-    Infinite without noise.
-    """
+    """Length of all clipped gradients, at most, over that of the noise in them."""
     training, nodes = problem.training, len(problem.sizes)
     signal = spread = 0.0
     for how, size in zip(mechanisms(problem, noise), problem.sizes, strict=True):
@@ -82,11 +74,7 @@ def advice(
     budgets: tuple[float, ...] | None,
     parameters: int,
 ) -> tuple[str, ...]:
-    """Warnings about a private training before it begins, a line each.
-
-    ``claim`` is infinite where nothing is claimed, and ``budgets`` are those of single
-    nodes.
-    """
+    """Warnings about a private training; ``claim`` is infinite where there is none."""
     training = problem.training
     if not training.family.private:
         return ()

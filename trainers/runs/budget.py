@@ -35,8 +35,7 @@ def noise_of(
 ) -> float:
     """The noise multiplier of a run: as given, or the least that meets ``claim``.
 
-    ``calibrate`` "paper" takes the account of the algorithm's own paper instead of that
-    in ``settings``. ``note`` is told what takes seconds.
+    ``calibrate`` "paper": by the account of the algorithm's own paper.
     """
     training = problem.training
     check_noise(training, settings.noise_multiplier)
@@ -79,8 +78,7 @@ def noise_by_node(
 ) -> Noise:
     """`noise_of`, of nodes that have budgets, or are to have noise, of their own.
 
-    Returns the least noise that meets the budget of each node; with ``settings.noise``
-    "one", the most of these.
+    With ``settings.noise`` "one", the most of these; ``ValueError`` where all need one.
     """
     training, nodes = problem.training, len(problem.sizes)
     budgets, account = settings.each_budget, settings.account

@@ -1,7 +1,4 @@
-"""Checkpoints: the state of a run as bytes, and back.
-
-What is packed is data alone, and reading it runs no code: torch's ``weights_only``.
-"""
+"""The state of a run as bytes, and back: data alone, read by ``weights_only``."""
 
 from __future__ import annotations
 
@@ -59,8 +56,7 @@ def like(example: Any, tree: Any) -> Any:
 def join(parts: Sequence[Any]) -> Any:
     """One network's state from those of its parts, in the order of their nodes.
 
-    Tensors are (runs, nodes, ...), as algorithms keep them; lists have an entry a node;
-    all else must be equal in all parts, or ``ValueError`` is raised.
+    Tensors are (runs, nodes, ...), lists have an entry a node; all else must be equal.
     """
     first = parts[0]
     if isinstance(first, Tensor):

@@ -136,10 +136,7 @@ def vectors_of(settings: ConsensusSettings) -> np.ndarray:
 
 
 def _first_message(noise: MessageNoise, clip_norm: float, delta: float) -> UpperBound:
-    """The account of one node's whole vector: of the first message alone.
-
-    Data-independent noise is scaled by at least twice the bound there, surely.
-    """
+    """The account of one node's whole vector: of the first message alone."""
     release = dataclasses.replace(noise, unit="record").release(
         clip_norm, 2 * clip_norm, 1
     )

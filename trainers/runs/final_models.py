@@ -29,12 +29,10 @@ def packed(
 ) -> bytes:
     """The models of the nodes, each (dims,), as the content of a safetensors file.
 
-    A parameter of node 3 is called ``node3.`` and its name in ``module``. What all have
-    alike, frozen parameters and buffers, has the prefix ``every.``, and where nodes
-    agree, to a hundredth, their mean has ``mean.``. The metadata have, under
-    ``privaudit``, the version and the SHA-256 of the settings and of the certificate,
-    ``nodes``; settings are without the noise multiplier and the seed, which tell of the
-    data and of the noise.
+    Prefixes of parameters: ``node3.``; ``every.`` of what all have alike, frozen ones
+    and buffers; ``mean.`` where nodes agree to a hundredth. The metadata have, under
+    ``privaudit``, version, digests of settings (without noise and seed) and
+    certificate, and ``nodes``.
     """
     vectors = {f"node{node}": vector for node, vector in models.items()}
     mean = torch.stack([*models.values()]).double().mean(0)
@@ -64,10 +62,10 @@ def packed(
 
 
 def may_be_released(training: Training, result: TrainingResult) -> bool:
-    """Return whether the account of a run covers its models, all of them, for anybody.
+    """Return whether the account of a run covers all of its models, for anybody.
 
-    Not if parts of them stay at their nodes, the noise is not secret, or nothing finite
-    is certified. That other tries stay secret is true of whoever has the models alone.
+    Not if parts stay at their nodes, noise is not secret, or nothing finite is
+    certified.
     """
     return (
         result.protected
@@ -81,10 +79,7 @@ def may_be_released(training: Training, result: TrainingResult) -> bool:
 
 
 def modules(content: bytes, module: nn.Module) -> dict[int, nn.Module]:
-    """The nodes' models by number, of a file's ``content``: copies of ``module``.
-
-    They are ready to be used: in evaluation mode.
-    """
+    """The nodes' models by number, of a file's ``content``, in evaluation mode."""
     tensors = safetensors.torch.load(content)
     every = _under("every.", tensors)
     nodes = {name.partition(".")[0] for name in tensors} - {"every", "mean"}
@@ -99,10 +94,7 @@ def modules(content: bytes, module: nn.Module) -> dict[int, nn.Module]:
 
 
 def node_files(content: bytes, module: nn.Module) -> dict[str, bytes]:
-    """A file a node, by name, which its module's `load_state_dict` takes as it is.
-
-    ``content`` is that of the file of all nodes.
-    """
+    """A file a node, by name, which its module's `load_state_dict` takes as it is."""
     found = modules(content, module)
     return {f"node-{node}.safetensors": _alone(own) for node, own in found.items()}
 

@@ -141,11 +141,7 @@ class Material:
         held_out: float = 0.0,
         held: range | None = None,
     ) -> Material:
-        """Material that ``training`` names; ``seed`` deals the data.
-
-        With ``held``, of these nodes alone: a user's own data of others are not read,
-        and of a public data set nothing else is kept.
-        """
+        """Material that ``training`` names; of the nodes ``held`` alone, if given."""
         if is_own(training.data):
             found = _own_by_name(training, seed, held)
         else:
@@ -214,13 +210,12 @@ class Material:
     ) -> Material:
         """A user's module, data and loss, checked.
 
-        ``model``: a module, whose parameters are the start, or what makes one; or a
-        name in `trainers.models.MODELS`, for ``classes`` and inputs as the data have
-        them, whose start is drawn from the public seed. ``shares``, ``how``: see
-        `trainers.data.shares.shares_of`. ``classes``: how many classes targets tell
-        apart. It is public, and never counted in the data: None only if ``model`` is no
-        name. ``loss``: see `trainers.gradients.door.enter.enter`; cross entropy if
-        None. ``test``: a data set to measure models on, as one of ``shares``.
+        ``model``: a module, whose parameters are the start, what makes one, or a name
+        in `trainers.models.MODELS`. ``shares``, ``how``: see
+        `trainers.data.shares.shares_of`. ``classes`` are public, and never counted in
+        the data: None only without a name. ``loss``: see
+        `trainers.gradients.door.enter.enter`. ``ValueError`` if they do not fit each
+        other, or the model or the loss mixes records.
         """
         found = shares_of(shares, **how)
         if isinstance(model, str):
@@ -318,16 +313,11 @@ class OwnData:
     def load(cls, data: str, held: range | None = None) -> OwnData:
         """From ``module:function``, called with nothing, or ``folder:PATH``.
 
-        The function gives shares, or a dictionary with ``shares``, and perhaps
-        ``test``, ``users`` and ``classes``. A folder has ``node-0.npz``,
-        ``node-1.npz``, ..., or .pt, each with arrays ``inputs`` and ``targets``, and
-        perhaps ``users`` and ``classes``; and perhaps ``test.npz``. Raises
-        ``ValueError``.
-
-        With ``held``, what one party holds: the function is called with each node's
-        number, and gives its share, or a dictionary with ``share``, and perhaps
-        ``test``, ``users`` and ``classes``; of a folder, files of other nodes are
-        neither needed nor read.
+        The function gives shares, or a dictionary with ``shares`` and perhaps ``test``,
+        ``users``, ``classes``; with ``held``, called with a node's number, ``share``. A
+        folder has ``node-0.npz`` or .pt, ... with ``inputs``, ``targets`` and perhaps
+        ``users``, ``classes``; and perhaps ``test.npz``; files of nodes not ``held``
+        are not read.
         """
         if data.startswith(FOLDER):
             return cls._of_folder(pathlib.Path(data.removeprefix(FOLDER)), held)

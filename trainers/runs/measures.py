@@ -46,11 +46,10 @@ class Looks(NamedTuple):
     ) -> Self:
         """Looks at ``test`` records, for a curve of at most so many ``points``.
 
-        Arithmetic of what is public, and of no clock: a study repeats to the bit. With
-        "tenth", half of a tenth of the training's work is for the last models, and the
-        other half, or what is left, for the curve; a short training has 500 records for
-        the last, and ten points of 50, whatever they take. With "all", the last are
-        measured on all, and the curve takes a tenth.
+        By what is public, and no clock: a study repeats to the bit. "tenth": half of a
+        tenth of the training's work is for the last models, the rest for the curve; at
+        least 500 records, and ten points of 50. "all": the last on all, and the curve
+        takes a tenth.
         """
         rounds, batch, last = training.rounds, training.expected_batch(sizes), test
         asked, least = rounds, 2 * _LEAST_RECORDS
@@ -83,11 +82,7 @@ def accuracy(gradients: Differentiator, models: Tensor, test: Dataset) -> Tensor
 def quality(
     gradients: Differentiator, models: Tensor, test: Dataset, kind: Quality
 ) -> Tensor:
-    """Quality of each model on ``test``, (runs, nodes), on the CPU.
-
-    ``kind`` is "accuracy", the share of classes that it gets right, or "loss", the mean
-    of the records' losses.
-    """
+    """ "accuracy" or mean "loss" of models on ``test``, (runs, nodes), on the CPU."""
     flat = models.flatten(0, 1)
     values = gradients.values_per_sample + test.inputs[0].numel()
     size = values * models.element_size() * len(flat)
@@ -112,10 +107,7 @@ def quality(
 
 
 def as_figures(kind: Quality, values: Tensor | None) -> dict[str, float | None]:
-    """Means over runs, of the mean over nodes and of the worst node, by their names.
-
-    ``values``, (runs, nodes), are of `quality`; None if there are no test data.
-    """
+    """Means over runs of the nodes' mean and of the worst; None without test data."""
     names = ("accuracy", "worst_accuracy", "loss", "worst_loss")
     found: dict[str, float | None] = dict.fromkeys(names)
     if values is not None:
@@ -155,10 +147,7 @@ class Measured(NamedTuple):
 
 
 class CurveRecorder:
-    """Measures models after about ``points`` of the rounds, and the last.
-
-    On as many test records as `Looks` says, drawn by ``seed``, which is public.
-    """
+    """Measures models after about ``points`` rounds, and the last, by `Looks`."""
 
     def __init__(
         self,

@@ -99,9 +99,7 @@ def protection(
 ) -> tuple[bool, str]:
     """Return whether a trained model's noise is secret, and what is said of it.
 
-    ``seed`` is that of a study, None if the key was secret; ``version`` is the one that
-    trained. ``stays_home``: part of the models is never sent, and has no noise.
-    ``compiled``: gradients were, so that how their sums round is not covered.
+    ``seed``: of a study; ``version``: that trained; ``stays_home``: part is never sent.
     """
     if not noise_multiplier:
         return False, "This training added no noise: the model is not protected."
@@ -198,10 +196,7 @@ class TrainingResult(
     audits: tuple[RunAudit, ...] | UnsetType = UNSET
 
     def audited(self, audits: tuple[RunAudit, ...]) -> TrainingResult:
-        """This result with ``audits``, whose bounds of its claim the verdict heeds.
-
-        Bounds hold together at the confidence of them all, so that the largest counts.
-        """
+        """This result with ``audits``, whose bounds of its claim the verdict heeds."""
         verdict = self.verdict
         if verdict is not None:
             shown = [

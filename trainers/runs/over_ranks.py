@@ -36,12 +36,9 @@ T = TypeVar("T")
 class OverRanks(OneProcess):
     """Each rank holds some of the nodes; rank 0 keeps the folder.
 
-    A checkpoint is of the whole network: with a seed, the same command goes on from it
-    on any number of ranks, and without torchrun. Without one each rank has a secret key
-    of its own, so that as many must go on. All ranks must call, with equal arguments.
-
-    `trainers.network.ranks.RankLostError` if another rank ends, or does not answer in
-    time; at every rank `FolderError`, if one has a reason.
+    With a seed, any number of ranks goes on from a checkpoint; without one as many
+    must, each with its own secret key. `RankLostError` if another rank ends, or does
+    not answer.
     """
 
     @property

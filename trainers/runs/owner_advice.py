@@ -1,7 +1,4 @@
-"""Warnings about records before a training begins, for their owner alone.
-
-They look at private data, so that they are in no file and change nothing.
-"""
+"""Warnings about records for their owner alone: in no file, and without effect."""
 
 from __future__ import annotations
 
@@ -91,11 +88,7 @@ def _warnings(problem: Problem) -> Iterator[str]:
 
 
 def _usual_norm(problem: Problem, held: Sequence[Dataset]) -> float:
-    """Median norm of a few records' gradients at the start; infinity if not asked.
-
-    It is for clip norms that somebody made larger than the default, 1, and for models
-    that are fast: those that can be traced. No run ends by it.
-    """
+    """Median norm of a few records' gradients at the start; infinity if not asked."""
     training, material = problem.training, problem.material
     asked = held and is_planned(training) and 1.0 < training.clip_norm < math.inf
     if not asked or material.why_not is not None or material.transform is not None:

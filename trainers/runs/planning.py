@@ -149,11 +149,7 @@ def training_for(
     noise_multiplier: float | None,
     where: str,
 ) -> Training:
-    """A training of ``given`` settings, with those ``asked`` for and the rest `chosen`.
-
-    What is open is as in `PLAIN` without ``sizes``, and for algorithms that are not
-    planned. Raises ``ValueError`` as `training_from`.
-    """
+    """A training of ``given`` settings, those ``asked`` for and the rest `chosen`."""
     training = training_from({**given, **laid_over(PLAIN, asked)}, where=where)
     open_ended = epsilon is None and noise_multiplier is None
     if sizes is None or open_ended or not is_planned(training):

@@ -1,10 +1,8 @@
 """Clip norm found in the data: a quantile of gradients' norms, by noisy counts.
 
-Every node counts its records by the norm of their gradients at the start, between
-powers of two, and releases the counts with noise: one Gaussian release, in which a
-record moves one count by one. What follows from the counts of all nodes costs nothing
-more. Norms change as a model learns, so that this sets a scale, not more; adaptive
-clipping (Andrew et al. 2021) would follow them, for a release in every round.
+Each node counts its records by norm at the start, between powers of two: one Gaussian
+release, in which a record moves one count by one. It sets a scale, as norms change;
+adaptive clipping (Andrew et al. 2021) would cost a release a round.
 """
 
 from __future__ import annotations
@@ -34,11 +32,7 @@ _SEEN = 2.0  # deviations of its noise, at which a count is taken for some recor
 def clip_record(
     problem: Problem, claim: Claim, settings: TrainingSettings, *, together: bool
 ) -> ClipRecord:
-    """Counts for the budget of ``claim``, of the quantile that ``settings`` ask for.
-
-    ``ValueError`` where there can be none, as where several processes train
-    (``together``).
-    """
+    """Counts for the budget of ``claim``, of the quantile that ``settings`` ask for."""
     assert settings.clip_quantile is not None
     training = problem.training
     if not is_planned(training):
@@ -64,10 +58,7 @@ def clip_record(
 
 
 def known_clip(folder: pathlib.Path, record: ClipRecord) -> float | None:
-    """Clip norm that a run which was stopped in ``folder`` has found; None if none has.
-
-    So that what goes on counts no record again.
-    """
+    """Clip norm that a run which was stopped in ``folder`` has found; None if none."""
     there = RunFolder(folder)
     if there.has("result.json") or not there.has("config.json"):
         return None
@@ -81,10 +72,7 @@ def clipped(
     settings: TrainingSettings,
     known: float | None = None,
 ) -> Training:
-    """The training of ``problem`` with the clip norm of ``record``.
-
-    That is ``known``, or a release. Steps whose size is left open stay as long.
-    """
+    """The training of ``problem`` with the clip norm of ``record``, or ``known``."""
     training = problem.training
     clip = _found(problem, record, settings) if known is None else known
     step = training.step_size

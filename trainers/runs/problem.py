@@ -41,10 +41,7 @@ from trainers.runs.tuned import with_counts
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Planted:
-    """A sample, or several, that join a node in some runs of a block.
-
-    Under sampling without replacement one comes in the place of a record.
-    """
+    """A sample, or several, that join a node, or replace a record, in some runs."""
 
     record: Dataset  # one sample, or several
     runs: Tensor  # (runs,) bool, or (runs, samples): which each joins
@@ -115,22 +112,11 @@ class Problem:
     ) -> Problem:
         """The problem that ``training`` describes; ``seed`` deals the data.
 
-        ``material`` are data, model and loss, where they have no names.
-
-        ``data_dir`` is where data are kept; see `trainers.data.load_dataset`. With
-        ``held_out``, in [0, 1), that share of the training data, taken at random, comes
-        in the test data's place: for choosing settings.
-
-        With ``compiled``, gradients run under `torch.compile`, see
-        `trainers.gradients.compiled`; with ``precision`` "bf16", in bfloat16 but for
-        what clips, see `trainers.gradients.bfloat16`.
-
-        With ``ranks``, (rank, number of ranks), only the nodes of one rank are here:
-        all other records are dropped as soon as they are dealt. With a `Party`, the
-        nodes of that party are here, and others' records never were.
-
-        Raises ``ValueError`` if the settings do not fit the data, and
-        `trainers.data.DataUnavailableError` if these are not to be had.
+        ``material``: data, model and loss without names. ``held_out``: a share of the
+        training data in the test data's place. ``compiled``, ``precision``: see
+        `differentiator`. ``ranks``, (rank, number of ranks), or a `Party`: only their
+        nodes are here. ``ValueError`` if the settings do not fit the data;
+        `DataUnavailableError` if these are not to be had.
         """
         check_precision(precision, compiled=compiled)
         nodes = 1 if training.family.central else training.nodes
@@ -212,10 +198,7 @@ class Problem:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Number of protected units of each node: records, or users.
-
-        Of a party, all nodes of the network.
-        """
+        """Number of protected units, records or users, of each node of the network."""
         if self.party is not None:
             return self.party.sizes
         return units(self.shares, self.training.unit)
@@ -322,14 +305,11 @@ class Problem:
     ) -> tuple[Tensor, Ledger]:
         """Train a block of runs: final models (runs, nodes, dims), and their ledger.
 
-        ``noise_multiplier``: what the algorithm's mechanism makes its noise from, or
-        that of each node. ``streams``: where this block's randomness comes from, and on
-        which device it is trained: all that is shown and given out stays there.
-        ``runs``: how many runs there are in the block. ``start``: initial parameters,
-        (runs, nodes, dims); those of the seed by default. ``planted``: a sample that
-        joins some of the runs. ``observers``: who is shown what. ``resume``: what
-        `Observers.keep` was given, unpacked. ``memory_limit``: bytes that one call of
-        the oracle may keep alive, about.
+        ``noise_multiplier``: what the mechanism makes its noise from, or each node's.
+        ``start``: (runs, nodes, dims), by default the seed's. ``planted``: a sample of
+        some runs. ``resume``: what `Observers.keep` was given, unpacked.
+        ``memory_limit``: bytes of one call of the oracle, about. ``ValueError`` if
+        training diverges.
         """
         oracle = self.oracle(
             noise_multiplier,

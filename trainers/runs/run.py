@@ -131,10 +131,7 @@ class Assignment:
         return account_observed(name, ledger, observer, self.delta, under, run.account)
 
     def with_tries(self, ledger: Ledger) -> Ledger:
-        """``ledger`` of this run, with the tries of which it is the best.
-
-        And with the counts that its clip norm is from.
-        """
+        """``ledger`` of this run, with its tries and the counts of its clip norm."""
         tuning, training = self.run.tuning, self.run.training
         if self.run.clip is not None:
             noise = self.run.clip.noise_multiplier
@@ -243,11 +240,7 @@ class Keeper:
         remarks: tuple[str, ...] = (),
         sent: Traffic | None = None,
     ) -> TrainingResult:
-        """Account and write all.
-
-        ``values``, (runs, nodes), is the final quality; ``models`` are those of the
-        nodes by number, each (dims,), or None where they are not kept.
-        """
+        """Account and write all: ``values``, (runs, nodes), and ``models``."""
         run, problem = self._given.run, self._given.problem
         if self._is_tuned:
             self._spend(self._rounds, ledger)
@@ -389,11 +382,9 @@ def train(
 ) -> TrainingResult | None:
     """Train once, account, and keep all in a folder; None but at rank 0.
 
-    A folder that holds the result of the same run gives it back; one that holds a
-    checkpoint of it goes on from there, to the same bits. ``runner`` is `OneProcess` by
-    default, `trainers.runs.over_ranks.OverRanks` or
-    `trainers.runs.real_clock.run.RealClock`. Raises ``ValueError`` if settings do not
-    fit the data or training diverges, and `FolderError` if the folder is another run's.
+    A folder with the same run's result gives it back, one with its checkpoint goes on,
+    to the same bits. ``runner``: `OneProcess` by default, `OverRanks` or `RealClock`.
+    `FolderError` if the folder is another run's.
     """
     runner, run = runner or OneProcess(), given.run
     with runner.joined(given) as given, contextlib.ExitStack() as stack:
@@ -417,9 +408,9 @@ def train(
 class Part:
     """Result of the nodes of one process.
 
-    ``models``, (nodes, dims), are None where they are not kept; ``values``, (runs,
-    nodes), are the final quality; ``further`` counts releases that were made again
-    with other sums; ``sent`` is what went to other processes, if there are any.
+    ``models``: (nodes, dims) or None; ``values``: final quality, (runs, nodes);
+    ``further``: releases made again with other sums; ``sent``: what went to other
+    processes.
     """
 
     models: torch.Tensor | None
@@ -461,10 +452,7 @@ class OneProcess:
     def key(
         self, run: TrainingRun, folder: RunFolder, stack: contextlib.ExitStack
     ) -> tuple[Key, ReleaseJournal | None]:
-        """The study's key, or a secret one, for the nodes here.
-
-        With the journal of its releases, open as long as ``stack`` is.
-        """
+        """The study's key, or a secret one; with its journal, open as ``stack`` is."""
         file = self.key_file(folder)
         key = key_of(run.seed, folder, file)
         return key, stack.enter_context(journal_of(key, file))

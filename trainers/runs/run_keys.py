@@ -91,10 +91,7 @@ def kept_key(file: pathlib.Path) -> tuple[Key, ReleaseJournal]:
 
 
 def forget_key(folder: RunFolder, file: pathlib.Path) -> None:
-    """Remove the secret key of a run that ended, and its journal of releases.
-
-    Another file stays as it is.
-    """
+    """Remove the secret key of a run that ended, and its journal of releases."""
     with contextlib.suppress(OSError, ValueError):
         if _is_of(Key.load(file), folder, file):
             releases_file(file).unlink(missing_ok=True)

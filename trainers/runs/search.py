@@ -99,12 +99,10 @@ def combinations(grid: Mapping[str, Sequence[Any]]) -> list[Point]:
 def held_out_accuracy(
     training: Training, noise_multiplier: float, *, seed: int = 0
 ) -> float:
-    """Accuracy on a fifth of the training data, which is held out; 0 if it diverges.
+    """Accuracy on a fifth of the training data, held out; 0 if it diverges.
 
-    The same fifth each time; test data are not read. The noise is that for all records,
-    so that a rate which the held out ones raise is not made up for. What a search
-    learns so from private data is in *no* ledger of the run that follows: for a
-    guarantee, search on public data, or have it charged, by `privaudit.tune`.
+    What a search learns so from private data is in *no* ledger of the run that follows:
+    search on public data, or have it charged, by `privaudit.tune`.
     """
     problem = Problem.of(training, seed=seed, held_out=HELD_OUT)
     try:

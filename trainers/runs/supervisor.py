@@ -35,9 +35,9 @@ class Exit:
 class Supervisor:
     """Listens to worker processes; as a context, leaves none behind.
 
-    Workers end when this process does, however it ends. Ctrl-C is this one's alone.
-    ``work`` is a module's function, called in each process with its end of a pipe and
-    with what `start` is given. It uses one thread of torch's.
+    Workers end when this process does. Ctrl-C is this one's alone. ``work`` is a
+    module's function, called with its end of a pipe and what `start` is given; one
+    thread of torch's.
     """
 
     def __init__(self, work: Callable[..., None]) -> None:

@@ -31,11 +31,7 @@ from trainers.oracles.oracle import Mechanism
 
 
 class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings of a training whose algorithm, data and model there are.
-
-    Raises ``ValueError`` if a setting is out of its range, or the algorithm has no use
-    for it.
-    """
+    """Settings of a training whose algorithm, data and model there are, checked."""
 
     weights: Weights = "uniform"
 
@@ -175,10 +171,7 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return getattr(self.algorithm_options(), "unit", "record")
 
     def relation(self, given: Relation | None = None) -> Relation:
-        """Neighbouring relation: ``given``, or one that the sampling has a meaning for.
-
-        That is replace-one where another node is asked, and for batches of fixed size.
-        """
+        """Neighbouring relation: ``given``, or one the sampling has a meaning for."""
         if given is not None:
             return given
         fixed = self.mechanism(1.0).sampling == "without-replacement"
@@ -258,7 +251,7 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 def training_from(values: Mapping[str, Any], *, where: str) -> Training:
     """A training from flat ``values``: settings and the algorithm's options alike.
 
-    Numbers may come as text, such as .3. ``where`` they come from is named in errors.
+    Numbers may come as text, such as .3; errors name ``where`` they come from.
     """
     try:
         values = renamed(values)

@@ -1,9 +1,7 @@
 """Tries of a tuning: trained one after another, the best of them kept.
 
-Without a folder all is in memory, so that nothing of the others outlives the process.
-With one, what is needed to go on lies in its part `TRIES`, which its owner alone can
-read: what was drawn, the best so far, and of the try at work key, journal and
-checkpoint. A try that is done leaves nothing there unless it is the best.
+In memory, so that nothing of the others outlives the process; or in a folder's part
+`TRIES`, for its owner alone: what was drawn, the best, and the try at work.
 """
 
 from __future__ import annotations
@@ -64,7 +62,7 @@ class Tries:
     score: Callable[[int, Tensor, int | None], float]
 
     def made(self, folder: RunFolder | None) -> dict[str, Any]:
-        """Make all tries, or in ``folder`` those that are left; return the best."""
+        """Make all tries, or those that ``folder`` lacks; return the best."""
         where = None if folder is None else RunFolder(folder / TRIES)
         state = self._begun(where)
         for number in range(state["done"], len(state["drawn"])):

@@ -42,19 +42,12 @@ def try_ledger(
 
 
 def count_noise(budgets: Sequence[float], delta: float) -> float:
-    """Deviation of the noise in counts of records beside a training.
-
-    Their mu is a third of that of the least budget, at which the training has 5 % more
-    noise than without them.
-    """
+    """Deviation of counts of records: a third of the budget's mu, 5 % more noise."""
     return 3.0 / min(float(gdp.mu(own, delta)) for own in budgets)
 
 
 def with_counts(ledger: Ledger, noise: float | None, *, first: bool = False) -> Ledger:
-    """``ledger`` with noisy counts of each node's records, a record in one of them.
-
-    As it is if ``noise`` is None.
-    """
+    """``ledger`` with noisy counts of records, a record in one; none without noise."""
     if noise is None:
         return ledger
     count = Entry(
@@ -69,10 +62,7 @@ def with_counts(ledger: Ledger, noise: float | None, *, first: bool = False) -> 
 def best_ledger(
     tries: Sequence[Ledger], law: str | float, mean: float, relation: Relation
 ) -> Ledger:
-    """Ledger of the best try, of which each is one of ``tries``; ``ValueError``.
-
-    ``law`` "all": each of them is made once, and all they release counts.
-    """
+    """Ledger of the best of ``tries``; by ``law`` "all" each counts, made once."""
     if law == "all":
         return Ledger.composed(tries)
     return repeat_and_select(
@@ -110,9 +100,8 @@ def calibrated(
 ) -> tuple[list[Noise], float | None]:
     """Noise of each candidate, and of the count, with which the best meets ``claim``.
 
-    Each candidate has the noise that would meet the budget without other tries, times
-    one factor, the least that pays for them; where nodes have noise of their own, one
-    for each. The count's noise, ``score_noise`` before, has the largest factor.
+    Each has the noise that meets the budget without tries, times the least factor that
+    pays for them (of each node, where theirs differ); the count's has the largest.
     """
     known: dict[bytes, Noise] = {}
     for one in trainings:

@@ -87,9 +87,8 @@ class Speed:
 class Clock:
     """The steps of an asynchronous run, before it runs.
 
-    A worker copies its model, computes for as long as its speed says, averages with a
-    partner, applies its gradient, and begins anew after ``link_time``. Steps of equal
-    times are one instant: they are ordered by worker, and none sees another's.
+    A worker copies its model, computes, averages with a partner, applies its gradient,
+    and begins anew after ``link_time``. Steps of one instant do not see each other's.
     """
 
     # by worker: with whom it may average when its step is done; one is drawn uniformly.
@@ -123,11 +122,7 @@ class Clock:
         return made
 
     def instants(self, count: int) -> Iterator[Sequence[Step]]:
-        """The first ``count`` steps, those of one time together.
-
-        A worker is in an instant once: where a step is so short that it takes no time
-        beside what has passed, the next is an instant of its own.
-        """
+        """The first ``count`` steps, those of one time together, each worker once."""
         steps = self.steps(count)
         first, here = 0, set()
         for last, step in enumerate(steps):

@@ -1,9 +1,7 @@
-"""A(DP)2SGD, its plain form AD-PSGD, and the synchronous baseline SYNC.
+"""A(DP)2SGD, its plain form AD-PSGD, and SYNC, after Xu, Zhang and Wang.
 
-Xu, Zhang and Wang, "A(DP)2SGD: asynchronous decentralized parallel stochastic gradient
-descent with differential privacy". Batches have a fixed size and are drawn without
-replacement, so that the relation is replace-one; every gradient is clipped, as a
-network's are not bounded.
+"A(DP)2SGD: asynchronous decentralized parallel stochastic gradient descent with
+differential privacy". Batches are of fixed size (replace-one), gradients are clipped.
 """
 
 from __future__ import annotations
@@ -252,10 +250,7 @@ class SyncState:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sync:
-    """w <- mean over all of (w_i - eta G_i(w_i)): one barrier a round.
-
-    SYNC of Xu et al., section V; all workers keep one model.
-    """
+    """w <- mean over all of (w_i - eta G_i(w_i)): SYNC of Xu et al., section V."""
 
     step_size: Schedule
     options: ClockOptions = DEFAULT

@@ -1,8 +1,6 @@
 """The real clock: workers in processes that share no memory, each as fast as it is.
 
-Who asks is never asked (`bipartite_ring`), so that no circle of waiting can come about
-(Lian, Zhang, Zhang and Liu 2018, "Asynchronous decentralized parallel stochastic
-gradient descent").
+Who asks is never asked (`bipartite_ring`): none wait in a circle (Lian et al. 2018).
 """
 
 from __future__ import annotations
@@ -38,10 +36,7 @@ class _Begun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Model:
-    """A worker's model: its steps and averages with others change it in turn.
-
-    ``start``: (dims,), which is copied.
-    """
+    """A worker's model, (dims,): its steps and averages change it in turn."""
 
     def __init__(self, start: Tensor) -> None:
         self._value = start.clone()
@@ -59,10 +54,7 @@ class Model:
             return self._value.clone()
 
     def average(self, swap: Callable[[Tensor], Tensor]) -> None:
-        """Become the mean of itself and of what ``swap`` gives for it.
-
-        Nothing else changes it meanwhile; if ``swap`` raises, it stays as it was.
-        """
+        """Become the mean of itself and ``swap(it)``; as it was if that raises."""
         with self._turn:
             other = swap(self._value)
             self._value = (self._value + other) / 2
@@ -98,10 +90,7 @@ class State:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OverProcesses(Asynchronous):
-    """`Asynchronous` by a real clock: a process a worker, or parties.
-
-    Without a ``carrier`` `trainers.runs.real_clock.run.RealClock` starts the processes.
-    """
+    """`Asynchronous` by a real clock: a process a worker, or parties."""
 
     # steps of one worker: it makes no more, so that its ledger is bounded beforehand
     most: int = 1
@@ -127,9 +116,8 @@ class OverProcesses(Asynchronous):
     ) -> Tensor:
         """Until all parties together made ``rounds`` steps, or each worker its most.
 
-        What was released after the kept state stays released: it is in the ledger, and
-        no release is made again. ``keep`` is called before the first step, and offered
-        the state after each one here.
+        What was released after the kept state stays in the ledger, and is released no
+        more.
         """
         if self.carrier is None:
             raise ValueError(
@@ -196,10 +184,7 @@ class _Workers:
         self._counter: _Counter | None = None  # party 0's
 
     def run(self, steps: int, after: Callable[[int, State], None]) -> State:
-        """All steps, until no worker of any party asks any more.
-
-        ``after`` is called after each step here, and at the end with ``steps``.
-        """
+        """All steps, until no worker asks any more; ``after`` is called after each."""
         own = _Begun(sum(map(self._private.releases_of, range(len(self._held)))))
         said = self._others.told("steps begun", own, _Begun)
         for other, each in enumerate(said):
@@ -245,10 +230,7 @@ class _Workers:
     def _begun(
         self, node: int, made: int, rest: float = 0.0
     ) -> tuple[float, int, Tensor, int]:
-        """A step of ``node``: when it ends, its gradient, and how many were made.
-
-        It begins ``rest`` seconds from now, as far as others can tell.
-        """
+        """A step of ``node``, from ``rest`` seconds from now: end, gradient, number."""
         began = time.monotonic() + rest
         at = self._models[node].copy()[None, None]
         gradient = self._private.gradient(at, [node - self._held.start])[0, 0]

@@ -18,10 +18,7 @@ from trainers.oracles.oracle import Oracle
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class State:
-    """Models, and the copies at which gradients are being computed.
-
-    Both (runs, nodes, dims).
-    """
+    """Models, and copies of which gradients are computed: (runs, nodes, dims)."""
 
     model: Tensor
     copy: Tensor
@@ -32,9 +29,7 @@ class Adp2sgd:
     """w_k <- (w_k + w_j) / 2 - eta G_k(copy of w_k): one worker, one step.
 
     A(DP)2SGD of Xu, Zhang and Wang (Algorithm 1) where the oracle clips and adds noise,
-    AD-PSGD (Lian et al. 2018) where it does not. G_k is the mean of a batch, noise
-    included; the partner j takes the average too. Only models leave a worker, and a
-    worker's own model has its gradient in it when the next exchange comes.
+    AD-PSGD (Lian et al. 2018) where it does not. The partner j takes the average too.
     """
 
     step_size: Schedule  # a schedule of the global step
@@ -69,9 +64,8 @@ class Asynchronous:
     ) -> Tensor:
         """As `trainers.network.engine.Network.run`, in ``rounds`` global steps.
 
-        Steps of one instant are taken together: ``after_round`` and ``keep`` are called
-        once after them. Observers are shown each exchange, (runs, nodes, dims): rows of
-        the two that exchange, zeros elsewhere.
+        ``after_round`` and ``keep`` are called after each instant. Observers see each
+        exchange, (runs, nodes, dims): rows of the two that exchange, zeros elsewhere.
         """
         nodes = self.algorithm.clock.nodes
         if start.shape[1] != nodes or private.nodes != nodes:
@@ -100,11 +94,7 @@ class Asynchronous:
         done: int,
         observers: Sequence[Observer] = (),
     ) -> State:
-        """All ``steps`` of one time, the last of which is number ``done``.
-
-        Gradients are of copies made before, so that their order does not matter; the
-        averages are taken one after another, and before the gradients are applied.
-        """
+        """All ``steps`` of a time, up to number ``done``: averages, then gradients."""
         model, copy = state.model.clone(), state.copy.clone()
         workers = [step.worker for step in steps]
         where = model.device

@@ -1,8 +1,7 @@
 """Deep-Q networks that choose between the local and the global model, many at once.
 
-Paper 002, Algorithm 2: a network for each node and class, with experience replay and a
-target network. Its input is a private model and a private loss: everything here,
-the choices included, depends on private data without noise.
+Paper 002, Algorithm 2: one a node and class, with replay and a target network. Inputs
+are private: so is everything here, the choices included.
 """
 
 from __future__ import annotations
@@ -106,11 +105,7 @@ class QNetworks:
         return states
 
     def gradient(self, states: Tensor, error: Tensor) -> list[Tensor]:
-        """Gradient of each weight and bias, from that of the loss with respect to Q.
-
-        ``error`` is (..., batch, 2). Layers are linear: what comes back through one is
-        the product with its weights.
-        """
+        """Gradient of each weight and bias from ``error``, dQ, (..., batch, 2)."""
         weights, inputs = self.network[::2], [states]
         for weight, bias in zip(weights[:-1], self.network[1:-1:2], strict=True):
             inputs.append(inputs[-1] @ weight + bias)
@@ -150,10 +145,7 @@ class QNetworks:
             self.target = [part.clone() for part in self.network]
 
     def _descend(self, down: list[Tensor]) -> None:
-        """One step of Adam (Kingma and Ba 2015, Algorithm 1).
-
-        In place: thousands of networks are by far the most memory that is moved here.
-        """
+        """One step of Adam (Kingma and Ba 2015, Algorithm 1), in place."""
         self._learned += 1
         first_decay, second_decay = 0.9, 0.999
         rate = self.settings.learning_rate / (1 - first_decay**self._learned)

@@ -1,8 +1,4 @@
-"""Collaborative one-pass training with local and global models, by any policy.
-
-"Deep-Q learning based collaborative decentralised differentially private SGD without
-replacement" (paper 002): the title's deep-Q networks are one of the policies.
-"""
+"""Collaborative one-pass training with local and global models, by any policy."""
 
 from __future__ import annotations
 
@@ -205,11 +201,9 @@ class WithReplacement(OneVsAll[ResamplingOptions]):
     def paper_noise(
         self, setting: Setting[ResamplingOptions], epsilon: float, delta: float
     ) -> float:
-        """The paper's noise of the baseline: each update (epsilon / 5, delta / 5).
+        """The paper's noise of the baseline: (epsilon / 5, delta / 5) an update.
 
-        A fifth where a record is visited five times; in sequence, by the classical
-        mechanism, of one class. It leaves out that records are drawn, not taken in
-        turn.
+        It leaves out that records are drawn, not taken in turn, and is of one class.
         """
         options = setting.options
         epsilon, delta = epsilon / options.passes, delta / options.passes

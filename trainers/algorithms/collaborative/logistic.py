@@ -18,9 +18,8 @@ from torch.nn import functional
 class Constants:
     """Constants of the loss for rows in the unit ball, before any data.
 
-    ``lipschitz`` is that of the part that depends on the data, which is all that the
-    sensitivity sees: the regulariser's gradient is equal in both worlds. The paper adds
-    lambda R to it (``paper_lipschitz``), for models within radius R.
+    ``lipschitz`` leaves the regulariser out, which is equal in both worlds; the paper's
+    has lambda R more (``paper_lipschitz``), for models within radius R.
     """
 
     regularisation: float
@@ -63,10 +62,7 @@ class Constants:
 
 
 def unit_rows(inputs: Tensor) -> Tensor:
-    """Rows of length 1 (a row of zeros stays), (..., features), never longer.
-
-    Each row is scaled by itself alone.
-    """
+    """Rows of length 1, or 0, (..., features), each scaled by itself, never longer."""
     if not torch.isfinite(inputs).all():
         raise ValueError("a row has a value that is not finite: it has no length")
     # Scaled twice: the squares of tiny or huge rows have no length in floats.
@@ -83,11 +79,7 @@ def signs(targets: Tensor, classes: int) -> Tensor:
 
 
 def losses(weights: Tensor, rows: Tensor, signs: Tensor, constants: Constants):
-    """Mean loss of each class's model on a batch, (..., classes).
-
-    ``weights`` is (..., classes, features), ``rows`` (..., batch, features) and
-    ``signs`` (..., batch, classes).
-    """
+    """Mean loss of each class's model on a batch, (..., classes)."""
     margins = signs * (rows @ weights.mT)
     penalty = constants.regularisation / 2 * weights.square().sum(-1)
     return functional.softplus(-margins).mean(-2) + penalty

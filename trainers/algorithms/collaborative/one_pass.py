@@ -55,11 +55,8 @@ def _constant(turn: int) -> float:
 class OnePass(Mechanism):
     """Mechanism of one pass over the nodes' batches.
 
-    ``batch_size``: records in a batch, b; a node's last ones that fill none are left
-    out. ``noise_multiplier``: noise over the norm bound of one record in one class's
-    model, z above. ``step_size``: of the turn; never of the data. ``rounds``: turns at
-    most; a node whose batches are used up has no more turns. ``constants``,
-    ``choices``, ``networks``: of the loss, of the policy, and of its networks.
+    ``batch_size``: b; last records that fill none are left out. ``noise_multiplier``: z
+    above. ``step_size``: of the turn, never of the data. ``rounds``: turns at most.
     """
 
     step_size: Callable[[int], float] = _constant
@@ -74,7 +71,7 @@ class OnePass(Mechanism):
         return min(self.rounds, records // int(self.batch_size))
 
     def steps(self, turns: int) -> np.ndarray:
-        """The step sizes of the turns."""
+        """The step sizes of the turns; ``ValueError`` if Lemma 4 does not hold."""
         steps = np.array([self.step_size(turn) for turn in range(turns)])
         if self.at(0)[1] > 0:
             for step in np.unique(steps):
@@ -94,11 +91,7 @@ class OnePass(Mechanism):
         return _released(multiplier, self.constants.lipschitz, tuple(steps))
 
     def ledger_of(self, sizes: Sequence[int], classes: int) -> Ledger:
-        """Ledger of a run over nodes of ``sizes`` records, before it is made.
-
-        With a policy that looks at data: what it writes at most, each batch as if some
-        global update released it, with what that assumes.
-        """
+        """Ledger of a run over nodes of ``sizes`` records; what it writes at most."""
         recorder = Recorder(len(sizes))
         turns = [self.turns(size) for size in sizes]
         steps = self.steps(max(turns))
@@ -147,10 +140,9 @@ def _released(
 def paper_multiplier(constants: Constants, epsilon: float, delta: float) -> float:
     """The noise multiplier as the paper has it, of any epsilon as printed.
 
-    sigma = c Delta / epsilon with c^2 = 2 ln(1.25 / delta) and Delta = 2 eta L / b of
-    *one* class's model, with the paper's L (Theorems 1 and 2). As a guarantee of one
-    model it is proved for epsilon < 1 only, and of all classes for none: they need
-    sqrt(classes) times as much.
+    sigma = c Delta / epsilon, c^2 = 2 ln(1.25 / delta), Delta = 2 eta L / b of *one*
+    class's model (Theorems 1 and 2): proved of one for epsilon < 1; all need
+    sqrt(classes) more.
     """
     if not (epsilon > 0 and 0 < delta < 1):
         raise ValueError(

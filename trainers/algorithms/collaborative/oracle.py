@@ -1,8 +1,4 @@
-"""The oracle of collaborative training: local models inside, noisy global ones out.
-
-A node's local model has seen its records without noise, so it never comes out: what
-does is the global model after a noisy update, and which updates those were.
-"""
+"""The oracle of collaborative training: local models inside, noisy global ones out."""
 
 from __future__ import annotations
 
@@ -29,12 +25,10 @@ from trainers.numerics.randomness import TOO_SMALL, Streams
 class Participants:
     """The nodes' batches, local models and choices, for a block of runs at once.
 
-    Made like `trainers.oracles.oracle.Oracle`, and asked by
-    `trainers.algorithms.collaborative.runner`: `begin`, then each turn `choose`,
-    `locally` and, node by node, `publish`.
-
-    Rows are scaled to length 1, each by itself. Batches are drawn once, without a look
-    at the records: a permutation of each node's places, cut into pieces.
+    Made like `trainers.oracles.oracle.Oracle`; the runner calls `begin`, then each turn
+    `choose`, `locally` and, node by node, `publish`. Rows are scaled to length 1, each
+    by itself; batches are drawn once: a permutation of a node's places, cut into
+    pieces.
     """
 
     def __init__(
@@ -184,11 +178,7 @@ class Participants:
         return batch, signs(torch.stack(own, 1), classes).to(batch.dtype)
 
     def _by_node(self, function: Callable[..., Tensor], *batch: Tensor) -> Tensor:
-        """``function`` of each node's local model and batch, (runs, nodes, ...).
-
-        One by one: the last bit of a sigmoid depends on how many numbers there are, and
-        may not on which nodes are here.
-        """
+        """``function`` of each node's model and batch, one by one, for equal bits."""
         parts = zip(self._local.unbind(1), *(x.unbind(1) for x in batch), strict=True)
         return torch.stack(
             [function(*part, self.mechanism.constants) for part in parts], 1
@@ -200,11 +190,7 @@ class Participants:
         return placed(active, self._rows.device, torch.bool)[:, None]
 
     def choose(self, turn: int) -> Tensor:
-        """Choose the global updates, bool, (runs, nodes, classes); seen by all.
-
-        From a table known beforehand, or, with deep-Q networks, from the local models
-        and their losses: then what comes out is private, and the ledger says so.
-        """
+        """Choose the global updates, bool, (runs, nodes, classes); seen by all."""
         active = self._active(turn)
         if self._table is not None:
             return (self._table[turn] & active).expand(self.runs, -1, -1)
@@ -250,11 +236,7 @@ class Participants:
                     pending.clear()
 
     def publish(self, turn: int, node: int, action: Tensor, shared: Tensor) -> Tensor:
-        """wG <- (wG + wL) / 2 - eta (grad f(wG) + N), and wL <- wG, where it is global.
-
-        ``shared``, the global model (runs, classes, features), is public, and so is
-        what comes back. ``action`` as `choose` gave it.
-        """
+        """wG <- (wG + wL) / 2 - eta (grad f(wG) + N), and wL <- wG, where global."""
         here = action[:, node]  # (runs, classes)
         self._updates[node] += 1  # whether or not there is one: streams stay alike
         if not here.any():
@@ -280,11 +262,7 @@ class Participants:
         return self._choosing.uniforms("message", self._numbers, index, shape)
 
     def _noisy(self, node: int, new: Tensor, scale: Tensor) -> Tensor:
-        """Updates, (runs, classes, features), on grids, with noise of ``scale``.
-
-        That is (runs, classes), and known to all: of step sizes, and of which updates
-        were global. Noise is fresh for every class; where it is 0 there is none.
-        """
+        """Updates, (runs, classes, features), on grids, with noise of ``scale``."""
         found, classes = new.clone(), new.shape[1]
         (plain,) = {release for release, _ in self.mechanism.released([1.0])}
         for number in range(classes):

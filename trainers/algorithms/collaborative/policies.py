@@ -1,8 +1,4 @@
-"""Policies that choose who updates the global model without looking at data.
-
-Each is a table, known to all before the first turn. What deep-Q networks choose from
-private losses is in `trainers.algorithms.collaborative.deep_q`.
-"""
+"""Policies that choose who updates the global model: tables, known beforehand."""
 
 from __future__ import annotations
 
@@ -48,7 +44,7 @@ class Choices:
         return self.policy == "deep-q"
 
     def table(self, turns: int, nodes: int, classes: int) -> np.ndarray:
-        """Global or not, bool, (turns, nodes, classes)."""
+        """Global or not, bool, (turns, nodes, classes); ``ValueError`` if private."""
         shape = (turns, nodes, classes)
         if self.policy == "always-global":
             return np.ones(shape, bool)

@@ -1,10 +1,8 @@
 """The baseline of paper 002: one global model, batches drawn anew in every update.
 
-DP-SGD with replacement (section V): in each iteration a node drawn uniformly updates
-the global model, w <- w - eta_t (grad f_D(w) + N), from a batch of its records, until
-it has taken as many as fill five passes. Who comes when is drawn beforehand, in public.
-"With replacement" is between updates: within a batch a record is once, so that it is a
-sample of fixed size without replacement, and is accounted as that.
+DP-SGD with replacement (section V): a node drawn in public updates the global model, w
+<- w - eta_t (grad f_D(w) + N), until as many batches were taken as fill five passes.
+Within a batch a record is once: a sample of fixed size without replacement.
 """
 
 from __future__ import annotations
@@ -31,9 +29,8 @@ from trainers.numerics.device import placed
 class Resampled(OnePass):
     """Mechanism of updates from fresh batches; no step size is too large.
 
-    ``passes`` is how often a node's records may be visited on average. In each of
-    ``rounds`` there are as many updates as nodes. Step sizes are ``step_size`` over the
-    square root of the round, counted from 1.
+    ``passes``: how often a record may be visited on average. A round has as many
+    updates as nodes, of step ``step_size`` over the square root of its number.
     """
 
     passes: int = 5

@@ -37,12 +37,9 @@ class Shared:
 class Collaboration:
     """Runs `Collaborative`; made like `trainers.network.engine.Network`.
 
-    Everybody hears everybody: the mixing's graph says how many nodes there are, and no
-    more. In a turn each node takes one batch. Those that update the global model do so
-    one after another, in the order of their numbers, each on what the one before left.
-
-    With a ``carrier`` some nodes are in other processes: the global model goes from one
-    to the next, and from the last to all.
+    In a turn each node takes one batch; those that update the global model do so one
+    after another, each on what the one before left. All hear all: of the mixing only
+    the number of nodes counts. With a ``carrier`` the model goes on to nodes elsewhere.
     """
 
     algorithm: Collaborative
@@ -67,9 +64,8 @@ class Collaboration:
     ) -> Tensor:
         """Train, and return the models, (runs, nodes, dims), as `Network.run`.
 
-        Turns after the last batch do nothing. Observers see, each turn, "actions",
-        (runs, nodes, classes), 1 for a global update, and "global", (runs, nodes,
-        dims), the global model as each node left it.
+        Observers see "actions", (runs, nodes, classes), 1 for a global update, and
+        "global", (runs, nodes, dims), the model as each node left it.
         """
         if rounds < 0:
             raise ValueError(f"rounds must be >= 0, got {rounds}")

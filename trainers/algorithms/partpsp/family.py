@@ -117,10 +117,7 @@ class SgpdpOptions(PartPspOptions, frozen=True, kw_only=True):
 
 
 class PedflOptions(SgpdpOptions, frozen=True, kw_only=True):
-    """As `SgpdpOptions`, with several steps between messages and no synchronisation.
-
-    Without it, data-independent sensitivities grow from round to round.
-    """
+    """As `SgpdpOptions`, with several steps a message; without synchronisation."""
 
     sensitivity: SensitivityName = "perturbation"
     sync_interval: int = 0

@@ -59,14 +59,13 @@ def enter(
 ) -> Entered:
     """Take a model and a loss in: no code of theirs sees a private record, if possible.
 
-    They are called here with placeholders alone. What mixes the records of a batch of
-    these is refused, since it would be another model when each is alone; that clipping
-    bounds what a record moves does not rest on it.
-
-    ``module``: the model, as it is to be trained. It is not changed. ``loss``: from
-    (outputs, targets) of a batch to a number, which is the mean or the sum of the
-    records' own, or to one number a record. None: cross entropy. ``input``, ``target``:
-    of one record, of which shape and type are taken, which are public.
+    They are called with placeholders alone. ``loss`` goes from (outputs, targets) of a
+    batch to the mean or the sum of the records' own, or to one number a record; None:
+    cross entropy. Of ``input`` and ``target``, one record's, shape and type are taken.
+    ``ValueError`` if the model has nothing to train, mixes records (it would be another
+    model when each is alone), keeps something of them in a tensor of its own, or draws
+    numbers other than dropout's; if the loss is not made of the records' own; if they
+    do not fit the records.
     """
     if not any(each.requires_grad for each in module.parameters()):
         raise ValueError(

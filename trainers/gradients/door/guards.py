@@ -21,10 +21,7 @@ Range = tuple[Any, float, float]
 
 
 def guard(graph: fx.Graph, given: list[fx.Node]) -> fx.Node | None:
-    """Put in range what operations take that comes from ``given``, placeholders.
-
-    Returns an operation that fails for some records in other ways, or None.
-    """
+    """Put in range what operations take of ``given``; one that fails otherwise."""
     reached, flags = set(given), []
     for node in list(graph.nodes):
         if reached.isdisjoint(node.all_input_nodes):

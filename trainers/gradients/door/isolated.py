@@ -28,8 +28,7 @@ from trainers.gradients.door.traced import Bare, door_of, output_of
 class Isolated(Bare):
     """``module``, called with one record at a time, in a process that ends with it.
 
-    With global generators, and those of its own, at a seed of the record's. Gradients
-    are taken in such a process (`trainers.gradients.per_sample`).
+    Generators are at a seed of the record's; gradients are taken in such a process.
     """
 
     alone = True
@@ -114,10 +113,7 @@ class _Own:
 
 
 class IsolatedLoss:
-    """A loss, called with one record at a time, in a process that ends with it.
-
-    Gradients are taken in such a process, as those of `Isolated` are.
-    """
+    """A loss, called with one record at a time, as the module of `Isolated` is."""
 
     alone = True
 

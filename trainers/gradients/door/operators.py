@@ -22,12 +22,7 @@ OFF = -(2**63)  # a seed with which nothing is dropped
 
 
 def keyed_dropout(values: Tensor, seed: Tensor, rate: float, number: int) -> Tensor:
-    """Dropout by words that are a function of ``seed``, () int64, and ``number``.
-
-    Which entries are left is no secret and bounds nothing: a record's gradient is a
-    function of that record, its seed and what is public, and that is all that clipping
-    needs.
-    """
+    """Dropout by words of ``seed``, () int64, and ``number``: no secret."""
     keeps = (uniform(seed, number, values) >= rate).to(values.dtype)
     scaled = keeps / (1 - rate) if rate < 1 else keeps
     return values * torch.where(seed == OFF, 1.0, scaled)
@@ -36,11 +31,7 @@ def keyed_dropout(values: Tensor, seed: Tensor, rate: float, number: int) -> Ten
 def keyed_bernoulli(
     seed: Tensor, chance: Any, number: int, shape: Sequence[int], dtype: torch.dtype
 ) -> Tensor:
-    """`torch.bernoulli` by words that are a function of ``seed`` and ``number``.
-
-    Where nothing is dropped it is ``chance``, the mean, as Huang et al. 2016 have it
-    when they evaluate stochastic depth.
-    """
+    """`torch.bernoulli` by words; its mean where nothing drops (Huang et al. 2016)."""
     drawn = uniform(seed, number, seed.new_empty(tuple(shape))) < chance
     return torch.where(seed == OFF, chance, drawn.to(dtype)).to(dtype)
 
@@ -61,11 +52,7 @@ def mixed(state: Tensor) -> Tensor:
 
 
 def seeds_of(inputs: Tensor, word: int | Tensor) -> Tensor:
-    """A seed a record, (samples,) int64, from ``inputs``, (samples, ...), and a word.
-
-    A function of the record's content alone: sums of whole numbers do not depend on
-    their order.
-    """
+    """A seed a record, (samples,) int64: sums of its content, and a word."""
     flat = inputs.detach().reshape(len(inputs), -1)
     if flat.is_floating_point():
         flat = flat.to(torch.float64).contiguous().view(torch.int64)
@@ -82,10 +69,7 @@ def attention(
     number: int,
     **options: Any,
 ) -> Tensor:
-    """`torch.nn.functional.scaled_dot_product_attention`, as its documentation has it.
-
-    Written out, since fused kernels have no rule of mapping. ``options`` are its own.
-    """
+    """`scaled_dot_product_attention`, written out: fused kernels cannot be mapped."""
     attn_mask, scale = options.get("attn_mask"), options.get("scale")
     dropout_p = options.get("dropout_p", 0.0)
     if options.get("enable_gqa"):
@@ -152,10 +136,7 @@ def _ctc(
     reduction: int = 1,
     zero_infinity: bool = False,
 ) -> Tensor:
-    """`torch.nn.functional.ctc_loss`, of which wild labels end the process.
-
-    By logarithms of Graves et al. 2006, equations 6 to 8; nan for wild lengths.
-    """
+    """`ctc_loss` by logarithms (Graves et al. 2006, 6 to 8); nan for wild labels."""
     if scores.dim() == 2:
         scores = scores[:, None]
     steps, count, _ = scores.shape
@@ -216,10 +197,7 @@ def placed(into: Tensor, part: Tensor, dim: int, index: int) -> Tensor:
 def product(
     values: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Tensor:
-    """`torch.prod`, by halves.
-
-    Torch's own gradient is another one if there is a zero anywhere among the records.
-    """
+    """`torch.prod` by halves: torch's gradient is another one beside a zero."""
     values = values if dtype is None else values.to(dtype)
     if not values.is_floating_point() and not values.is_complex():
         values = values.to(torch.int64)
@@ -243,10 +221,7 @@ def padded(weight: Tensor, tokens: Tensor, padding: int) -> Tensor:
 
 
 def fitted(values: Tensor, least: float, most: float, also: int | None) -> Tensor:
-    """``values``, others in place of those that are not in [least, most], or ``also``.
-
-    No result depends on which: see `voided`.
-    """
+    """``values``, any others in place of those not in [least, most], or ``also``."""
     if also is None and values.dtype == torch.int64:
         return values.clamp(int(least), int(most))
     inside = (values >= least) & (values <= most)

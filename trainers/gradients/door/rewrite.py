@@ -169,10 +169,7 @@ def without_regions(graph: fx.Graph) -> None:
 
 
 def rename(graph: fx.Graph) -> bool:
-    """Make what works in place give something new, where no view would see it.
-
-    False where something is left.
-    """
+    """Make what works in place give something new; False where something is left."""
     order = {node: place for place, node in enumerate(graph.nodes)}
     for node in list(graph.nodes):
         into = written(node)

@@ -53,14 +53,12 @@ def trace(
 ) -> fx.GraphModule:
     """The graph of ``function`` (parameters, *given) of one record.
 
-    ``function``: of a list of tensors, and of those ``given``, which have one record
-    each along the first dimension. Somebody else's code. ``names``: of the parameters,
-    for messages. ``parameters``, ``given``: of which shape, type and device are taken.
-    ``known``: what other tensors are called, by their identity.
-
-    Returns of each of the parameters, each of those given, and one more: a whole
-    number, of which dropout is a function. All constants are copies. Raises
-    ``NotTraced`` if it looks at values or cannot be traced otherwise.
+    ``function`` is somebody else's code; those ``given`` have one record each along the
+    first dimension. ``names`` are of the parameters, ``known`` of other tensors by
+    identity. The graph has one more input, a whole number of which dropout is a
+    function; constants are copies. `NotTraced` if it looks at values or cannot be
+    traced otherwise; ``ValueError`` if it writes to what outlives a call, or draws
+    random numbers.
     """
     like = [plain(each).clone().requires_grad_() for each in parameters]
     try:
@@ -72,11 +70,7 @@ def trace(
 
 
 def unfolded(one: fx.GraphModule, given: Sequence[Tensor]) -> Callable[..., Any]:
-    """Operations that mapping ``one`` over records comes to, of shapes as ``given``.
-
-    They are what torch's rules make of it, in their order, found by fake tensors:
-    no value decides which.
-    """
+    """Operations that mapping ``one`` over records comes to, by fake tensors."""
 
     def mapped(*records: Tensor) -> Any:
         return torch.func.vmap(one.forward)(*records)
@@ -91,19 +85,13 @@ def unfolded(one: fx.GraphModule, given: Sequence[Tensor]) -> Callable[..., Any]
 
 @functools.cache
 def prepare() -> None:
-    """Trace something, once: what torch loads and makes for that takes a second.
-
-    A process that is forked after it need not.
-    """
+    """Trace something, once: what torch makes takes a second, which forks then save."""
     trace(lambda given, one: one.relu(), [], [], [torch.zeros(1, 1)])
 
 
 @contextlib.contextmanager
 def undrawn(*roots: Any) -> Iterator[None]:
-    """Raise `NotTraced` for code that draws numbers, which a trace makes constants of.
-
-    From a generator that ``roots`` reach, or from a global one of numpy's or Python's.
-    """
+    """Raise `NotTraced` for code that draws numbers, by a generator or a global one."""
     generators = Generators(*roots, *GLOBAL)
     yield
     if generators.drew():

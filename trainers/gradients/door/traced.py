@@ -1,7 +1,6 @@
 """A module whose forward pass is the graph of one record, mapped over records.
 
-It has the parameters and buffers of the module that it was traced of, by their names,
-and none of its code: there is nothing that could see another record, or keep one.
+It has the traced module's parameters and buffers by name, and none of its code.
 """
 
 from __future__ import annotations
@@ -24,11 +23,7 @@ _SOON, _MANY = 3, 32  # uses of a shape before it is unfolded, and how many shap
 
 
 class Mapped:
-    """A graph of one record, mapped over records along the first dimensions.
-
-    A shape that comes again is unfolded: torch's rules of mapping take longer to find
-    what is to be done than small tensors take to do it.
-    """
+    """A graph of one record, mapped over records; kept unfolded by shape."""
 
     def __init__(self, one: fx.GraphModule) -> None:
         self.one = one
@@ -95,10 +90,7 @@ def skeleton(module: nn.Module, made: dict[int, Any] | None = None) -> nn.Module
 
 @dataclasses.dataclass(eq=False)
 class Door:
-    """State of a module that came by the door, beside its parameters.
-
-    Copies of the module share it.
-    """
+    """State of a module that came by the door; copies of the module share it."""
 
     trained: tuple[str, ...]  # the names of the trained parameters
     tokens: int  # the least number of rows that an embedding has; 0 without one
@@ -110,10 +102,7 @@ class Door:
         return self
 
     def seeds(self, inputs: Tensor, word: int | Tensor | None) -> Tensor:
-        """A seed a record, (samples,): of the record and ``word``; None: no dropout.
-
-        With one word for each replica, (replicas,), records come replica by replica.
-        """
+        """A seed a record, (samples,), of it and ``word``, one or (replicas,)."""
         if self.draws and word is not None:
             if isinstance(word, Tensor) and word.dim():
                 word = word.repeat_interleave(len(inputs) // len(word))
@@ -122,11 +111,7 @@ class Door:
 
 
 class Bare(nn.Module):
-    """Parameters and buffers of ``module``, without its code.
-
-    ``constructed``: whether it is by construction that records are alone. ``alone``:
-    whether records never go through together.
-    """
+    """Parameters and buffers of ``module``, without its code."""
 
     constructed = False
     alone = False
@@ -207,10 +192,7 @@ class Traced(Bare):
             return trace(one, door.trained, values, [example[None]], known)
 
     def forward(self, inputs: Tensor, word: int | Tensor | None = 0) -> Tensor:
-        """Outputs of the model for ``inputs``, (samples, ...), each by itself.
-
-        Dropout is a function of each of them and of ``word``; None: without dropout.
-        """
+        """Outputs for ``inputs``, (samples, ...), each alone; dropout by ``word``."""
         door = door_of(self)
         assert door.graph is not None
         door.graph.to(inputs.device)
@@ -246,10 +228,7 @@ class TracedLoss:
 
     @classmethod
     def of(cls, loss: Callable[..., Any], output: Tensor, target: Tensor) -> TracedLoss:
-        """Trace a loss, from one record's outputs and targets, (1, ...), to a number.
-
-        Of ``output`` and ``target``, one record's, shape, type and device are taken.
-        """
+        """Trace a loss of one record's outputs and targets, (1, ...), to a number."""
 
         def one(parameters: list[Tensor], output: Tensor, target: Tensor) -> Tensor:
             found = loss(output, target)

@@ -47,10 +47,7 @@ _KNOWN: dict[type[nn.Module], Callable[[Any], StackedLayer]] = {
 
 
 def stacked(layer: nn.Module) -> StackedLayer | None:
-    """The stacked form of a layer, None for one without parameters or not known.
-
-    Subclasses are not known, nor what has hooks: they may compute something else.
-    """
+    """The stacked form of a layer; None for subclasses, hooks and what is not known."""
     make = _KNOWN.get(type(layer))
     names = {name for name, _ in layer.named_parameters(recurse=False)}
     if make is None or not names:

@@ -152,11 +152,7 @@ class StackedConvolution(StackedLayer):
         return seen.permute(0, 1, 4, 5, 2, 3).flatten(4).flatten(1, 3)
 
     def _seen(self, flat: Tensor) -> Tensor:
-        """As `_patches`, (flat, channels, high, wide, kernel's high, wide), a view.
-
-        One strided copy is made of it: torch's own unfold on the CPU goes sample by
-        sample, which costs half of a step on small images.
-        """
+        """As `_patches`, a view; torch's own unfold would cost half of a step."""
         vertical, horizontal = self.padding
         if vertical or horizontal:
             flat = functional.pad(flat, (horizontal, horizontal, vertical, vertical))
@@ -245,10 +241,7 @@ class StackedConvolution(StackedLayer):
         )
 
     def _product(self, inside: Tensor, back: Tensor) -> Tensor:
-        """Each sample's gradient of the kernel, (flat, channels, its inputs).
-
-        ``inside`` are patches, or strips, which have a dimension more.
-        """
+        """Each sample's gradient of the kernel, (flat, channels, its inputs)."""
         if inside.dim() == 3:
             return torch.bmm(back.flatten(2), inside.mT)
         high, wide = back.shape[2:]
@@ -260,10 +253,7 @@ class StackedConvolution(StackedLayer):
     def _by_blocks(
         self, back: Tensor, taken: list[Tensor], kind: torch.dtype
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Output gradients and patches by blocks of samples, groups side by side.
-
-        Both (samples * groups, ..., places), patches of ``kind``.
-        """
+        """Output gradients and patches of ``kind``, by blocks of samples."""
         groups, samples = self.groups, len(taken[0])
         fan = self.parameters_now["weight"][0, 0].numel()
         for here in blocks(samples, fan * groups * back.shape[2], back):
@@ -285,10 +275,7 @@ class StackedConvolution(StackedLayer):
     def _outer_sum(
         self, inside: Tensor, back: Tensor, weights: Tensor, total: Tensor, again: bool
     ) -> None:
-        """As one product of matrices a group of channels: nothing but sums.
-
-        Written to ``total``, or added to what is there.
-        """
+        """As one product a group of channels, written or added to ``total``."""
         replicas, samples = weights.shape
         share = back.flatten(2).unflatten(0, (replicas, samples))
         share = weights[:, :, None, None] * share
@@ -312,11 +299,7 @@ class StackedConvolution(StackedLayer):
 
 
 class _Patches(torch.autograd.Function):
-    """`StackedConvolution._patches`, whose backward pass is torch's fold.
-
-    That takes a third of the time that it takes to go back through two unfoldings, but
-    not through one.
-    """
+    """`StackedConvolution._patches`, with torch's fold as its backward pass."""
 
     @staticmethod
     def forward(ctx: Any, flat: Tensor, layer: StackedConvolution) -> Tensor:

@@ -1,8 +1,4 @@
-"""Functions between layers, faster on the CPU than torch's own.
-
-Both give what torch gives, to a rounding, and its gradients; on other devices they are
-torch's.
-"""
+"""Functions between layers, on the CPU faster than torch's own, equal to a rounding."""
 
 from __future__ import annotations
 
@@ -114,10 +110,7 @@ class _MaxPool(torch.autograd.Function):
 
 
 class QuickMaxPool(nn.Module):
-    """`torch.nn.MaxPool2d` without padding, dilation and indices, or of a ``mish``.
-
-    While it is ``traced`` it is torch's own, of which a compiler makes the faster code.
-    """
+    """`torch.nn.MaxPool2d` without padding and dilation; torch's while ``traced``."""
 
     def __init__(self, kernel: tuple[int, int], stride: tuple[int, int]) -> None:
         super().__init__()

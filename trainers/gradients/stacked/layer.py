@@ -24,13 +24,11 @@ class UnknownLayerError(Exception):
 
 
 class StackedLayer(nn.Module, abc.ABC):
-    """A layer whose parameters differ from replica to replica.
+    """A layer whose parameters differ from replica to replica, over one flat batch.
 
-    It stands where the original stood and sees all samples of all replicas as one flat
-    batch. `parameters_now` holds views into the stacked vector, by name. While it
-    ``keeps``, every use adds to ``taken`` what went in and to ``given`` what came out;
-    a gradient is then a sum over the uses. ``aligned``: rows begin at whole lines of
-    memory, for kernels that treat others differently.
+    `parameters_now` holds views into the stacked vector, by name. While it ``keeps``,
+    each use adds to ``taken`` what went in and to ``given`` what came out. ``aligned``:
+    rows begin at whole lines of memory, for kernels that treat others differently.
     """
 
     main: ClassVar[str] = (
@@ -104,10 +102,7 @@ class Digest:
 
 
 class StackedExplicit(StackedLayer):
-    """A layer with so few parameters that each sample's gradient is written out.
-
-    Once: its norm and the weighted sum are made from it.
-    """
+    """A layer whose samples' gradients are few numbers, and are written out once."""
 
     @abc.abstractmethod
     def gradients(
@@ -126,11 +121,7 @@ class StackedExplicit(StackedLayer):
 
 
 def written_out(*parts: Tensor) -> Digest:
-    """Digest of gradients that are written out, (flat, ...) each.
-
-    The numbers that are written *are* the sample's gradient, whatever was rounded on
-    the way to them.
-    """
+    """Digest of gradients that are written out, (flat, ...): they *are* a sample's."""
     return Digest(with_rows(squared_rows(parts[0]), parts[1:]), parts)
 
 
@@ -154,10 +145,7 @@ def squared_rows(rows: Tensor) -> Tensor:
 def explicit_sums(
     parts: Iterable[Tensor], weights: Tensor, into: Iterable[Tensor]
 ) -> None:
-    """Weighted sums of rows that are written out, (flat, ...), as `StackedLayer.sums`.
-
-    Of one sample they are products, of a single rounding as in `torch.bmm`.
-    """
+    """Weighted sums of rows (flat, ...), as `StackedLayer.sums`; of one, a product."""
     replicas, samples = weights.shape
     for rows, total in zip(parts, into, strict=True):
         if samples == 1:
@@ -169,10 +157,7 @@ def explicit_sums(
 
 
 def outer_sum(left: Tensor, right: Tensor, weights: Tensor, total: Tensor) -> None:
-    """Write sums over all samples' positions of weight * left right' into ``total``.
-
-    ``left`` is (flat, positions, outputs), ``right`` (flat, positions, inputs).
-    """
+    """Write sums of weight * left right' to ``total``; (flat, positions, numbers)."""
     replicas, samples = weights.shape
     factors = weights.view(replicas, samples, 1, 1)
     left, right = (part.unflatten(0, (replicas, samples)) for part in (left, right))
@@ -199,10 +184,7 @@ def _multiply(one: Tensor, other: Tensor, total: Tensor) -> None:
 
 
 def blocks(count: int, values: int, like: Tensor) -> Iterator[slice]:
-    """Slices of ``count`` whose scratch of ``values`` each stays in bounds.
-
-    One slice while a compiler traces: it makes blocks of its own.
-    """
+    """Slices of ``count`` of bounded scratch; one while a compiler traces."""
     bound = CACHED if like.device.type == "cpu" else SCRATCH
     step = max(1, bound // max(1, values))
     if get_proxy_mode() is not None:
@@ -222,11 +204,7 @@ def joined(uses: list[Tensor], dim: int) -> Tensor:
 
 
 def fits(values: int, kept: int) -> bool:
-    """Return whether samples' gradients are written out, and kept until the sum.
-
-    Where it has no more ``values`` than three times those that it is made from, which
-    are ``kept``: it then takes the least time, and not much memory.
-    """
+    """Return whether samples' gradients, ``values`` each, are written out and kept."""
     return values <= 3 * kept
 
 

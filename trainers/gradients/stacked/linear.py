@@ -25,11 +25,7 @@ LINE = 16  # floats
 
 
 class StackedLinear(StackedLayer):
-    """`torch.nn.Linear` over (samples, features) or (samples, ..., features).
-
-    Positions of one use and several uses come to the same: a sample's gradient is the
-    sum of an outer product a position.
-    """
+    """`torch.nn.Linear`: gradients are sums of an outer product a position."""
 
     def compute(self, flat: Tensor, replicas: int) -> tuple[Tensor, Tensor]:
         weight, bias = self.parameters_now["weight"], self.parameters_now.get("bias")

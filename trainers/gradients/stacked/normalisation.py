@@ -12,11 +12,7 @@ from trainers.gradients.stacked.layer import StackedExplicit
 
 
 class StackedNormalisation(StackedExplicit):
-    """Scale and offset after a normalisation of each sample by itself.
-
-    What is kept is the normalised input: its product with the output's gradient, summed
-    over places, is a sample's gradient.
-    """
+    """Scale and offset after a normalisation of each sample; its input is kept."""
 
     @abc.abstractmethod
     def normalise(self, flat: Tensor) -> Tensor:

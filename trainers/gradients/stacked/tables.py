@@ -100,10 +100,7 @@ class Tied(nn.Linear):
 
 
 class StackedTied(StackedEmbedding, StackedLinear):
-    """`Tied`: tokens are looked up, and all else is multiplied.
-
-    A sample's gradient is a sum over both: rows of the table are added to the product.
-    """
+    """`Tied`: tokens are looked up, all else is multiplied; their gradients add up."""
 
     def compute(self, flat: Tensor, replicas: int) -> tuple[Tensor, Tensor]:
         way = StackedLinear if flat.is_floating_point() else StackedEmbedding

@@ -1,8 +1,4 @@
-"""The channel of noisy messages: scales noise, adds it, sends, and keeps the ledger.
-
-A protocol gives the channel the messages that its nodes are about to send. The channel
-returns them with noise, and has them in its ledger.
-"""
+"""The channel of noisy messages: scales noise, adds it, sends, and keeps the ledger."""
 
 from __future__ import annotations
 
@@ -84,10 +80,7 @@ class Channel:
         self._broadcast = broadcast
 
     def _of_all(self, own: np.ndarray, k: int) -> np.ndarray:
-        """Broadcasts of all nodes in round ``k``, (runs, nodes, any), of those here.
-
-        Zeros, of the nodes elsewhere, where nothing is broadcast: nobody asks.
-        """
+        """Broadcasts of all nodes in round ``k``, (runs, nodes, any), of those here."""
         if not self._is_part:
             return own
         if not self.noise.broadcasts:
@@ -97,11 +90,7 @@ class Channel:
         return self._broadcast(torch.from_numpy(own), k).numpy()
 
     def begin(self, states: Tensor, *, bound: float | None = None) -> None:
-        """Start before round 0 from the nodes' states, (runs, nodes, dims).
-
-        With ``bound``, on their L1 norms, they are private; without it they are public
-        and the same at all nodes.
-        """
+        """Start from states (runs, nodes, dims), private ones of norms <= ``bound``."""
         if states.shape[:2] != (self.runs, len(self._here)):
             raise ValueError(
                 f"states must be (runs, nodes, dims) = ({self.runs}, "
@@ -144,12 +133,10 @@ class Channel:
     ) -> tuple[Tensor, Tensor]:
         """Add noise to ``states``, which nodes send in the next round; record it.
 
-        ``states``: (runs, nodes, dims) doubles: what the nodes hold now. ``change``:
-        (runs, nodes, dims): the part of ``states`` that nodes have added in this round
-        from their own data. ``bound``: bound on the L1 norm of each node's ``change``;
-        public. Returns the messages, (runs, nodes, dims), and what each node says of
-        the sensitivity, (runs, nodes, 1), which it broadcasts where
-        `MessageNoise.broadcasts`.
+        ``states``, (runs, nodes, dims) doubles, have ``change``, of L1 norm up to the
+        public ``bound``, from own data. Returns the messages, and what each node says
+        of the sensitivity, (runs, nodes, 1), which it broadcasts where
+        `MessageNoise.broadcasts`. `FeedsItself` if noise grows beyond bounds.
         """
         if self._tracker is None:
             raise RuntimeError("a channel must begin before it sends")
@@ -217,11 +204,7 @@ class Channel:
         return sent
 
     def _draw(self, like: Tensor) -> Tensor:
-        """Laplace of scale 1, like (runs, nodes, dims), each node's its own.
-
-        For noise that is scaled by what depends on the data: no epsilon covers that,
-        and so not the rounding of floats here.
-        """
+        """Laplace of scale 1, (runs, nodes, dims), where no epsilon covers scales."""
         if self.noise.noise_multiplier == 0:
             return torch.zeros_like(like)
         shape = (self.runs, like.shape[2])

@@ -56,10 +56,9 @@ def with_synchronisation(mixing: Mixing, interval: int | None) -> Mixing:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sent:
-    """State of a node once it has decided what to send.
+    """State of a node that decided what to send: ``held`` is it without the noise.
 
-    ``held`` is what it holds without the round's noise; ``message`` (runs, nodes, dims)
-    what it sends; ``said`` (runs, nodes, 1) what it says of the sensitivity.
+    ``message``: (runs, nodes, dims); ``said``, (runs, nodes, 1): its sensitivity.
     """
 
     held: PushSum

@@ -107,10 +107,7 @@ class MessageNoise:
         return self.sensitivity not in ("data-independent", "perturbation")
 
     def on_grid(self, sensitivity: float, dims: int) -> tuple[float, float]:
-        """Step of the grid, and by how much rounding to it adds to ``sensitivity``.
-
-        Both are 0 where the scale is not public, or there is no noise.
-        """
+        """Step of the grid, and what rounding adds to ``sensitivity``; or 0, 0."""
         scale = self.noise_multiplier * sensitivity
         if not self.guarantees or not scale > 0:
             return 0.0, 0.0
@@ -151,8 +148,8 @@ class MessageNoise:
     ) -> Release | None:
         """Release to account one message as; None if it needs no account.
 
-        ``bound`` is of what is new in it, in L1. Noise is scaled by ``scale``, the
-        sensitivity with ``rounding``. The node holds ``population`` records.
+        ``bound``: L1 norm of what is new in it; noise is of ``scale`` with
+        ``rounding``.
         """
         moved = {"node": scale, "record": 2 * bound + rounding}[self.unit]
         if self.unit == "record" and bound == 0:
@@ -197,10 +194,7 @@ class MessageNoise:
 def planned_scales(
     noise: MessageNoise, mixing: Mixing, bounds: list[float], dims: int
 ) -> Iterator[float]:
-    """By what noise is scaled, round by round, if node states start equal and public.
-
-    1 where that depends on the data. Arguments are those of `planned`.
-    """
+    """Scales of noise by round, for equal public starts; 1 where data decide them."""
     return (scale for scale, _ in _planned(noise, mixing, bounds, dims))
 
 

@@ -1,8 +1,7 @@
 """The oracle of nodes that perturb messages instead of gradients.
 
-Batches and exact gradients stay at their node; everything that leaves it goes through
-the channel. In a round a node adds to its message a step along a gradient of L1 norm at
-most ``clip_norm``. The account follows from that bound and the channel's noise.
+Batches and exact gradients stay at their node. In a round its message gains a step
+along a gradient of L1 norm at most ``clip_norm``: the account is of that bound.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ ClipBy = Literal["batch", "sample"]
 class MessageMechanism(Mechanism):
     """Batches and clipping of gradients in L1 norm, and the noise of messages.
 
-    ``clip_norm`` bounds the L1 norm of the mean gradient of a batch: scaled as a whole,
-    or each sample's (``clip_by``), which needs batches of fixed size. ``mixing`` has
-    the weights of all rounds, synchronisation included.
+    ``clip_norm`` bounds the mean gradient of a batch, or each sample's (``clip_by``),
+    for batches of fixed size. ``mixing`` has all rounds' weights, synchronisation
+    included.
     """
 
     clip_by: ClipBy = "batch"
@@ -68,9 +67,8 @@ class MessageMechanism(Mechanism):
 def shared_places(places: Mapping[str, range], shared: str) -> list[int]:
     """Entries of the parameter vector that are shared, in order.
 
-    ``places``: `trainers.gradients.per_sample.parameter_places`. ``shared``: patterns
-    of parameter names with ``*`` and ``?``, with commas between; or ``layers:N``, the
-    first N layers with parameters.
+    ``shared``: patterns of names with ``*`` and ``?``, with commas between; or
+    ``layers:N``, the first N with parameters. ``ValueError`` if one fits no parameter.
     """
     kind, _, number = shared.partition(":")
     layers = list(dict.fromkeys(name.rpartition(".")[0] for name in places))
@@ -98,9 +96,7 @@ def shared_places(places: Mapping[str, range], shared: str) -> list[int]:
 class MessageOracle:
     """Exact gradients that stay at nodes, and a channel for noisy messages.
 
-    Arguments are those of `trainers.oracles.oracle.Oracle`; batches are drawn alike.
-
-    Raises ``ValueError`` for observers of releases: no gradient is released.
+    Arguments are those of `trainers.oracles.oracle.Oracle`, without observers.
     """
 
     def __init__(

@@ -57,21 +57,13 @@ class Tracker(Protocol):
         ...
 
     def perturbed(self, states: Floats, norms: Floats, bound: float) -> Floats:
-        """Broadcast of each node, (runs, nodes), before it adds noise.
-
-        ``states``, (runs, nodes, dims), is what it would send; what it added to it in
-        this round has L1 norms ``norms``, (runs, nodes), none above ``bound``.
-        """
+        """Broadcast of each node, (runs, nodes), before noise; ``norms`` were added."""
         ...
 
     def sent(
         self, noises: Floats, scale: Floats, matrix: Floats, *, synchronises: bool
     ) -> None:
-        """Noise of norms ``noises``, (runs, nodes), was added and all was mixed.
-
-        The noise had scale ``scale``, (runs,); the round's weights are ``matrix``; the
-        round ``synchronises`` if it leaves all nodes with equal states.
-        """
+        """Noise of L1 ``norms`` and ``scale`` was added, and ``matrix`` mixed all."""
         ...
 
 
@@ -179,10 +171,9 @@ class Certified:
 class DataIndependent:
     """`Spread` from bounds that everyone knows: the same number in every run.
 
-    ``quantile`` bounds the L1 norm of a node's noise over its scale; where it does not
-    hold, neither does the sensitivity. It is never below twice the bound of one round's
-    perturbation, which is what a record's account is about. Where mixing ``keeps_mean``
-    (doubly stochastic weights), what equal states have in common does not count.
+    ``quantile`` bounds a node's noise over its scale; where that fails, so does this.
+    Never below twice the bound of one perturbation. Where mixing ``keeps_mean`` (doubly
+    stochastic weights), what equal states have in common does not count.
     """
 
     broadcasts = False
@@ -224,11 +215,7 @@ class DataIndependent:
 
 
 class Perturbation:
-    """Twice the bound of what a node adds: how far one record can move a message.
-
-    All else in it came by messages with noise. It does not grow, and it does not ask
-    how far apart the nodes are.
-    """
+    """Twice the bound of what a node adds: how far one record can move a message."""
 
     broadcasts = False
 

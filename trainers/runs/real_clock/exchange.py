@@ -1,9 +1,7 @@
 """Two processes average their models: one asks, the other answers, neither is locked.
 
-Each pair has a connection of its own, so that the end of one process is seen by its
-partners and breaks nothing between others. A sender (who asks) is never asked, and a
-receiver never asks: no circle of waiting can come about (Lian, Zhang, Zhang and Liu
-2018, "Asynchronous decentralized parallel stochastic gradient descent").
+A connection a pair: a process's end breaks nothing between others. A sender is never
+asked, and a receiver never asks: none wait in a circle (Lian et al. 2018).
 """
 
 from __future__ import annotations
@@ -25,10 +23,7 @@ class LineLostError(OSError):
 
 
 class Line:
-    """Line between a sender and a receiver, at either end.
-
-    Raises ``LineLostError`` if the partner does not come.
-    """
+    """Line between a sender and a receiver, at either end."""
 
     def __init__(
         self,
@@ -58,10 +53,7 @@ class Line:
             raise LineLostError(str(error).splitlines()[0]) from error
 
     def ask(self, model: Model) -> None:
-        """Average with the receiver, whose model becomes the same.
-
-        Raises `LineLostError` if it is lost; ``model`` is then as it was.
-        """
+        """Average with the receiver; ``model`` stays as it was on `LineLostError`."""
 
         def swap(own: Tensor) -> Tensor:
             self._send(own)
@@ -70,10 +62,7 @@ class Line:
         model.average(swap)
 
     def answer(self, model: Model) -> bool:
-        """Wait until the sender asks, and average; False if it never will again.
-
-        Raises `LineLostError` if it is lost; ``model`` is then as it was.
-        """
+        """Wait until the sender asks, and average; False if it never will again."""
         other = self._receive(_FOREVER)
         if self._inbox[0] == 0:
             return False

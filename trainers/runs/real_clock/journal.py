@@ -14,11 +14,8 @@ _RECORD = struct.Struct("<H")  # a worker's number
 class Journal:
     """A file to which all workers append, each its number before every step.
 
-    A record is written at one go, and before anything is asked of the data: after a
-    worker's death, at whatever point, it has at least the steps of which something may
-    have left the process. A death of the machine may lose the last ones.
-
-    ``path``: the file, which is made if it is not there. ``OSError`` for a link.
+    At one go, before anything is asked of the data: it has at least the steps of which
+    something may have left a process that died. ``OSError`` for a link.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -37,11 +34,7 @@ class Journal:
 
 
 def counted(path: pathlib.Path, workers: int) -> list[int]:
-    """Steps that each of ``workers`` began; none if there is no file.
-
-    Half a record, at the end of a file that was cut, may be anybody's: it is a step of
-    each. Raises ``ValueError`` for a worker that there is not.
-    """
+    """Steps that each of ``workers`` began; half a record at the end is one of each."""
     content = path.read_bytes() if path.exists() else b""
     whole = len(content) - len(content) % _RECORD.size
     counts = [int(whole < len(content))] * workers

@@ -1,7 +1,4 @@
-"""Messages of a worker's process to the one that started it.
-
-Models are arrays: a tensor would be gone with the process that made it.
-"""
+"""Messages of a worker's process to the one that started it; models are arrays."""
 
 from __future__ import annotations
 
@@ -26,10 +23,7 @@ class Report:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shutdown:
-    """Shutdown message of a worker.
-
-    ``staleness`` of each of its steps; ``lost`` are partners that did not answer.
-    """
+    """Shutdown message of a worker: steps' ``staleness``, and ``lost`` partners."""
 
     model: np.ndarray
     ledger: str

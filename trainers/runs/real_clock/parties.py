@@ -18,9 +18,8 @@ _NEW, _BEGUN = 0, 1  # nobody has released anything; all had kept their start by
 class ClockParties(Parties):
     """`Parties` whose steps have no common round.
 
-    Each keeps its state as often as a twentieth of the time allows, and goes on from
-    its last one: which steps others made meanwhile is of no account. What it released
-    since then is in its ledger by the journal, and is released no more.
+    Each keeps its state as often as a twentieth of the time allows; what it released
+    since its last one is in the ledger by the journal, and is released no more.
     """
 
     def begins(self, given: Assignment, folder: RunFolder, *, ended: bool) -> None:

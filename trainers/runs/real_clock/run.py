@@ -38,15 +38,11 @@ def is_by_real_clock(problem: Problem) -> bool:
 class RealClock(OneProcess):
     """A process of its own for every worker.
 
-    The start is of the run's seed; batches and noise are not: as no two runs make the
-    same models, equal noise in two of them would be no noise in their difference.
-
-    Workers that die do not stop the others. They pay for all steps that they began, and
-    are left out of the accuracies. A run that was stopped as a whole cannot go on; what
-    it released is then in ``ledger.json``.
-
-    Raises ``privaudit.files.folder.FolderError`` if the folder holds a run that was
-    stopped; and if this one is, by Ctrl-C. Raises ``OSError`` if all workers died.
+    The start is the seed's; batches and noise are not: equal noise in two runs of other
+    models would be none in their difference. Workers that die pay for the steps they
+    began, and are left out of accuracies. A run stopped as a whole cannot go on;
+    ``ledger.json`` has what it released. `FolderError` for its folder; ``OSError`` if
+    all workers died.
     """
 
     def __init__(
@@ -134,10 +130,7 @@ def job(
     data_dir: pathlib.Path | None,
     key: Key | None = None,
 ) -> Job:
-    """Job of ``worker``, on its own records alone.
-
-    Batches and noise come from ``key``, by default a secret one of its process.
-    """
+    """Job of ``worker``, on its own records alone, by ``key`` or a secret one."""
     training = run.training
     problem = run.problem(data_dir=data_dir)
     mechanism = problem.mechanism(run.noise_multiplier)
@@ -232,10 +225,7 @@ class _EveryReport(CurveRecorder):
 
 
 class _Keeper(Keeper):
-    """A `Keeper` without checkpoints, of a run whose end is not known beforehand.
-
-    Accounts wait for the end: they would take the time of the workers.
-    """
+    """A `Keeper` without checkpoints or accounts before the end."""
 
     _ends = False
 

@@ -101,10 +101,7 @@ class Worker:
             self._lost.append(partner)
 
     def run(self) -> Shutdown:
-        """All steps until the counter, or this worker's own limit, is reached.
-
-        Then the partners that still ask are answered, and the model is handed in.
-        """
+        """All steps up to the limit; partners are answered, and the model handed in."""
         asks = bool(self._plan.clock.partners[self._number])
         answering = [] if asks else self._answer()
         seen, copy = self._counters.applied(), self._model.copy()

@@ -24,11 +24,7 @@ PATIENCE = 60.0  # seconds that a process may take to start, or to make a step
 
 
 class WorkerPool:
-    """Runs a `Agreement` over one process a worker.
-
-    ``plan``: what is done. ``job``: called in each process with the worker's number; it
-    is pickled.
-    """
+    """Runs an `Agreement` over one process a worker, each with the pickled ``job``."""
 
     def __init__(self, plan: Agreement, job: Callable[[int], Job]) -> None:
         self._plan = plan
@@ -51,10 +47,7 @@ class WorkerPool:
         self._made: dict[int, int] = {}  # by those who died
 
     def counts(self) -> list[int]:
-        """Steps that each worker began so far, by the counter and by the journal.
-
-        Where these differ, because one of them was lost, it is the larger.
-        """
+        """Steps that each worker began, by the counter or, if more, the journal."""
         written = counted(self._plan.journal, len(self._workers))
         counts = [max(self._counters.begun(k), written[k]) for k in self._workers]
         # What comes to the counter after a death was asked for by one who did not live

@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 OTHERS := .venv-integrations
 # One thread a process: the tests and the audit run several processes or threads.
 export OMP_NUM_THREADS ?= 1
+# Memory in large pages (glibc): isolation forks a process for each record.
+export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 # Compiled files are kept: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE :=
 

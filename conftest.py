@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import gc
 import os
@@ -91,6 +92,20 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+    large_pages()
+
+
+def large_pages() -> None:
+    """Where Linux makes them: a fork for a record, hundreds, copies all page tables."""
+    advise = getattr(ctypes.CDLL(None), "madvise", None)
+    if advise is None or not os.path.exists("/proc/self/maps"):
+        return
+    advise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    maps = pathlib.Path("/proc/self/maps").read_text().splitlines()
+    for place, rights, _, _, _, *path in (line.split() for line in maps):
+        if rights == "rw-p" and path in ([], ["[heap]"]):
+            start, end = (int(part, 16) >> 21 << 21 for part in place.split("-"))
+            advise(start + (1 << 21), max(0, end - start - (1 << 21)), 25)  # collapse
 
 
 @pytest.hookimpl(wrapper=True)

@@ -7,8 +7,9 @@ import dataclasses
 import pytest
 import torch
 
+from tests.tiers import size
 from tests.zoo.mixing import WIDTH
-from tests.zoo.test_mixing import ALL, CLIP, made
+from tests.zoo.test_mixing import CASES, CLIP, made
 from trainers.data.shares import private_data
 from trainers.gradients.choose import differentiator
 from trainers.gradients.per_sample import parameter_vector
@@ -16,6 +17,7 @@ from trainers.numerics.randomness import Streams
 from trainers.oracles.updates import UpdateMechanism, UpdateOracle
 
 USERS = 3  # two records each
+RELEASES = size(4, 2)  # what is late wakes in the second
 
 
 def sums(kind: str, name: str, without: int | None) -> torch.Tensor:
@@ -38,19 +40,19 @@ def sums(kind: str, name: str, without: int | None) -> torch.Tensor:
     )
     at = parameter_vector(material.module)[None, None]
     users = len(share.users.unique())
-    found = [oracle.gradient(at)[0, 0] * users for _ in range(4)]
+    found = [oracle.gradient(at)[0, 0] * users for _ in range(RELEASES)]
     return torch.stack(found).double()
 
 
-@pytest.mark.sampled(115)
-@pytest.mark.parametrize(("kind", "name"), ALL)
+@pytest.mark.sized
+@pytest.mark.parametrize(("kind", "name"), CASES)
 def test_a_user_moves_no_more_than_its_own_update(kind, name):
     try:
         made(kind, name)
     except ValueError:
         return  # refused in words
     whole = sums(kind, name, None)
-    for without in range(USERS):
+    for without in size(range(USERS), (1,)):
         moved = whole - sums(kind, name, without)
         assert moved.norm(dim=1).max() <= CLIP * (1 + 1e-5)
 

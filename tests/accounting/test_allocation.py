@@ -273,6 +273,7 @@ class TestSound:
             assert law.accuracy >= batches * one.accuracy
             assert law.lacking >= one.lacking  # of the mean, beyond each ratio's end
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("kinds", [(0.4, 0.5, 0.9, 1.4), (0.2, 0.3, 1.3, 1.31)])
     @pytest.mark.parametrize("groups", [1, 2, 3])
     def test_groups_of_kinds_bound_them(self, monkeypatch, kinds, groups):
@@ -400,11 +401,11 @@ class TestSound:
         assert one_of(2, 1 / s).delta(0.4).upper >= truth
 
     def test_replacing_a_record_is_amplified(self):
-        released = release(2.0, RandomAllocation(5))
-        found = Certificate.of(Ledger.of(released, 5), "replace-one").epsilon(1e-5)
+        released = release(2.0, RandomAllocation(3))
+        found = Certificate.of(Ledger.of(released, 3), "replace-one").epsilon(1e-5)
         assert found.lower >= 0.97 * found.upper
         plain = Certificate.of(Ledger.of(release(2.0, NoSampling()), 1), "replace-one")
-        less = Certificate.of(Ledger.of(released, 5)).epsilon(1e-5)
+        less = Certificate.of(Ledger.of(released, 3)).epsilon(1e-5)
         assert less.upper < found.lower < found.upper < 0.7 * plain.epsilon(1e-5).lower
 
     def test_rare_losses_of_a_replaced_record_are_seen(self):
@@ -482,6 +483,7 @@ class TestTight:
         # e_5 of 100 log-normal ratios, 4e6 draws: 2.858, its delta to 8 %
         assert 0.965 * found.upper <= found.lower <= 2.88 <= found.upper
 
+    @pytest.mark.full
     def test_two_of_few_batches(self):
         found = one_of(4, 1.0, taken=2).epsilon(1e-5)
         assert 5.01 <= found.lower <= 5.04 <= found.upper <= 5.07  # by simulation 5.04
@@ -493,12 +495,27 @@ class TestTight:
         found = Certificate.of(Ledger(nodes=(entries,))).epsilon(1e-5)
         assert 0.98 * found.upper <= found.lower
 
-    def test_blocks_take_all_batches(self):
+    @pytest.mark.full
+    def test_blocks_are_better_than_no_sampling(self):
         """6 of 11: blocks of two and one, not six releases without sampling."""
         plain = Certificate.of(Ledger.of(release(1.0, NoSampling()), 6))
         found = one_of(11, 1.0, taken=6).epsilon(1e-5)
         assert found.upper < 0.9 * plain.epsilon(1e-5).upper
         assert found.lower >= 0.8 * found.upper
+
+    @pytest.mark.parametrize(("batches", "taken"), [(11, 6), (8, 4), (7, 7), (9, 2)])
+    @pytest.mark.parametrize("relation", ["add-or-remove-one", "replace-one"])
+    def test_blocks_take_all_batches(self, batches, taken, relation):
+        """As few each as there is a proof for, for any size of theirs."""
+        how = release(1.0, RandomAllocation(batches, taken))
+        (epoch,) = epochs_of((Entry(how, 3 * batches),))
+        blocks = list(epoch.above(relation))
+        assert sum(often * one.taken for one, often in blocks) == 3 * taken
+        assert sum(often * one.batches for one, often in blocks) == 3 * batches
+        for one, _ in blocks:
+            assert one.taken <= (1 if relation == "replace-one" else 2)
+            assert sum(one.counts) == one.batches
+            assert one.opposed == (relation == "replace-one")
 
     @pytest.mark.full
     def test_several_of_different_batches(self):
@@ -563,10 +580,9 @@ class TestLaws:
             assert found.lower >= 0.99 * found.upper
 
     def test_an_epoch_cut_short_tells_less(self):
-        released = release(1.0, RandomAllocation(100))
+        released = release(1.0, RandomAllocation(20))
         some, whole = (
-            Certificate.of(Ledger.of(released, n)).epsilon(1e-5).upper
-            for n in (30, 100)
+            Certificate.of(Ledger.of(released, n)).epsilon(1e-5).upper for n in (6, 20)
         )
         assert 0 < some < whole
 

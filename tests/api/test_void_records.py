@@ -8,8 +8,10 @@ from torch.nn import functional
 from torch.utils.data import Dataset
 
 import privaudit as pa
+from tests.tiers import size
 
-SIZE = 30
+pytestmark = pytest.mark.sized
+SIZE = size(30, 12)  # a process for each is read
 random = np.random.default_rng(0)
 INPUTS = random.normal(size=(SIZE, 4)).astype("float32")
 TARGETS = (INPUTS[:, 0] > 0).astype(int)
@@ -62,7 +64,7 @@ def trained(share, module=None, **more):
         epsilon=3.0,
         delta=1e-3,
         rounds=3,
-        batch_size=8,
+        batch_size=size(8, 4),
         seed=1,
         **more,
     )
@@ -159,7 +161,7 @@ class TestSound:
             "partpsp",
             noise_multiplier=1.0,
             rounds=4,
-            batch_size=20,
+            batch_size=size(20, 8),
             options={"clip_by": unit, "sampling": sampling, "local_steps": 2},
             seed=1,
         )

@@ -100,10 +100,7 @@ class Concluded:
 
 
 def deciding(chosen: str, named: Named, *, ours: bool) -> str:
-    """The name of the estimator that decides, where ``chosen`` is asked for.
-
-    ``ours`` is whether the program is privaudit's own. Raises what ``named`` does.
-    """
+    """The name of the estimator that decides, where ``chosen`` is asked for."""
     return chosen if ours or named(chosen).valid_for == ANY else BEST
 
 
@@ -119,13 +116,11 @@ def conclude(
 ) -> Concluded:
     """Conclude from scores.
 
-    ``tested``: the scores, and the claim. ``chosen``: the estimator that was asked for:
-    it decides if it may, see `deciding`, and stands beside `BEST` otherwise. Beside one
-    that decides stands that of the ledger's family, or `BEST` if that family's own
-    decides. ``named``: from a name to an estimator. ``ValueError`` where there is none
-    such. ``ledger``, ``upper``: what was released, and its account; None if nobody
-    says. ``ours``: whether the program is one of privaudit's own. ``stronger``: what
-    would show more, in a sentence.
+    ``chosen`` decides if it may, see `deciding`, and stands beside `BEST` otherwise;
+    beside one that decides stands that of the ledger's family, or `BEST`. ``named``:
+    from a name to an estimator, or ``ValueError``. ``ledger``, ``upper``: what was
+    released, and its account. ``ours``: whether the program is privaudit's.
+    ``stronger``: what would show more.
     """
     name = deciding(chosen, named, ours=ours)
     beside = BEST if chosen in (FAMILY, BOTH) else FAMILY

@@ -1,7 +1,4 @@
-"""Attack scores of runs, and the world of each run.
-
-In each run the canary was planted (member) or not; the attack answers with one number.
-"""
+"""Attack scores of runs, and the world of each: member, with the canary, or not."""
 
 from __future__ import annotations
 
@@ -199,11 +196,9 @@ class Scores:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], design: Design | None = None) -> Scores:
-        """Read scores from a .npz or .csv file, written by ``save`` or by another tool.
+        """Read scores from a .npz or .csv file, by ``save`` or by another tool.
 
-        A .csv file does not hold the ``design``, so that it must be given. If a .npz
-        file holds it, an argument must agree. Raises ``ValueError`` for any other
-        content.
+        A .csv does not hold the ``design``, which must be given; a .npz's must agree.
         """
         path = pathlib.Path(path)
         if _suffix(path) == ".npz":

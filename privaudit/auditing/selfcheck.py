@@ -1,9 +1,4 @@
-"""Simulated audits of mechanisms of known epsilon: how often bounds exceed it.
-
-An estimator at confidence c may exceed the true epsilon in a share 1 - c of audits.
-``privaudit selfcheck`` makes many audits of each, and exits with 1 if one of them does
-so more often than chance explains.
-"""
+"""Simulated audits of mechanisms of known epsilon: how often bounds exceed it."""
 
 from __future__ import annotations
 
@@ -144,9 +139,7 @@ def selfcheck(
 ) -> list[Row]:
     """Exceed rates of every estimator on every mechanism that it is valid for.
 
-    ``repeats``, ``runs``: audits a cell, and runs of both worlds together an audit.
-    ``estimators``: default: all that are registered, those of one run among them.
-    ``progress``: called with each row when it is there.
+    ``repeats``: audits a cell; ``runs``: of both worlds; ``progress``: told each row.
     """
     if estimators is None:
         estimators = [*ESTIMATORS.values(), *ONE_RUN.values()]

@@ -1,8 +1,4 @@
-"""Adversaries: each scores a run by how much it looks like one with the canary.
-
-One file an adversary, behind one contract, and a row in ``ADVERSARIES``; `canaries` has
-what is planted. How to add one: CONTRIBUTING.md.
-"""
+"""Adversaries: each scores a run by how much it looks like one with the canary."""
 
 from privaudit.auditing.attacks.actions import Actions
 from privaudit.auditing.attacks.contract import Adversary as Adversary

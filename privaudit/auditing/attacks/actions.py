@@ -47,8 +47,7 @@ class ActionLog:
 class Actions(Adversary):
     """Learns from runs of its own which choices members make, and reads nothing else.
 
-    It trains the algorithm in both worlds, knowing all records but which world it is
-    in, and fits a logistic regression to the choices; the score is its logit.
+    It fits a logistic regression to the choices in both worlds; the score is its logit.
     """
 
     name = "actions"

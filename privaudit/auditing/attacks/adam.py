@@ -120,11 +120,7 @@ class AdamWatcher(Watcher):
 
 
 def _solve(a: Tensor, b: float, c: Tensor, d: float, y: Tensor) -> Tensor:
-    """The root g nearest to 0 of (a + b g) / sqrt(c + d g^2) = y.
-
-    Where c = 0 only its sign is known, and it is taken as that. Where rounding left no
-    root, the turning point.
-    """
+    """The root g nearest to 0 of (a + b g) / sqrt(c + d g^2) = y, or its turn."""
     square = b * b - y.square() * d
     half = a * b
     rest = a.square() - y.square() * c

@@ -1,7 +1,4 @@
-"""Canaries: the records whose membership an audit infers.
-
-Of many in one run, crafted gradients are each along a parameter of its own.
-"""
+"""Canaries: the records whose membership an audit infers."""
 
 from __future__ import annotations
 
@@ -50,10 +47,7 @@ class Canary:
 
 
 def blank(problem: Problem, seed: int) -> Canary:
-    """A blank image, labelled with the first class.
-
-    The canary of appendix D of Bayrooti et al. 2023 (after De et al. 2022).
-    """
+    """A blank image of the first class (Bayrooti et al. 2023, appendix D)."""
     inputs, target = problem.material.example
     return Canary(
         Dataset(torch.zeros_like(inputs)[None], torch.zeros_like(target)[None])
@@ -61,10 +55,7 @@ def blank(problem: Problem, seed: int) -> Canary:
 
 
 def mislabelled(problem: Problem, seed: int) -> Canary:
-    """A held-out image of the commonest class of its node, with the next one's label.
-
-    After Nasr et al. 2021. The first such image of the test set.
-    """
+    """The first test image of its node's commonest class, with the next one's label."""
     classes = classes_of(problem)
     if problem.test is None or classes is None:
         raise ValueError(
@@ -109,8 +100,8 @@ def classes_of(problem: Problem) -> int | None:
 def clipbkd(problem: Problem, seed: int) -> Canary:
     """ClipBKD (Jagielski, Ullman and Oprea 2020, Algorithm 3).
 
-    The direction of inputs in which the records vary least, as long as a record is on
-    average, labelled with the class that the model at the start finds least likely.
+    Along the direction in which inputs vary least, of their mean length, labelled with
+    the class that the model at the start finds least likely.
     """
     own = problem.shares[CANARY_NODE].inputs
     if classes_of(problem) is None or not own.is_floating_point():
@@ -129,9 +120,8 @@ def clipbkd(problem: Problem, seed: int) -> Canary:
 def quiet_gradient(problem: Problem, seed: int) -> Canary:
     """A crafted gradient where the other records' gradients are smallest.
 
-    Coordinates that no record's gradient touches, such as the weights of a pixel that
-    is always dark, if there are any; else a direction orthogonal to all records'
-    gradients at the start; else the one in which these are smallest.
+    Coordinates that none touches if there are any; else a direction orthogonal to all
+    at the start; else the one in which these are smallest.
     """
     return Canary(blank(problem, seed).record, _quiet(problem, seed))
 
@@ -184,7 +174,7 @@ class Canaries:
 
 
 def canaries_of(problem: Problem, kind: str, count: int, seed: int) -> Canaries:
-    """``count`` canaries of a kind of `KINDS`."""
+    """``count`` canaries of a kind of `KINDS`; ``ValueError`` if there are too few."""
     if kind == CRAFTED:
         return _crafted(problem, count, _quietest(problem, seed))
     generator = public_generator(seed, "canary")
@@ -214,11 +204,7 @@ def canaries_of(problem: Problem, kind: str, count: int, seed: int) -> Canaries:
 def public_canaries(
     problem: Problem, count: int, seed: int, nodes: tuple[int, ...] = (CANARY_NODE,)
 ) -> Canaries:
-    """``count`` crafted gradients along parameters that are chosen without the data.
-
-    For a run that is kept: where records' gradients are small must not be told.
-    ``ValueError`` if there are too few parameters.
-    """
+    """``count`` crafted gradients along parameters that are chosen without the data."""
     dims = problem.start(seed).shape[2]
     order = torch.randperm(dims, generator=public_generator(seed, "canaries of a run"))
     return _crafted(problem, count, order, nodes)
@@ -252,9 +238,8 @@ def _quietest(problem: Problem, seed: int) -> Tensor:
 def planted_together(problem: Problem, mechanism: Mechanism) -> int:
     """Number of canaries that share a run: along parameters where noise hides them.
 
-    Which other records a batch has hides them too. Where that moves a sum by a fourth
-    of the noise at the start they are not planted, so that less noise than is promised
-    still shows; one, in the quietest direction, always is.
+    Where other records of a batch move a sum by a fourth of the noise they are not
+    planted, so that less noise than is promised still shows; one always is.
     """
     start = problem.start(0)[0, 0]
     if sum(problem.sizes) * len(start) > _MOST_VALUES:
@@ -286,11 +271,7 @@ def reference_of(problem: Problem) -> PerSample:
 
 
 def is_silent(problem: Problem, start: Tensor, direction: Tensor) -> bool:
-    """Return whether no record's gradient touches any coordinate of ``direction``.
-
-    That is one, or whole numbers of coordinates; see `Canary`. Told from the gradients
-    at ``start``, (dims,), where exact zeros are structural.
-    """
+    """Return whether no gradient at ``start`` touches a coordinate of ``direction``."""
     if sum(problem.sizes) * len(start) > _MOST_VALUES:
         return False
     touched = (all_gradients(problem, start) != 0).any(0)

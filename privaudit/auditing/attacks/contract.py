@@ -1,8 +1,7 @@
 """The contract of adversaries, and what every adversary knows.
 
-An adversary is made once an audit, from what is public; `Adversary.watch` gives one
-watcher a block of runs, which is shown what its adversary sees and keeps one running
-number a run, or what it needs to find that number in the end.
+One is made an audit, from what is public; `Adversary.watch` gives a watcher a block of
+runs, which is shown what its adversary sees and scores each run in the end.
 """
 
 from __future__ import annotations
@@ -47,10 +46,7 @@ class Known:
         return self.rates[CANARY_NODE]
 
     def scales(self, index: int, node: int = CANARY_NODE) -> tuple[float, float]:
-        """Clip and noise (standard deviation) of the ``index``-th sum of ``node``.
-
-        A clip of 1 where there is none; as much noise as the clip where there is none.
-        """
+        """Clip and noise of the ``index``-th sum of ``node``; 1, and it, if none."""
         clip, multiplier = self.mechanism.of(node).at(index)
         clip = clip if clip < float("inf") else 1.0
         return clip, clip * (multiplier or 1.0)
@@ -97,17 +93,11 @@ class Watcher(Shown, abc.ABC):
 
     @abc.abstractmethod
     def score(self, models: Tensor) -> Tensor:
-        """(runs,), given each node's final model, (runs, nodes, dims).
-
-        Of several canaries (runs, canaries).
-        """
+        """(runs,) or (runs, canaries), given the final models, (runs, nodes, dims)."""
 
 
 class Adversary(abc.ABC):
-    """Knows a scene, and watches blocks of runs of it.
-
-    Raises ``ValueError`` where it cannot work: there is nothing of what it would see.
-    """
+    """Knows a scene, and watches blocks of its runs; ``ValueError`` where it cannot."""
 
     name: ClassVar[str]
     sees: str  # the threat model, in words

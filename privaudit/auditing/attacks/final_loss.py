@@ -23,10 +23,7 @@ from trainers.gradients.per_sample import trained
 
 
 def canary_losses(scene: Scene, gradients: Differentiator, models: Tensor) -> Tensor:
-    """(runs,): the canary's loss under each of ``models``, (runs, dims).
-
-    A crafted gradient g is that of the loss <g, theta>; of several, (runs, canaries).
-    """
+    """(runs,) or (runs, canaries): losses under ``models``; <g, theta> if crafted."""
     canary = scene.canary
     if canary.direction is not None:
         found = canary.along(models)
@@ -40,11 +37,7 @@ def canary_losses(scene: Scene, gradients: Differentiator, models: Tensor) -> Te
 
 
 class OwnScore(Adversary):
-    """The score that a function of the user's gives the final model of its node.
-
-    ``function``: given the model, a module in evaluation mode, it returns a finite
-    number, higher for members. ``name``: what it is called.
-    """
+    """The score that a user's ``function`` gives the final model: more for members."""
 
     def __init__(self, scene: Scene, function: Callable[..., Any], name: str) -> None:
         super().__init__(scene)

@@ -17,9 +17,8 @@ from trainers.oracles.oracle import clip_weights
 def log_ratio(x: Tensor, shift: float, rate: float, *, replaces: bool) -> Tensor:
     """Log of how much likelier ``x`` is if the canary is there, elementwise.
 
-    Without it, x ~ N(0, 1); with it, N(shift, 1) where its coin of ``rate`` falls, as
-    in every Poisson-sampled Gaussian mechanism: log(1 - q + q exp(x s - s^2 / 2)). If
-    it ``replaces`` a record of the opposite gradient, that stands against -shift.
+    N(0, 1) without it, with it N(shift, 1) where its coin of ``rate`` falls; if it
+    ``replaces`` a record of the opposite gradient, against -shift.
     """
 
     def ratio(sign: float) -> Tensor:
@@ -33,9 +32,9 @@ def mixed_ratio(
 ) -> Tensor:
     """As `log_ratio`, of releases whose noises are seen through a projection.
 
-    ``x`` is (runs, releases, canaries), ``known`` P, (releases, releases): without the
-    canary x ~ N(0, P), with it N(P D b, P), where D has ``shift`` on its diagonal and b
-    are its coins. The sum is over all of b, of which there are 2 ** releases.
+    ``x``: (runs, releases, canaries); ``known``: P, (releases, releases): x ~ N(0, P),
+    or N(P D b, P) with ``shift`` on D's diagonal and coins b, over all of which is
+    summed.
     """
     releases = len(shift)
     coins = torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * releases).double()
@@ -61,10 +60,7 @@ def mixture_ratio(exponent: Tensor, rate: float) -> Tensor:
 def of_canary_node(
     at: Tensor, gradient: Tensor, nodes: Sequence[int]
 ) -> tuple[Tensor, Tensor] | None:
-    """Models and release, (runs, dims) each, of the canary's node; None without it.
-
-    ``at`` and ``gradient`` are those of ``nodes``, (runs, nodes, dims).
-    """
+    """Models and release, (runs, dims), of the canary's among ``nodes``; or None."""
     if CANARY_NODE not in nodes:
         return None
     column = list(nodes).index(CANARY_NODE)
@@ -88,10 +84,7 @@ def clipped_sum(
 def expected_projection(
     scene: Scene, gradients: Differentiator, node: int, index: int, at: Tensor
 ) -> Tensor:
-    """(runs, canaries): mean of a node's clipped sum along crafted ones, none there.
-
-    ``at`` is (runs, dims), where the ``index``-th sum of ``node`` was asked.
-    """
+    """(runs, canaries): mean of a node's clipped sum along crafted ones, none there."""
     canary = scene.canary
     if scene.silent:
         return torch.zeros(len(at), len(canary), dtype=torch.float64)
@@ -102,12 +95,10 @@ def expected_projection(
 class MatchedFilter:
     """Score of a noisy gradient for an ordinary canary at its node.
 
-    A release is the sum of the batch's gradients, plus the canary's, plus noise. The
-    attacker knows the node's other records, so it takes off what they give on average,
-    and weighs directions by how much the choice of the batch and the noise blur them:
-    t = g' S^-1 (x - E x), with S = q (1 - q) G'G + s^2 I over the other records'
-    clipped gradients G. Were that blur normal, log(1 - q + q exp(t - g' S^-1 g / 2))
-    would be the likelihood ratio. The noise s is estimated from the part of x that no
+    What the node's known other records give on average is taken off, and directions
+    weighed by how much batch and noise blur them: t = g' S^-1 (x - E x), S = q (1 - q)
+    G'G + s^2 I over their clipped gradients G; log(1 - q + q exp(t - g' S^-1 g / 2)) is
+    the likelihood ratio were that normal. s is estimated from the part of x that no
     record can reach, so that noise which is not there does not blind the filter.
     """
 
@@ -116,11 +107,7 @@ class MatchedFilter:
         self._reference = reference_of(scene.problem)
 
     def __call__(self, index: int, at: Tensor, gradient: Tensor) -> Tensor:
-        """(runs,): evidence of the ``index``-th ``gradient`` asked ``at``.
-
-        Both are (runs, dims). In units of its own noise, so that releases of different
-        noise add up.
-        """
+        """(runs,): evidence of the ``index``-th ``gradient``, in units of its noise."""
         scene = self.scene
         clip, _ = scene.mechanism.at(index)
         own, rate = scene.problem.shares[CANARY_NODE], scene.rate

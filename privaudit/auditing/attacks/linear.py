@@ -36,11 +36,10 @@ Told = tuple[int, str, int]  # round, name of the message, and whose
 class Record:
     """Keeps, in a fixed order, what is seen; all coordinates, or what is made of them.
 
-    ``heard``: for round k, number k modulo their number: whose messages are seen. None:
-    none. ``models``: whether all models after each round are seen. ``final``: number of
-    rounds, if models are seen after the last alone. ``along``: of values, (runs, dims),
-    what is kept; None: all. ``colluding``: whether all nodes but the canary's tell
-    their noisy gradients: after all else, in the order of `LinearMap.inputs`.
+    ``heard``: whose messages, for round k number k modulo their number; None: none.
+    ``models``: all after each round; ``final``: number of rounds, after the last alone.
+    ``along``: what is kept of (runs, dims); None: all. ``colluding``: all nodes but the
+    canary's tell their noisy gradients, after all else, in `LinearMap.inputs`' order.
     """
 
     def __init__(
@@ -252,18 +251,11 @@ class Reader:
         return cls(linear, scale, read, read @ scaled)
 
     def standardised(self, seen: np.ndarray, start: np.ndarray) -> np.ndarray:
-        """Gradients over their noise as far as they show, (..., inputs, dims).
-
-        ``seen`` is (..., outputs, dims), ``start`` (dims,); or both without dims and
-        ``seen`` (..., outputs, 1).
-        """
+        """Gradients over noise as far as they show, (..., inputs, dims) or less."""
         return self.read @ (seen - self.map.seen[:, :1] * start)
 
     def gradients(self, seen: np.ndarray, start: np.ndarray) -> np.ndarray:
-        """All gradients, (runs, inputs, dims), from ``seen``, (runs, outputs, dims).
-
-        Exact where ``known`` is 1 on the diagonal.
-        """
+        """Gradients (runs, inputs, dims) from (runs, outputs, dims), if ``known``."""
         return self.standardised(seen, start) * self.scale[:, None]
 
     def points(self, gradients: np.ndarray, start: np.ndarray) -> np.ndarray:

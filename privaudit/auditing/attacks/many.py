@@ -1,7 +1,4 @@
-"""Adversaries of one-run audits: they score every canary.
-
-Who attacks knows all records but which canaries are there.
-"""
+"""Adversaries of one-run audits: they score every canary."""
 
 from __future__ import annotations
 
@@ -121,10 +118,7 @@ class ManyNoisyGradients(_OfReleases):
 
 
 class ManyReleases(_OfReleases):
-    """Noisy gradients alone: what others' records add along a canary's is noise.
-
-    Scores are made of what is released, so that what a release costs covers them.
-    """
+    """Noisy gradients alone: what others' records add along a canary's is noise."""
 
     name = "releases"
     sees = "all noisy gradients of its node, and no record"

@@ -31,10 +31,7 @@ _FAINT = 1e-3  # less than this share of it tells nothing
 
 
 class LinearAdversary(Adversary):
-    """Turns what it sees into the noisy gradients behind it, and weighs these.
-
-    Subclasses say what is seen, as arguments of `Record`.
-    """
+    """Turns what it sees, by `Record`, into noisy gradients, and weighs these."""
 
     models = False
     colluding = False  # all other nodes tell their own noisy gradients
@@ -167,10 +164,7 @@ class _Watcher(Watcher):
     def _expected(
         self, seen: np.ndarray, start: np.ndarray, dtype: torch.dtype
     ) -> np.ndarray:
-        """(runs, inputs, canaries): what others add to each gradient on average.
-
-        At the points where the gradients were asked, as far as these show.
-        """
+        """(runs, inputs, canaries): what others add to each gradient on average."""
         reader, scene = self._adversary.reader, self._scene
         points = reader.points(reader.gradients(seen, start), start)
         mean = np.zeros((*points.shape[:2], len(scene.canary)))

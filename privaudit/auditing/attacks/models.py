@@ -23,10 +23,8 @@ class AllModels(LinearAdversary):
 class FinalModels(LinearAdversary):
     """Weighs the final weights of all nodes along the canary's crafted gradient.
 
-    The hidden state, against who crafts gradients: the canary's was chosen beforehand
-    (Cebere, Bellet and Papernot 2025, arXiv:2405.14457). As the gradient is the same in
-    every round, it does not matter that no round is seen: the weights are its sum and
-    that of the noise. What other records add along it counts as noise.
+    The hidden state against a gradient chosen beforehand (Cebere, Bellet and Papernot
+    2025, arXiv:2405.14457): weights are its sum and noise's; what others add is noise.
     """
 
     name = "final-models"
@@ -59,11 +57,7 @@ class FinalModels(LinearAdversary):
 
 
 class FinalModelsOfColluders(FinalModels):
-    """As `FinalModels`, by all other nodes together, who know what they added.
-
-    Of a network's final models that leaves the canary's node alone to hide anything, as
-    where sums are aggregated securely and whoever takes part is curious.
-    """
+    """As `FinalModels`, by all other nodes together, who know what they added."""
 
     name = "final-models-colluding"
     sees = (

@@ -20,13 +20,9 @@ from trainers.algorithms.asynchronous.virtual_time import Asynchronous
 class Neighbour(LinearAdversary):
     """The messages that one neighbour of the canary's node hears, and its own.
 
-    It knows what is public: matrices, step sizes, clip, noise and rate; and all records
-    but the canary. It is the neighbour that hears most of what the canary's node does.
-    One that hears all of it reads off every noisy gradient but those of the last round,
-    which no message carries; to another, what it does not hear is more noise.
-
-    DiNNO's Adam is not linear: it is read by `adam`, if the neighbour hears all and the
-    gradient is a crafted one. PartPSP and its kin send noisy parameters: see
+    The neighbour that hears most of what the node does; it knows what is public, and
+    all records but the canary. What it does not hear is noise. DiNNO's Adam is read by
+    `adam`, for crafted gradients where it hears all; PartPSP and its kin by
     `perturbed`.
     """
 
@@ -63,10 +59,7 @@ class Neighbour(LinearAdversary):
         )
 
     def hears(self, scene: Scene) -> list[list[int]]:
-        """Whom it hears, itself among them, in each round of the matrices' cycle.
-
-        Of asynchronous runs, in each exchange: nobody in those of others.
-        """
+        """Whom it hears, itself too, by round or exchange of the matrices' cycle."""
         network = scene.problem.network
         if isinstance(network, Asynchronous):
             return _exchanges(network, scene.problem.training.rounds)
@@ -93,10 +86,7 @@ class Neighbour(LinearAdversary):
 
 
 def _exchanges(network: Asynchronous, steps: int) -> list[list[int]]:
-    """By global step: the pair that exchanges, if the neighbour is of it.
-
-    It is the worker that exchanges models with the canary's most often.
-    """
+    """By global step: the pair that exchanges, if the busiest neighbour is of it."""
     pairs: list[list[int]] = [
         [] if step.partner is None else [step.worker, step.partner]
         for instant in network.algorithm.clock.instants(steps)

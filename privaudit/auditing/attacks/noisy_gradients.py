@@ -24,10 +24,7 @@ from trainers.oracles.oracle import ReleaseObserver
 
 
 class NoisyGradients(Adversary):
-    """All that the canary's node releases, with all other records known.
-
-    A crafted canary is found by its likelihood ratio, another by `MatchedFilter`.
-    """
+    """All that the canary's node releases, with all other records known."""
 
     name = "noisy-gradients"
     reads_models = False

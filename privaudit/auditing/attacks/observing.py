@@ -10,12 +10,7 @@ from privaudit.results import Relation, seen_by
 
 
 class Observing(LinearAdversary):
-    """All that an observer hears and sends, and nothing else.
-
-    Of ``any-node`` it is the one that learns most of the canary's node, by its account;
-    without an observer, whoever hears all.
-    As every adversary, it knows what is public, and all records but the canary.
-    """
+    """All that an observer hears and sends; of ``any-node``, who learns most."""
 
     name = "observer"
     reads_models = False  # but what of them is sent

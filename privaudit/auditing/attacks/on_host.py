@@ -32,11 +32,7 @@ class _Releases:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OnHost:
-    """Stands before ``watcher``, which calculates on the host, in double precision.
-
-    To show something makes the host wait for the device; a watcher that looks only at
-    final models is shown nothing else.
-    """
+    """Stands before ``watcher``, which calculates on the host, in doubles."""
 
     watcher: Watcher
 

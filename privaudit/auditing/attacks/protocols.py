@@ -23,8 +23,8 @@ def protocol_of(
 ) -> LinearProtocol:
     """Messages of every node, in the unit of ``ledger``, what a run would release.
 
-    By one run of the algorithm itself: see `LinearMap`. With ``final_models``, all
-    nodes hear every node's last model as well, as where models are published.
+    By one run of the algorithm itself, see `LinearMap`; with ``final_models``, all
+    nodes hear the last models as well. ``ValueError`` where messages are not linear.
     """
     name, rounds = problem.training.algorithm, problem.training.rounds
     network = problem.network
@@ -94,10 +94,7 @@ def protocol_of(
 def _secrets(
     mechanism: Mechanism, inputs: Sequence[tuple[int, int]], own: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Noises that two nodes share, (inputs, noises), and who knows each of them.
-
-    In a release and its partner's of the same number, with opposite signs.
-    """
+    """Noises that two nodes share, (inputs, noises), and who knows each of them."""
     place = {one: number for number, one in enumerate(inputs)}
     nodes = 1 + max((node for node, _ in inputs), default=0)
     if not isinstance(mechanism, PairedMechanism) or not mechanism.shared:

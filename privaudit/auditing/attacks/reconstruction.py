@@ -24,10 +24,7 @@ _WHOLE = 1 - 1e-6  # of a vector, what is no rounding short of all
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Reconstruction:
-    """The best linear guess at each vector of one node.
-
-    A guess is ``mixture @ vectors`` and normal noise.
-    """
+    """The best linear guess at a node's vectors: ``mixture @ vectors``, and noise."""
 
     inputs: NDArray[np.int_]  # (inputs,): which vectors of the protocol are the node's
     # (inputs,) bool: whether what is heard fixes the vector with its noise, so that
@@ -46,9 +43,9 @@ class Reconstruction:
     def __call__(self, messages: ArrayLike, known: ArrayLike = 0.0) -> Floats:
         """(inputs, dims): the guesses.
 
-        ``messages``: (messages of the protocol, dims); those that are not heard are not
-        read. ``known``: (inputs of the protocol, dims): of each noisy vector what the
-        observer knows: all of its own, and the noise that it shares with others.
+        ``messages``: (messages, dims); ``known``: (inputs, dims): of each noisy vector
+        what the observer knows: all of its own, and the noise that it shares with
+        others.
         """
         heard = np.asarray(messages, float)[self._seen]
         of_it = np.broadcast_to(

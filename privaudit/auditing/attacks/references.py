@@ -1,9 +1,4 @@
-"""Black-box adversaries with reference models: LiRA and RMIA.
-
-They train the algorithm themselves, in worlds that they know, and compare losses under
-the final model with those under these. References have a key of their own: no run that
-is scored is one of them.
-"""
+"""Black-box adversaries with reference models of a key of their own: LiRA and RMIA."""
 
 from __future__ import annotations
 
@@ -83,10 +78,7 @@ def losses(gradients: Differentiator, models: Tensor, data: Dataset) -> np.ndarr
 
 
 class LiRA(Adversary):
-    """The likelihood ratio of the canary's log odds, by two normal laws.
-
-    Of a crafted gradient g, that of <g, theta>. See `privaudit.lira`.
-    """
+    """Likelihood ratio of the canary's log odds (or <g, theta>): `privaudit.lira`."""
 
     name = "lira"
     sees = (
@@ -123,10 +115,7 @@ class LiRA(Adversary):
 
 
 class RMIA(LiRA):
-    """Number of held-out records that the canary's probability has outgrown.
-
-    See `privaudit.rmia`.
-    """
+    """Number of held-out records that its probability outgrew: `privaudit.rmia`."""
 
     name = "rmia"
 

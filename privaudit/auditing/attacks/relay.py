@@ -1,15 +1,12 @@
 """The relay attack: reads a node's sum from gradients at a model that holds it.
 
-An observer hears node u's first noisy sum diluted, under the noise of others. But
-the gradients of u's other records are taken at a model that holds this sum undiluted,
-and are sent as well. With records of absolute loss |x - c| whose thresholds c lie side
-by side, the sum of their gradients counts the thresholds below x: n records raise x to
-n / (8 standard deviations) times itself, which no dilution hides. Any linear protocol
-on any graph does: of its map, the message is used that holds most of that later sum.
-
-It is an attack of a *form of account*: "the view is a Gaussian mechanism". Thresholds,
-records and the start are the attacker's choice, as in every worst case; coins, noise
-and the engine are privaudit's own.
+An observer hears node u's first noisy sum diluted, under the noise of others; but
+gradients of u's other records are taken at a model that holds it undiluted, and are
+sent as well. Records of absolute loss |x - c| with thresholds c side by side count
+those below x: n of them raise x to n / (8 standard deviations) times itself. Of any
+linear protocol the message is used that holds most of that later sum. It attacks a
+*form of account*, "the view is a Gaussian mechanism"; thresholds, records and start are
+the attacker's, coins, noise and engine privaudit's own.
 """
 
 from __future__ import annotations

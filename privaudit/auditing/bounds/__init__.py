@@ -1,8 +1,6 @@
 """Lower bounds on epsilon from scores, one file an estimator, behind one contract.
 
-``ESTIMATORS`` holds those for independent runs, ``ONE_RUN`` those for the canaries of a
-single run. A new estimator is a file beside these and a row in ``ESTIMATORS``: see
-CONTRIBUTING.md. ``best`` is the default, ``rank_walk`` the strongest on its own.
+``ESTIMATORS`` are for independent runs, ``ONE_RUN`` for a single run's canaries.
 """
 
 from privaudit.auditing.bounds.bayes import Credible as Credible

@@ -1,7 +1,4 @@
-"""Stakes of each bet of the betting estimator, from earlier runs only.
-
-The wagers are those of ``betting.py``; any plan that looks at the past only is valid.
-"""
+"""Stakes of each bet of the betting estimator, from earlier runs only: valid."""
 
 from __future__ import annotations
 
@@ -30,10 +27,7 @@ WEIGHTS = {
 
 
 def _tails(member: NDArray[np.bool_], score: Floats) -> tuple[Floats, Floats, Floats]:
-    """Thresholds, and past shares of the two worlds at or above each.
-
-    Shares of all runs, half a run added to each.  # (thresholds,) three times
-    """
+    """Thresholds, and past shares at or above each, half a run added, (thresholds,)."""
     past = len(score)
     ordered = np.sort(score)
     ranks = np.geomspace(1, past / 2, _THRESHOLDS // 2)
@@ -53,10 +47,7 @@ def bet_on_regions(
     past_member: NDArray[np.bool_],
     past_score: Floats,
 ) -> Gains:
-    """Logarithms of the factors by which runs change wealth.  # (runs, epsilons, 1)
-
-    A function of worlds and scores of those runs, planned on the past.
-    """
+    """Logs of factors of wealth, planned on the past.  # (runs, epsilons, 1)"""
     odds = np.exp(np.array(epsilons))  # (epsilons,)
     # 1 + stake * wager >= 1 - fraction for the two bets together.
     stakes = _FRACTIONS / (odds[:, None] + delta)  # (epsilons, fractions)
@@ -115,9 +106,8 @@ def bet_on_guesses(
 ) -> Gains:
     """The same against Gaussian DP, for each strategy.  # (runs, epsilons, strategies)
 
-    "Member" is guessed for as large an upper part of the scores as there were members
-    in the past; half of the strategies, with a fiftieth of the wealth, guess the other
-    way.
+    "Member" is guessed for as large an upper part as members had in the past; half of
+    the strategies, with a fiftieth of the wealth, guess the other way.
     """
     chance = _most_right(delta, epsilons)[:, None]
     # Stakes that are best if the share of right guesses is this.

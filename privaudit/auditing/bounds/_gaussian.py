@@ -1,7 +1,4 @@
-"""Epsilon of mu-Gaussian DP, rounded down, for the bounds.
-
-Dong, Roth and Su, "Gaussian Differential Privacy", arXiv:1905.02383, Corollary 2.13.
-"""
+"""Epsilon of mu-Gaussian DP, rounded down (Dong, Roth and Su 2022, Corollary 2.13)."""
 
 from __future__ import annotations
 
@@ -14,10 +11,7 @@ _FLOOR = 1e-4  # below this cancellation wins, and 0 is returned instead
 
 
 def delta_down(mu: float, epsilon: float) -> float:
-    """Delta of mu-GDP at ``epsilon``, never above the true one.
-
-    ``mu`` and ``epsilon`` at least 0; less than ``_FLOOR`` gives 0.
-    """
+    """Delta of mu-GDP at ``epsilon``, never above the true one; 0 below ``_FLOOR``."""
     if mu < _FLOOR:
         return 0.0
     near = mu / 2 - epsilon / mu
@@ -58,11 +52,7 @@ def epsilon_down(mu: float, delta: float) -> float:
 
 
 def mu_up(epsilon: float, delta: float) -> float:
-    """A mu whose epsilon at ``delta`` is at least ``epsilon``, and hardly more.
-
-    So that refuting mu-GDP for it refutes all that lies below ``epsilon``; ``delta``
-    in (0, 1).
-    """
+    """A mu whose epsilon at ``delta`` in (0, 1) is ``epsilon`` or hardly more."""
     low, high = 0.0, 1.0
     while epsilon_down(high, delta) < epsilon or delta_down(high, 0.0) <= delta:
         low, high = high, 2 * high

@@ -1,7 +1,4 @@
-"""Simulated rank walks under the null, as functions of epsilon.
-
-Steps 3 and 5 of the proof in ``rank_walk.md``.
-"""
+"""Simulated rank walks under the null by epsilon: steps 3 and 5 of ``rank_walk.md``."""
 
 from __future__ import annotations
 

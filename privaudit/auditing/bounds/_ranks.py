@@ -1,9 +1,8 @@
 """Right guesses along a ranking, drawn for the pair of worlds that leaks most.
 
-``ranks.md`` beside this file has the proof: with so many members and so many others,
-no ranking of the runs has more right guesses, in all its prefixes at once, than that of
-a pair of laws by its own likelihood ratio, if the scores come from something that is no
-easier to tell than the pair.
+Proof in ``ranks.md``: with so many members and others, no ranking has more right
+guesses, in all its prefixes at once, than that of a pair of laws by its own likelihood
+ratio, if the scores come from something that is no easier to tell than the pair.
 """
 
 from __future__ import annotations
@@ -79,11 +78,7 @@ class Pair:
         others: int,
         cuts: Ints,
     ) -> Ints:
-        """Members among the first ``cuts`` (rising) of the pair's own ranking.
-
-        Within one value of the likelihood ratio the order is by chance, so that how
-        many members a part of them holds is hypergeometric.  # (simulations, cuts)
-        """
+        """Members among the first ``cuts`` of its ranking.  # (simulations, cuts)"""
         inside = random.multinomial(members, _shares(self.tpr), size=simulations)
         outside = random.multinomial(others, _shares(self.fpr), size=simulations)
         last = np.cumsum(inside + outside, axis=1)  # rank at which each value ends
@@ -116,11 +111,10 @@ def chance_of_top(
 ) -> float:
     """Chance that the first ``members`` of a ranking hold ``right`` members or more.
 
-    Not below the true one, for the ranking of a pair by its likelihood ratio: the pair
-    whose ROC is ``tpr_at``, from false to true positive rates, or lies below it. They
-    do if and only if the member of rank ``right`` stands before the other of rank
-    ``members`` - ``right`` + 1. Where that one stands is a Beta; each cell of its law
-    counts with the rate at its upper end.
+    Not below the true one, for a pair with the ROC ``tpr_at``, or below it. They do if
+    and only if the member of rank ``right`` stands before the other of rank ``members``
+    - ``right`` + 1; where that one stands is a Beta, each cell counted at its upper
+    end's rate.
     """
     if right <= max(0, members - others):
         return 1.0

@@ -21,8 +21,7 @@ from privaudit.results import Estimate, Relation
 class Credible:
     """Posterior median of epsilon at one threshold, and an interval around it.
 
-    ``low`` and ``high`` hold epsilon with posterior probability ``probability``, given
-    the prior; how often they do over repeated audits is not said.
+    It holds epsilon with posterior ``probability``, given the prior: no confidence.
     """
 
     estimate: Estimate
@@ -41,10 +40,7 @@ def credible(
     draws: int = 20_000,
     seed: int = 0,
 ) -> Credible:
-    """The posterior of the epsilon that TPR and FPR at a chosen threshold need.
-
-    Jeffreys priors on both rates, at a threshold that a fifth of the runs chose.
-    """
+    """The posterior of epsilon, by Jeffreys priors on TPR and FPR at a threshold."""
     if not 0 <= delta < 1 or not 0 < probability < 1:
         raise ValueError(
             "delta must be in [0, 1) and probability in (0, 1), got "

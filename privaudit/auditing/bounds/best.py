@@ -24,11 +24,10 @@ from privaudit.auditing.scores import Design, Scores
 class Best(Estimator):
     """The strongest estimator for any mechanism that the design allows.
 
-    For coin-flip runs the larger of two bounds, by the union bound: the rank walk at
-    0.7 of alpha, strong where scores are continuous, and the exact test of two
-    binomials at the rest, strong where scores are tied or an event is rare. On 1 000
-    runs of N(0, 1) against N(1, 1) the split costs the rank walk about 3 %. For other
-    runs the test of two binomials, at all of alpha.
+    For coin-flip runs the larger of the rank walk's at 0.7 of alpha, strong where
+    scores are continuous, and the test of two binomials' at the rest, strong where they
+    are tied or an event is rare; of 1 000 runs of N(0, 1) against N(1, 1) that costs
+    about 3 %. For other runs the latter at all of alpha.
     """
 
     name: ClassVar[str] = "best"

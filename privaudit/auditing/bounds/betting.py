@@ -154,20 +154,14 @@ class Wealth:
         return self.game.epsilons[last - 1] if last else 0.0
 
     def stop(self, claim: float, most_runs: int) -> Literal["refuted", "spent"] | None:
-        """Return whether to stop: the claim is refuted, or the planned runs are spent.
-
-        The claim must lie on the grid, else the next point above it has to be refuted.
-        """
+        """Return whether the claim, or the next point, is refuted, or runs end."""
         above = np.searchsorted(self.game.epsilons, claim)
         if self.refuted[: above + 1].all() and above < len(self.refuted):
             return "refuted"
         return "spent" if len(self.score) >= most_runs else None
 
     def after(self, member: ArrayLike, score: ArrayLike) -> Wealth:
-        """The wealth after further runs, one or many, in the order that they were made.
-
-        Each run must have tossed its own fair coin for its world.
-        """
+        """The wealth after further runs, in order, each of a fair coin of its own."""
         worlds, scores = checked_runs(member, score)
         wealth, done = self, 0
         while done < len(scores):
@@ -200,10 +194,7 @@ class Wealth:
 
 
 def _plan_runs(seen: int) -> tuple[int, int]:
-    """Runs that the present plan rests on, and the number at which it is renewed.
-
-    Fixed numbers, so that it does not matter in which portions runs come.
-    """
+    """Runs that the present plan rests on, and the number at which it is renewed."""
     past, renewed = 0, _FIRST
     while renewed <= seen:
         past, renewed = renewed, max(renewed + 1, math.ceil(_GROWTH * renewed))
@@ -254,10 +245,7 @@ class Betting(Estimator):
 
 
 def _check_time(scores: Scores) -> None:
-    """Raise ``ValueError`` if fair coins hardly give the worlds in this order.
-
-    By how often the world changes from a row to the next: each time by a fair coin.
-    """
+    """Raise ``ValueError`` if fair coins hardly give the worlds in this order."""
     changes = int(np.count_nonzero(np.diff(scores.member)))
     chance = chance_of_counts(changes, len(scores) - 1 - changes)
     if chance < LEAST_CHANCE:

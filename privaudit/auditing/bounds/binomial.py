@@ -1,8 +1,4 @@
-"""One-sided Clopper-Pearson limits of a binomial probability.
-
-C. J. Clopper and E. S. Pearson, "The use of confidence or fiducial limits illustrated
-in the case of the binomial", Biometrika 26 (1934).
-"""
+"""One-sided limits of a binomial probability (Clopper and Pearson, Biometrika 1934)."""
 
 from __future__ import annotations
 
@@ -12,10 +8,7 @@ from scipy import special
 
 
 def limit_down(hits: ArrayLike, runs: ArrayLike, alpha: float) -> NDArray[np.float64]:
-    """Lower limit: above the probability in at most a share ``alpha`` of samples.
-
-    0 where there is no hit. Shapes broadcast; counts need not be whole numbers.
-    """
+    """Lower limit: above the probability in at most a share ``alpha`` of samples."""
     hits, runs = np.broadcast_arrays(np.asarray(hits, float), np.asarray(runs, float))
     some = hits > 0
     limit = special.betaincinv(np.where(some, hits, 1.0), runs - hits + 1, alpha)
@@ -23,10 +16,7 @@ def limit_down(hits: ArrayLike, runs: ArrayLike, alpha: float) -> NDArray[np.flo
 
 
 def limit_up(hits: ArrayLike, runs: ArrayLike, alpha: float) -> NDArray[np.float64]:
-    """Upper limit: below the probability in at most a share ``alpha`` of samples.
-
-    1 where every run is a hit.
-    """
+    """Upper limit: below the probability in at most a share ``alpha`` of samples."""
     hits, runs = np.broadcast_arrays(np.asarray(hits, float), np.asarray(runs, float))
     some = hits < runs
     limit = special.betainccinv(hits + 1, np.where(some, runs - hits, 1.0), alpha)
@@ -49,11 +39,7 @@ def mass(
 def least_hits(
     runs: ArrayLike, probability: ArrayLike, alpha: float
 ) -> NDArray[np.int64]:
-    """Least number of hits whose lower limit reaches ``probability``; else runs + 1.
-
-    The inverse of ``limit_down`` in its first argument: the least k for which k hits or
-    more have a chance of at most ``alpha``.
-    """
+    """Least number of hits whose lower limit reaches ``probability``; else runs + 1."""
     runs, probability = np.broadcast_arrays(
         np.asarray(runs, np.int64), np.asarray(probability, float)
     )

@@ -18,10 +18,8 @@ from privaudit.auditing.scores import Scores
 class ClopperPearson(Estimator):
     """TPR and FPR bounded at a threshold that other runs chose.
 
-    (epsilon, delta)-DP gives TPR <= e^epsilon FPR + delta and, for the complements and
-    with the worlds swapped, 1 - FPR <= e^epsilon (1 - TPR) + delta (Kairouz, Oh and
-    Viswanath 2015, section 2). Half of alpha is spent on a lower limit of TPR, half on
-    an upper limit of FPR; both inequalities follow from the same two limits.
+    TPR <= e^epsilon FPR + delta and 1 - FPR <= e^epsilon (1 - TPR) + delta (Kairouz, Oh
+    and Viswanath 2015, section 2), by limits at half of alpha each.
     """
 
     name: ClassVar[str] = "clopper-pearson"

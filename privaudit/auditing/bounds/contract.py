@@ -1,9 +1,4 @@
-"""The contract of estimators: from scores to a lower bound and its assumptions.
-
-An estimator is a frozen value with a name, the mechanisms that it is valid for and the
-designs that it needs. Calling it returns a ``Bound``: the ``LowerBound`` that enters a
-verdict, and what a reader wants to see of how it came about.
-"""
+"""The contract of estimators: from scores to a lower bound and its assumptions."""
 
 from __future__ import annotations
 
@@ -23,11 +18,7 @@ ANY = "any mechanism"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rate:
-    """A share of runs, ``hits`` of ``runs``, and the limits of its probability.
-
-    ``low`` and ``high`` are the limits that the bound uses: one-sided, each at its
-    part of the confidence; 0 or 1 where none is used.
-    """
+    """A share of runs, ``hits`` of ``runs``, and limits of its probability."""
 
     hits: int
     runs: int
@@ -90,11 +81,7 @@ class Bound:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Estimator(abc.ABC):
-    """A method that bounds epsilon from below; subclasses give ``find``.
-
-    Class attributes: ``name`` in the registry; ``designs`` that it accepts; ``source``
-    of the method.
-    """
+    """A method, of a ``source``, that bounds epsilon from below by ``find``."""
 
     name: ClassVar[str]
     designs: ClassVar[tuple[Design, ...]] = ("coin-flip", "fixed")
@@ -116,8 +103,7 @@ class Estimator(abc.ABC):
     ) -> tuple[float, Evidence]:
         """Epsilon, above the true one with probability at most ``alpha``; and why.
 
-        ``delta`` in [0, 1), ``alpha`` in (0, 1). May return less than 0 or -inf, read
-        as 0. ``seed`` must not depend on the scores.
+        Less than 0 is read as 0. ``seed`` must not depend on the scores.
         """
 
     def reads(self, scores: Scores) -> Scores:
@@ -151,13 +137,12 @@ class Estimator(abc.ABC):
         threat_model: str,
         seed: int = 0,
     ) -> Bound:
-        """The lower bound at ``delta`` from ``scores``.
+        """The lower bound at ``delta`` in [0, 1) from ``scores`` of independent runs.
 
-        ``scores``: independent runs of both worlds. ``delta``, ``confidence``: in [0,
-        1) and (0, 1); the bound is above the true epsilon with probability at most ``1
-        - confidence``. ``relation``, ``threat_model``: what the two worlds differ in,
-        and what the attacker saw; passed on. ``seed``: of the estimator's own coins
-        (splits, ties, simulation); to be fixed before the scores are seen.
+        Above the true epsilon with probability at most ``1 - confidence``.
+        ``relation``, ``threat_model`` are passed on; ``seed``, of own coins, is to be
+        fixed before the scores are seen. ``ValueError`` out of range, or for another
+        design of runs.
         """
         if not 0 <= delta < 1:
             raise ValueError(f"delta must be in [0, 1), got {delta}")
@@ -197,8 +182,7 @@ def check_shares(of: object, *names: str) -> None:
 def generator(seed: int, purpose: str) -> np.random.Generator:
     """Random numbers of an estimator, independent of those of ``default_rng(seed)``.
 
-    Runs often draw their worlds from ``default_rng(seed)``; breaking ties with the same
-    stream would know the worlds. Raises ``ValueError`` for a negative seed.
+    Runs often draw worlds from the latter, which ties broken by it would know.
     """
     if seed < 0:
         raise ValueError(f"seed must be >= 0, got {seed}")

@@ -47,15 +47,10 @@ _PILOT, _STEPS = 300, 2  # simulations of the pilot, and its steps
 class RanksOfFamily(OfFamily):
     """Epsilon, within a family, of the least noise that is refuted with all above it.
 
-    For fixed and for coin-flip worlds, however many there are of each: what is tested
-    is the order of the two worlds given how many there are.
-
-    ``family``: mechanisms that differ in the scale of their noise. ``reversed_share``:
-    share of alpha, in (0, 1), spent on the ranking read backwards, for attacks whose
-    low scores say "member". ``top_share``: share of the rest, in (0, 1), spent on the
-    upper part of the ranking alone, which tells where to begin. ``simulations``: monte
-    Carlo repeats of a test. The level is exact for any number, since the observed
-    ranking counts as one of them; more make the bound steadier.
+    What is tested is the order of the two worlds given how many there are of each.
+    ``reversed_share``: of alpha, for the ranking read backwards; ``top_share``: of the
+    rest, for its upper part alone, which tells where to begin. The level is exact for
+    any number of ``simulations``: the observed ranking is one of them.
     """
 
     name: ClassVar[str] = "ranks-of-family"

@@ -1,8 +1,4 @@
-"""The family of a run's own releases, with more or less noise than was accounted.
-
-Its accounts are those of the certified bracket: what the ranking is held against is the
-true trade-off curve of the mechanism, not a Gaussian's.
-"""
+"""The family of a run's own releases, with more or less noise than was accounted."""
 
 from __future__ import annotations
 
@@ -81,11 +77,7 @@ def noise_family(entries: tuple[Entry, ...], relation: Relation) -> NoiseFamily:
 
 
 def both(entries: tuple[Entry, ...], relation: Relation) -> Estimator:
-    """The larger of the best bound and the family's, each at half of alpha.
-
-    The family's sees faults of the noise in few runs, the other those that leave the
-    family, such as a batch that is never drawn again. Raises as `noise_family`.
-    """
+    """The larger of the best bound and the family's, each at half of alpha."""
     return BestOf((Best(), family_bound(entries, relation)))
 
 
@@ -102,10 +94,6 @@ def scaled(entries: tuple[Entry, ...], factor: float) -> tuple[Entry, ...]:
 
 @functools.lru_cache(maxsize=8)  # its curves serve further audits of such releases
 def family_bound(entries: tuple[Entry, ...], relation: Relation) -> Estimator:
-    """The estimator that holds within the family of ``entries``; see `noise_family`.
-
-    By weighted ranks; by the top half alone where releases are of a random allocation,
-    whose curve takes long.
-    """
+    """The estimator within the family of ``entries``: by ranks, or by the top half."""
     family = noise_family(entries, relation)
     return TopHalfOfFamily(family) if family.lines is None else RanksOfFamily(family)

@@ -111,10 +111,7 @@ class _OneRun(Estimator):
         return best, Evidence(testing_runs=canaries, note=note)
 
     def guesses(self, scores: Scores, alpha: float, seed: int) -> list[Guesses]:
-        """Guesses that were right, for each share and each reading of the scores.
-
-        Levels are ``alpha`` together.
-        """
+        """Right guesses, by share and reading; levels are ``alpha`` together."""
         canaries = len(scores)
         ties = generator(seed, self.name).random(canaries)
         ranked = scores.member[np.lexsort((ties, -scores.score))]

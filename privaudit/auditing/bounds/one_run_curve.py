@@ -96,7 +96,7 @@ def one_run_family(
     weights: tuple[float, ...],
     one_sided: int = 0,
 ) -> OneRunOfFamily:
-    """The estimator that holds within the family of ``entries``."""
+    """The estimator that holds within the family of ``entries``; see `noise_family`."""
     family = noise_family(entries, relation)
 
     @functools.cache

@@ -1,8 +1,4 @@
-"""The rank walk estimator: right guesses in every prefix of the ranked scores.
-
-The proof of every statement made here is in ``rank_walk.md`` beside this file; the
-numbers of its steps are used below.
-"""
+"""The rank walk: right guesses in every prefix of the ranked scores."""
 
 from __future__ import annotations
 
@@ -41,9 +37,8 @@ _MOST = 100_000  # simulations, however small alpha is
 class RankWalk(Estimator):
     """Number of right labels among the first k of the ranking, for many k at once.
 
-    For fixed worlds by the null law of so many members and others as there are; for
-    coin-flip worlds by the lesser of that bound and one for coins, so that worlds dealt
-    by fixed numbers and declared coin-flip give no more alarms than others.
+    By the null law of so many members and others; for coin-flip worlds by the lesser of
+    that bound and one for coins, so that dealt worlds give no more alarms.
     """
 
     name: ClassVar[str] = "rank-walk"
@@ -162,8 +157,8 @@ class _GivenCounts:
     ) -> float:
         """Near the largest epsilon up to ``most`` that is rejected; 0 if none is.
 
-        A pilot finds where to test, by walks that decide nothing else; then there is
-        one test, and a second one lower if that fails (step 7).
+        A pilot finds where to test; then one test, and a lower one if it fails (step
+        7).
         """
 
         def share(epsilon: float) -> float:
@@ -222,10 +217,7 @@ def _leaks_expected(runs: int, delta: float) -> int:
 def prefix_epsilon(
     top: Ints, bottom: Ints, lengths: Ints, leaks: int, level: float
 ) -> Floats:
-    """Epsilon that each prefix alone would show: the order of walks (step 4).
-
-    Rows: top, bottom, both ends together.  # (3, lengths)
-    """
+    """Epsilon by top, bottom and both ends of each prefix (step 4).  # (3, lengths)"""
     trials, lost = _trials(lengths, leaks)
     right = np.stack([top, bottom, top + bottom])
     found = limit_down(np.maximum(right - lost, 0), trials, level)
@@ -241,10 +233,7 @@ def _trials(lengths: Ints, leaks: int) -> tuple[Ints, Ints]:
 def crossing_limits(
     statistic: Floats | float, lengths: Ints, leaks: int, level: float
 ) -> Ints:
-    """Least right guesses in each prefix that reach ``statistic``.  # (3, lengths)
-
-    The inverse of ``prefix_epsilon``; more than the prefix holds if none reaches it.
-    """
+    """Least right guesses in each prefix that reach ``statistic``.  # (3, lengths)"""
     trials, lost = _trials(lengths, leaks)
     return least_hits(trials, special.expit(statistic), level) + lost
 

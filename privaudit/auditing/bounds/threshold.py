@@ -1,9 +1,8 @@
 """Choosing a threshold on one part of the runs, to be tested on the rest.
 
-A region of scores and an order of the two worlds are four inequalities of
-(epsilon, delta)-DP: the scores at or above t, or at or below t, may be called member,
-and either the region or its complement be the event. What is chosen on one part is
-fixed as far as the other is concerned, so that the search costs runs but no confidence.
+A region of scores and an order of the worlds are four inequalities of (epsilon,
+delta)-DP. What is chosen on one part is fixed for the other: it costs runs, not
+confidence.
 """
 
 from __future__ import annotations
@@ -46,10 +45,7 @@ def split(scores: Scores, share: float, seed: int, purpose: str) -> Split:
 def counts(
     members: Floats, non_members: Floats, thresholds: Floats, tail: Tail
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Members and non-members that each threshold calls member.  # (thresholds,)
-
-    Both worlds are sorted.
-    """
+    """Members and others, sorted, that each threshold calls member.  # (thresholds,)"""
     if tail == "upper":
         return (
             len(members) - np.searchsorted(members, thresholds, "left"),
@@ -82,11 +78,7 @@ def candidates(pooled: Floats) -> Floats:
 def choose(
     parts: Split, predict: Callable[[Floats, Floats], Floats]
 ) -> tuple[float, Tail]:
-    """The threshold and tail for which ``predict`` promises most.
-
-    ``predict`` takes expected numbers of "member" among the members and non-members
-    left, (thresholds,) each, and returns the bound that they would give.
-    """
+    """The threshold and tail for which ``predict`` promises most."""
     thresholds = candidates(np.concatenate([parts.members, parts.non_members]))
     best: tuple[float, float, Tail] | None = None
     members, non_members = np.sort(parts.members), np.sort(parts.non_members)

@@ -105,10 +105,7 @@ class TopHalf(Estimator):
     def accuracy(
         self, scores: Scores, alpha: float, seed: int
     ) -> tuple[float, Evidence]:
-        """A lower limit of (1 + tau) / 2, at least 1/2, at level ``alpha``.
-
-        Of coin-flip runs.
-        """
+        """A lower limit of (1 + tau) / 2, at least 1/2, of coin-flip runs."""
         runs = len(scores)
         order = np.lexsort((generator(seed, self.name).random(runs), -scores.score))
         called = np.zeros(runs, dtype=np.bool_)
@@ -146,10 +143,7 @@ class TopHalf(Estimator):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NoiseFamily:
-    """Mechanisms that differ in the scale of their noise, by their accounts.
-
-    More noise must not increase either account.
-    """
+    """Mechanisms that differ in the scale of noise, whose accounts fall with it."""
 
     # what a reader is told: "Poisson-sampled Gaussian, rate 0.01, 1000 steps"
     name: str
@@ -245,11 +239,7 @@ class TopHalfOfFamily(OfFamily):
 
 
 def ranked(scores: Scores, random: np.random.Generator) -> tuple[Ints, int, bool]:
-    """Runs in the order of their scores; how many of the first are members; backwards?
-
-    The first are as many as there are members. Backwards, lowest scores first, if that
-    has more of them at its top.
-    """
+    """Runs by score; how many of the first are members; whether lowest come first."""
     order = np.lexsort((random.random(len(scores)), -scores.score))
     members = scores.member_runs
     worlds = scores.member[order]
@@ -299,9 +289,7 @@ def _octave(
 ) -> tuple[float, float] | None:
     """Two noises a factor two apart at most, of which the larger alone is refuted.
 
-    They are halvings and doublings of the noise that is claimed: far below it, an
-    account of many steps takes long, and the same factors come again with other scores.
-    Both are ``least`` if all is refuted, None if nothing is.
+    Halvings and doublings of the claimed noise. ``least`` if all is refuted, or None.
     """
     if not refuted(most):
         return None

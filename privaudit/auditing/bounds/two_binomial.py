@@ -123,11 +123,7 @@ class TwoBinomial(Estimator):
 
 
 def ceiling(fpr: Floats | float, epsilon: float, delta: float) -> Floats:
-    """Largest TPR that (epsilon, delta)-DP allows at a FPR; grows with both.
-
-    The lesser of its two inequalities, TPR <= e^epsilon FPR + delta and
-    1 - FPR <= e^epsilon (1 - TPR) + delta.
-    """
+    """Largest TPR that (epsilon, delta)-DP allows at a FPR; grows with both."""
     fpr = np.asarray(fpr, float)
     with np.errstate(over="ignore"):
         first = np.exp(min(epsilon, 700.0)) * fpr + delta
@@ -136,11 +132,7 @@ def ceiling(fpr: Floats | float, epsilon: float, delta: float) -> Floats:
 
 
 def _order_level(alpha: float) -> float:
-    """Level of the limits that order the outcomes; any choice is valid.
-
-    Two normal limits at z / sqrt(2) each lie where one of the difference at z does, if
-    the two variances agree.
-    """
+    """Level of the limits that order the outcomes: z / sqrt(2); any choice is valid."""
     return float(special.ndtr(special.ndtri(alpha) / math.sqrt(2)))
 
 
@@ -164,22 +156,14 @@ def _outcomes(others: int, low: float, high: float) -> Ints:
 def _hits_needed(
     order: float, alarms: Ints, runs: int, others: int, delta: float, level: float
 ) -> Ints:
-    """Least a with T(a, b) >= ``order`` for each b; runs + 1 if there is none.
-
-    T(a, b) is the epsilon of the two limits at ``level``; T >= order if and only if the
-    lower limit of a reaches the ceiling of b's upper limit.
-    """
+    """Least a with T(a, b) >= ``order`` for each b; runs + 1 if there is none."""
     ceilings = ceiling(limit_up(alarms, others, level), order, delta)
     return np.maximum.accumulate(least_hits(runs, ceilings, level))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Test:
-    """The region {T >= t}, to see which epsilon it refutes.
-
-    Neighbouring b are taken together, with the a that the first of them needs: as that
-    grows with b, the region grows.
-    """
+    """The region {T >= t}, to see which epsilon it refutes; neighbouring b together."""
 
     needed: Ints
     alarms: Ints
@@ -218,10 +202,7 @@ class _Test:
         return bool(self.chance(epsilon, fprs, fprs).max() <= self.alpha)
 
     def between(self, epsilon: float, low: float, high: float) -> bool:
-        """Return whether it is refuted for every FPR from ``low`` to ``high``.
-
-        Cells that the bound does not clear are cut in four, a few times over.
-        """
+        """Return whether it is refuted for all FPR from ``low`` to ``high``."""
         edges = np.linspace(low, high, 17)
         left, right = edges[:-1], edges[1:]
         for _ in range(4):

@@ -63,10 +63,9 @@ def run_demo(
 ) -> None:
     """Make the three audits in the folder at ``path``, or what is missing of them.
 
-    ``path``: where: a folder an audit, beside the plan of a sweep. ``seed``: of all
-    three audits. ``runs``: of the first audit; the others take a half and a quarter.
-    ``workers``, ``progress``: as `privaudit.auditing.experiments.experiment.run`;
-    ``progress`` is of all three together.
+    ``runs``: of the first; the others take a half and a quarter. ``ValueError`` if
+    ``path`` is a file, or a folder of something else; `FolderError` if it cannot be
+    used.
     """
     path = pathlib.Path(path)
     _refuse_others(path)

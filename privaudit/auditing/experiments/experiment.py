@@ -57,10 +57,7 @@ NOTHING = Given()
 def attacker(
     audit: Audit, problem: Problem, given: Given = NOTHING, many: int | None = None
 ) -> Adversary:
-    """Adversary of an audit, with what is planted; one for all blocks.
-
-    ``many`` is how many canaries a run has, by default `planted_together`.
-    """
+    """Adversary of an audit, with what is planted; ``many`` canaries a run."""
     kind = ADVERSARIES.get(audit.adversary)
     if (
         OwnScore if kind is None else kind
@@ -99,11 +96,7 @@ def train_block(
     *,
     memory_limit: int = MEMORY_LIMIT,
 ) -> list[tuple[Block, Curves | None]]:
-    """Train block ``number`` in the worlds that its coins say; score it by each.
-
-    ``adversaries`` have one scene. A pure function of its arguments: the same on
-    whichever worker, in whatever order.
-    """
+    """Train block ``number`` in its worlds; score it by each: a pure function."""
     # Worlds are tossed on the CPU: who is a member is the same on any device.
     first = number * audit.block
     tossed = Streams(audit.seed, first)
@@ -166,31 +159,11 @@ def run(
 ) -> AuditResult:
     """Train, score, account and judge; go on where an earlier call was stopped.
 
-    Parameters
-    ----------
-    audit
-        What to do.
-    folder
-        Where; it must be this audit's or empty.
-    workers
-        Threads, each with a block of its own; as many as there are processors by
-        default. Scores do not depend on it.
-    memory_limit
-        Bytes for all workers together. Large models are summed in parts that fit, and
-        the last bits of scores depend on these.
-    progress
-        Called with the runs done and all runs.
-    problem
-        What the audit describes, if it was made.
-    given
-        Objects that the audit has no name for.
-
-    Raises
-    ------
-    FolderError
-        If the folder is another audit's, damaged, or cannot be written.
-    ValueError
-        If the settings do not fit the data, or training diverges.
+    ``folder`` must be this audit's or empty. ``workers``: threads, with a block each.
+    ``memory_limit``: bytes of all, by which last bits may differ. ``progress`` is
+    called with the runs done and all runs. ``problem``, ``given``: what the audit
+    describes, and what it has no name for. `FolderError`; ``ValueError`` if settings do
+    not fit the data.
     """
     if audit.one_run:
         return one_run.run(audit, folder, memory_limit=memory_limit, progress=progress)
@@ -217,10 +190,7 @@ def run_all(
     memory_limit: int = MEMORY_LIMIT,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[AuditResult]:
-    """As `run`, several audits by the same runs, each in its own folder.
-
-    ``audits`` differ in who attacks and for whom the claim is alone. Raises as `run`.
-    """
+    """As `run`, several ``audits`` by the same runs, each in its own folder."""
     audit, states, adversaries = audits[0], [], []
     ended = [
         folder.settle(one) and folder.has("result.json")

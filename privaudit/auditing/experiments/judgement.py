@@ -1,7 +1,4 @@
-"""From the scores of finished runs to a verdict and what limits it.
-
-Without torch: a verdict is made again from what a folder holds.
-"""
+"""From the scores of finished runs to a verdict and what limits it; without torch."""
 
 from __future__ import annotations
 
@@ -76,14 +73,10 @@ def judge(
 ) -> AuditResult:
     """The verdict on finished runs: their worlds, scores and accuracies.
 
-    ``threat_model`` says what the adversary sees. Worlds and scores are (runs,), or
-    (runs, canaries), of which a bound for any mechanism reads one.
-
-    Of an audit that stops when it is refuted, the runs are those up to one of its
-    looks. Raises ``ValueError`` if they are not, or it stopped for another reason.
-
-    Beside the bound by the audit's estimator stands another from the same scores: the
-    family bound, or if that was chosen, the best one for any mechanism.
+    ``threat_model``: what is seen. Scores are (runs,) or (runs, canaries), of which a
+    bound for any mechanism reads one. Of an audit that stops, the runs up to one of its
+    looks. Beside its estimator's bound stands the family's, or the best for any
+    mechanism.
     """
     member, score, right = runs
     relation = audit.claim.relation  # what the two worlds differ in: see `Audit`
@@ -182,10 +175,7 @@ def attacked(audit: Terms, nodes: tuple[UpperBound, ...]) -> int:
 
 
 def _by_node(audit: Terms, ledger: Ledger) -> bool:
-    """Return whether nodes have noise and promises of their own, each for its records.
-
-    Then the verdict is on the canary's node alone.
-    """
+    """Return whether nodes have noise and promises of their own, for their records."""
     own = isinstance(audit.noise_multiplier, tuple)
     return own and ledger.overlap in (UNSET, 1) and audit.claim.observer is UNSET
 
@@ -258,9 +248,7 @@ def gap_of(
 ) -> Gap | None:
     """Gap between the certified epsilon of a canary's node and the bound, in parts.
 
-    ``certificate`` is that node's, and ``upper`` its account; ``most`` is the bound of
-    an attack that never errs. None where the ledger has a release that is not Gaussian
-    with noise, or a pass over disjoint records.
+    ``most``: the bound of an attack that never errs. None for releases not Gaussian.
     """
     delta, relation = audit.claim.delta, found.lower.relation
     (entries,) = certificate.ledger.nodes

@@ -1,9 +1,7 @@
 """Looking at an audit before its runs are spent, without losing its confidence.
 
-The claim is tested after so many runs as are fixed beforehand: a sixteenth of them, an
-eighth, a quarter, a half, all. Each look has a share of alpha, all together one, so
-that by the union bound the bounds of all looks hold at once at the confidence asked
-for. So one may stop at any of them, for any reason, and report the bound of that look.
+After a sixteenth of them, an eighth, a quarter, a half, all: shares of alpha, all
+together one, so that all bounds hold at once (union bound). One may stop at any.
 """
 
 from __future__ import annotations

@@ -101,14 +101,9 @@ IN_THE_RUN = ("releases", "final-loss")  # who scores the canaries of a run
 class PlantedInRun:
     """Canaries of a run that is kept; see `trainers.runs.run.Planting`.
 
-    They are crafted gradients, along parameters that are chosen without the data, and
-    there or not by coins of the run's own key. They cost the records of the
-    data nothing: what is released of these is what the ledger has. Scores are made of
-    releases and of the final model alone, so that the account covers them too.
-
-    ``problem``: the training. ``count``: how many canaries. ``noise_multiplier``: of
-    the run. ``public_seed``: by which parameters are chosen, and models start.
-    ``nodes``: to which canaries are dealt in turn.
+    Crafted gradients along parameters chosen without the data (``public_seed``), by
+    coins of the run's key, dealt to ``nodes`` in turn. They cost the records nothing:
+    scores are of releases and the final model, which the account covers.
     """
 
     def __init__(

@@ -1,11 +1,8 @@
 """The estimators of one run with many canaries, with their guesses planned.
 
-How many of the canaries are guessed at decides how much is shown, and has to be chosen
-before the scores are seen; and whether those of low scores are called anything, which
-under sampling says little. Both are chosen by the ledger, which is public: by simulated
-runs under the best attack on what was accounted (`reach`), so that the bound is largest
-in all but one of ten of them. A tenth of alpha is kept for other numbers of guesses,
-for attacks that are weaker than that.
+How many canaries are guessed at, and on which sides, is chosen by the ledger, which is
+public, before the scores are seen: largest in all but one of ten simulated runs under
+the best attack (`reach`). A tenth of alpha is kept for other numbers.
 """
 
 from __future__ import annotations
@@ -41,10 +38,8 @@ def one_run_estimator(
 ) -> Estimator:
     """The estimator called ``name``, "best" (any mechanism) or "family".
 
-    ``name``: what it is to hold for. ``entries``, ``relation``: what the canaries'
-    nodes released, and what neighbours differ in; () where that differs by node.
-    ``canaries``: how many there are. ``delta``, ``confidence``: of the bound; they too
-    decide how many guesses are planned.
+    ``entries``, ``relation``: what the canaries' nodes released; () where that differs.
+    ``delta``, ``confidence`` decide how many guesses are planned.
     """
     if name not in NAMES:
         raise ValueError(
@@ -80,10 +75,7 @@ def _planned(
     delta: float,
     confidence: float,
 ) -> tuple[float, int] | None:
-    """The share of the canaries to guess at, and whether (1) on one side alone.
-
-    None where no attack can be simulated.
-    """
+    """The share of canaries to guess at, and whether (1) on one side; or None."""
     alpha = 1 - confidence
     drawn = canaries * sum(entry.count for entry in entries)
     choices = [(share, sides) for sides in (0, 1) for share in _SHARES]

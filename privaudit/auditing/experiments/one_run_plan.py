@@ -23,8 +23,7 @@ _FEATURES, _CLASSES = 64, 3  # of the digits that audits start from
 def training_of(algorithm: str, given: Mapping[str, Any], canaries: int) -> Training:
     """The training of a one-run audit: ``given`` settings upon those it starts from.
 
-    Those are an audit's, with a model that has room for so many crafted gradients, and
-    all records in every round: with sampling, one run shows much less.
+    An audit's, with a model that has room for so many gradients, and all records.
     """
     hidden = math.ceil(_ROOM * canaries / (_FEATURES + _CLASSES))
     start = {**AUDITED, "model": "tanh-mlp", "hidden": hidden, "batch_size": 1.0}

@@ -51,10 +51,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     @property
     def attack(self) -> float:
-        """Part that the best attack would have shown and this one did not.
-
-        Below 0 where this one showed more than the middle of the simulated ones.
-        """
+        """Part that the best attack would have shown and this one did not, or minus."""
         return self.reachable - self.found
 
     @property
@@ -106,11 +103,9 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Bounds that scores of two worlds show; ``verdict`` puts the figures together.
 
-    ``beside`` is another bound from the same scores, for the reader: within the family
-    of the run's releases, or for any mechanism if the verdict's is the former. Each
-    holds with its own confidence. ``rates`` says how well the attack told the worlds
-    apart; None in results of before. ``stopped`` says after how many of the planned
-    runs, and at which look, where it was to stop when refuted.
+    ``beside``: another bound, of the family or for any mechanism, with its own
+    confidence. ``rates``: how well the worlds were told apart. ``stopped``: after how
+    many runs.
     """
 
     verdict: Finding
@@ -131,10 +126,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return self.verdict.lower
 
     def limits(self) -> list[str]:
-        """The parts of the gap, and the bound beside the verdict's, in sentences.
-
-        The parts of that one's gap are for the page.
-        """
+        """The parts of the gap, and the bound beside the verdict's, in sentences."""
         lines = []
         if self.gap is not None:
             lines.append(f"  {self.gap}")

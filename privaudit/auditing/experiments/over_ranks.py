@@ -1,8 +1,6 @@
 """An audit over the ranks that torchrun started; rank 0 keeps its folder.
 
-Blocks of runs are dealt out one a rank at a time, so that a kill loses one block a rank
-at most. A block's numbers depend on nothing but the audit and its own number: scores
-are those of one process, bit for bit, on any number of ranks.
+Blocks are dealt out one a rank at a time; scores are one process's, bit for bit.
 """
 
 from __future__ import annotations
@@ -29,13 +27,9 @@ def run_on_ranks(
 ) -> AuditResult | None:
     """As `privaudit.auditing.experiments.experiment.run`; None but at rank 0.
 
-    All ranks must call, with equal arguments; ``memory_limit`` is of each. Rank 0 alone
-    enters ``opened``.
-
-    Raises ``privaudit.files.folder.FolderError`` at every rank, if the folder is
-    another audit's, damaged, or cannot be written. Raises
-    ``trainers.network.ranks.RankLostError`` if another rank ends, or does not answer in
-    time.
+    All ranks must call, with equal arguments; rank 0 alone enters ``opened``.
+    `FolderError` at every rank; `RankLostError` if another one ends, or does not answer
+    in time.
     """
     if audit.stop_when_refuted:
         raise ValueError(

@@ -58,11 +58,7 @@ from trainers.runs.training import Training
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Audit(AuditRecord[Training]):
-    """Plan of an audit; equal audits give equal scores, bit for bit.
-
-    Raises ``ValueError`` if there is no such device, adversary, canary, estimator or
-    bug, or the claim's relation is not what the two worlds differ in.
-    """
+    """Plan of an audit, checked; equal audits give equal scores, bit for bit."""
 
     training: Training
     torch_version: str = str(torch.__version__)
@@ -107,11 +103,7 @@ class Audit(AuditRecord[Training]):
         return self.training.algorithm
 
     def problem(self, material: Material | None = None) -> Problem:
-        """The data, model and network of the training, with the bug if one is planted.
-
-        ``material`` are data, model and loss, where they have no names. Raises as
-        `trainers.runs.problem.Problem.of`.
-        """
+        """The data, model and network of the training, with the bug if planted."""
         kind = Problem if self.planted_bug is None else PLANTED[self.planted_bug]
         seed = self.public_seed or 0
         if material is None and is_own(self.training.data):
@@ -147,10 +139,7 @@ _MOST = 500
 
 
 def chosen_block(problem: Problem, runs: int) -> int:
-    """Number of runs are trained together by default, from model and number of runs.
-
-    Calls cost more than numbers where models are small.
-    """
+    """Number of runs trained together by default: more, the smaller a model."""
     if problem.material.transform is not None:
         return 1  # whose random numbers runs would share
     models = problem.training.nodes * parameter_vector(problem.module).numel()
@@ -158,11 +147,7 @@ def chosen_block(problem: Problem, runs: int) -> int:
 
 
 def tested_relation(training: Training) -> Relation:
-    """Relation of the two worlds: a canary added, or one put in a record's place.
-
-    The second under sampling without replacement, where a record more would change the
-    chances of all others.
-    """
+    """Relation of the two worlds: a canary added, or put in a record's place."""
     fixed = training.mechanism(1.0).sampling == "without-replacement"
     return "replace-one" if fixed else "add-or-remove-one"
 
@@ -190,12 +175,7 @@ SEES = (
 
 
 def strongest(training: Training) -> str:
-    """The adversary that sees what the certificate counts as seen, or most of that.
-
-    All noisy gradients of the canary's node, where gradients are what is released; what
-    a neighbour reads, where messages are and one hears all that the node does; else the
-    final model.
-    """
+    """The adversary that sees what the certificate counts as seen, or most of that."""
     if gives(training.family.oracle, GivesGradients):
         return "noisy-gradients"
     if not gives(training.family.oracle, GivesMessages):
@@ -212,10 +192,7 @@ def strongest(training: Training) -> str:
 
 
 def of_final_models(problem: Problem, *, crafted: bool) -> str | None:
-    """The strongest adversary that sees final models alone; None if nobody sees them.
-
-    ``crafted`` is whether the canary is a crafted gradient.
-    """
+    """The strongest adversary that sees final models alone; or None."""
     training = problem.training
     if training.family.stays_home(training.setting()):
         return None
@@ -227,11 +204,7 @@ def of_final_models(problem: Problem, *, crafted: bool) -> str | None:
 
 
 def planted_together(audit: Audit, problem: Problem) -> int:
-    """Number of canaries that each of an audit's runs has.
-
-    By default several where they show more: of crafted gradients, and read within a
-    family, where noise makes them independent.
-    """
+    """Number of canaries a run: several where, crafted, they show more."""
     if audit.canaries is not None:
         return audit.canaries
     several = audit.estimator in (FAMILY, BOTH) and not _alone(audit)
@@ -280,10 +253,8 @@ def planned(
     """The audit of an algorithm by name; its noise is 0 where it is to be calibrated.
 
     Where settings give a noise and no epsilon, `certified_claim` is what is claimed.
-
-    ``algorithm``: a name in `trainers.algorithms.ALGORITHMS`. ``settings``: the claim
-    and the attack. ``training``: settings and options of the training, upon those that
-    audits start from. ``where``, ``source``: where ``training`` and the claim are from.
+    ``training``: upon what audits start from; ``where``, ``source``: where that and the
+    claim are from.
     """
     canaries = (settings.canaries or one_run_plan.CANARIES) if settings.one_run else 0
     if canaries:
@@ -305,9 +276,7 @@ def attack_on(
 ) -> Audit:
     """The audit of a training that is made, as `planned`.
 
-    ``what``: the training. ``settings``: the claim and the attack. ``source``: where
-    the claim is from. ``canaries``: how many there are in one run; 0 for many runs.
-    ``public_seed``: see `Audit`. ``claim``: in the place of that in ``settings``.
+    ``canaries``: in one run; 0 for many runs. ``claim``: in place of the settings'.
     """
     algorithm = what.algorithm
     if what.unit == "node":

@@ -1,7 +1,4 @@
-"""Privacy bugs to plant in an audited training, so that audits can be tested.
-
-No ledger knows of its bug, and neither does the attacker.
-"""
+"""Privacy bugs to plant in an audited training, of which no ledger knows."""
 
 from __future__ import annotations
 

@@ -36,8 +36,7 @@ def training_upon(
 ) -> Training:
     """The training of an algorithm by name: ``given`` settings upon its own defaults.
 
-    ``defaults`` are of an audit: they go before the algorithm's own, and behind those
-    that it has for audits. Raises as `trainers.runs.training.training_from`.
+    ``defaults`` are an audit's: before the algorithm's own, behind its for audits.
     """
     from trainers.algorithms import family_named
     from trainers.models import MODELS

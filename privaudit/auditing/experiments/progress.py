@@ -98,10 +98,7 @@ class Progress:
     def arrays(
         self, blocks: int | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Worlds, scores and accuracies of the finished runs, in order.
-
-        Of the first ``blocks`` if that is given.
-        """
+        """Worlds, scores and accuracies of the first ``blocks``, by default all."""
         columns = zip(
             *(self.done[number] for number in sorted(self.done)[:blocks]), strict=True
         )

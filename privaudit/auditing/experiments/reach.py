@@ -1,9 +1,7 @@
 """The bound of an ideal attack: scores drawn from the ledger's dominating pair.
 
-Each release of a sampled Gaussian is a normal number that the canary moves by
-sensitivity over noise where its coin falls; the sum of the releases' log likelihood
-ratios is the best score there is (Neyman and Pearson). Scored so, as many runs as an
-audit has tell how much of its gap is for want of runs, whatever its attack.
+The sum of releases' log likelihood ratios is the best score (Neyman and Pearson): as
+many runs tell how much of a gap is for want of runs, whatever the attack.
 """
 
 from __future__ import annotations
@@ -32,11 +30,7 @@ def ideal_scores(
     member: NDArray[np.bool_],
     random: np.random.Generator,
 ) -> NDArray[np.float64] | None:
-    """Scores of the best attack on one record of ``entries``, run by run.
-
-    None if a release is not Gaussian with noise, for then the pair is another, or with
-    so little noise that there is nothing to guess.
-    """
+    """Scores of the best attack on a record of ``entries``; None if it is unknown."""
     total = np.zeros(len(member))
     for entry in entries:
         release = entry.release
@@ -72,11 +66,7 @@ def reachable(
     seed: int,
     design: Design = "coin-flip",
 ) -> float | None:
-    """About the bound that the best attack would give in the worlds ``member``.
-
-    These are (runs,), or (runs, canaries). The middle of some simulated audits; None
-    where `ideal_scores` has none.
-    """
+    """About the bound of the best attack in the worlds ``member``; None if unknown."""
     worlds = member.tobytes(), member.shape
     return _reachable(
         estimator, entries, relation, worlds, delta, confidence, seed, design

@@ -1,8 +1,7 @@
 """Runs the audits of a sweep, each in a process of its own.
 
-A worker is given one audit after the other through a pipe, and says through it how far
-it is. One that dies takes its audit with it, and another is started; workers end when
-the process that started them does, however it ends.
+A worker gets one after the other through a pipe. One that dies takes its audit with it,
+and another is started; all end when the process that started them does.
 """
 
 from __future__ import annotations
@@ -32,11 +31,7 @@ _PATIENCE = 10.0  # seconds for a killed sweep's workers to leave their folders
 
 @dataclasses.dataclass(slots=True)
 class Progress:
-    """Progress of one audit of a sweep.
-
-    ``name``: of the audit. ``done``, ``total``: runs. ``result``: what it found, when
-    it is finished. ``failure``: why there will be no result.
-    """
+    """Progress of one audit: ``done`` of ``total`` runs, ``result`` or ``failure``."""
 
     name: str
     total: int
@@ -59,15 +54,9 @@ def run_sweep(
 ) -> list[Progress]:
     """All audits of ``plan``, in its order; goes on where an earlier call was stopped.
 
-    ``plan``: what to do. What ``folder`` has of it already is not done again; what
-    failed is tried again. ``folder``: where: a folder an audit, by its name.
-    ``workers``: processes; as many as there are processors by default. If there are
-    fewer audits, each has several threads. Scores do not depend on it, but see
-    ``memory_limit`` of `privaudit.auditing.experiments.experiment.run`, of which each
-    worker has an equal share. ``tell``: called whenever something is known of an audit.
-
-    Raises ``privaudit.files.folder.FolderError`` if ``folder`` cannot be written. What
-    fails in an audit is told in its `Progress`.
+    What ``folder`` has is not done again; what failed is tried again. ``workers``:
+    processes, with threads where audits are fewer; each has a share of memory. ``tell``
+    is called with `Progress`. `FolderError` if ``folder`` cannot be written.
     """
     workers = workers or os.cpu_count() or 1
     # By the plan, not by what is left of it: scores must not depend on a kill.

@@ -157,10 +157,7 @@ class ProgramAudit(
         return coins.random(self.batch) < 0.5
 
     def batch_seed(self, number: int) -> int:
-        """In [0, 2^31), another for every batch of this audit; see `spread_seed`.
-
-        Of a command it is the first run's; ``spread_seed`` gives the others' from it.
-        """
+        """In [0, 2^31), another for every batch; the first run's of a command."""
         offset = hashlib.blake2b(f"{self.seed}".encode(), digest_size=8).digest()
         used = 1 if self.is_function else self.batch
         return spread_seed(int.from_bytes(offset), number * used)
@@ -218,31 +215,11 @@ def run(
 ) -> ProgramResult:
     """Call the program for all runs, and judge; go on where an earlier call stopped.
 
-    Parameters
-    ----------
-    audit, folder
-        What to do, and where.
-    function
-        What is called, where it has no name that finds it.
-    ledger
-        What one run releases, of the digest in ``audit``.
-    time_limit, retries
-        Of a command's run.
-    workers
-        Commands at once; processes that a function is called from, one thread of this
-        one by default.
-    progress
-        Called with the runs done and all runs.
-
-    Raises
-    ------
-    privaudit.files.user_code.ForeignError
-        If a run gave no score. What was done before is kept.
-    privaudit.files.folder.FolderError
-        If the folder is another audit's, damaged, or cannot be written.
-    ValueError
-        If there is no such function, or its runs share random numbers; their scores are
-        not kept.
+    ``function``: where no name finds it. ``ledger``: what one run releases.
+    ``time_limit``, ``retries``: of a command's run. ``workers``: commands at once, or
+    processes of a function. `ForeignError` if a run gave no score: what was done before
+    is kept. `FolderError`; ``ValueError`` if there is no such function, or runs share
+    random numbers.
     """
     many = workers or (1 if audit.is_function else os.cpu_count() or 1)
     scores = contextlib.ExitStack()
@@ -334,10 +311,7 @@ def _check_seeds(
     done: dict[int, NDArray[np.float64]],
     batch: Callable[[int], NDArray[np.float64]],
 ) -> None:
-    """Raise `SharedSeedError` if the runs of each call of a function seem to be one.
-
-    One call alone cannot tell that from a program without noise: it is called again.
-    """
+    """Raise `SharedSeedError` if the runs of each call of a function seem to be one."""
     if not audit.is_function:
         return
     calls = [(audit.worlds(number), score) for number, score in done.items()]
@@ -358,10 +332,7 @@ def judge(
     seconds: float,
     ledger: Ledger | None = None,
 ) -> ProgramResult:
-    """The verdict on the scores of all batches, and on the account of a ``ledger``.
-
-    The record under attack is taken to be at the ledger's worst node.
-    """
+    """The verdict on the scores of all batches, and a ``ledger``'s worst node."""
     scores = Scores(*arrays(audit, done), "coin-flip")
     nodes, attacked = attacked_part(audit, ledger)
     upper = max(nodes, key=lambda bound: bound.epsilon, default=None)

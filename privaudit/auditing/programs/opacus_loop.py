@@ -1,8 +1,4 @@
-"""Audits of trainings with Opacus: a canary in gradient space, through its optimizer.
-
-Opacus itself is not imported: what is planted stands before two methods of the
-optimizer that a training made.
-"""
+"""Audits of trainings with Opacus: a canary in gradient space, by its optimizer."""
 
 from __future__ import annotations
 
@@ -178,11 +174,7 @@ def audit(
 def loss_scores(
     train: Callable[[int, bool], Any], loss: Callable[[Any], float]
 ) -> Callable[[Any, int], list[float]]:
-    """Black-box scores for `privaudit.audit`: minus the loss of the attacked record.
-
-    ``train``: called with a seed and whether the record is among the data; returns a
-    model. ``loss``: from a model to the record's loss under it.
-    """
+    """Black-box scores for `privaudit.audit`: minus the attacked record's ``loss``."""
 
     def scores_of(worlds: Any, seed: int) -> list[float]:
         return [

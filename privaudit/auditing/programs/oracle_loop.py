@@ -1,8 +1,7 @@
 """Audits of a loop of the user's own that asks an oracle of privaudit's.
 
-A loop is run again and again with oracles that differ from the user's in noise and
-batches, and in half of the runs by a record more. What the oracle adds is known: bounds
-within the family of its releases hold for it.
+It is run with oracles of other noise and batches, in half of the runs with a record
+more. What the oracle adds is known: bounds within its family hold.
 """
 
 from __future__ import annotations
@@ -45,10 +44,7 @@ from trainers.runs.problem import crafted
 
 @dataclasses.dataclass(frozen=True)
 class _Asked:
-    """Facts of a loop for an adversary, as of a `trainers.runs.problem.Problem`.
-
-    It stands for its training too, of which no more than the mechanism is known.
-    """
+    """Facts of a loop for an adversary, in place of a `Problem` and training."""
 
     material: Material
     made: Mechanism

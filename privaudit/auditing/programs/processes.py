@@ -31,12 +31,7 @@ def _call(
 
 
 class Processes:
-    """Calls a function in fresh processes, several at once.
-
-    ``function``: ``module:function``, or one that can be pickled. ``name``: what errors
-    call it. ``many``: how many processes. Raises ``ValueError`` if the function cannot
-    be sent to another process.
-    """
+    """Calls ``module:function``, or one pickled, in ``many`` fresh processes."""
 
     def __init__(self, function: Function, name: str, many: int) -> None:
         try:

@@ -1,8 +1,4 @@
-"""Commands that stay alive: a line "member seed" in, a score out.
-
-What such a command imports is paid for once, and not once a run. It may say what it
-likes on standard error; on standard output it writes one line for each that it reads.
-"""
+"""Commands that stay alive: a line "member seed" in, a score out."""
 
 from __future__ import annotations
 
@@ -53,10 +49,7 @@ class Server:
         self._read = b""
 
     def ask(self, member: bool, seed: int) -> float:
-        """The score of one run. Raises `ForeignError`, and ends the process, if none.
-
-        The next question starts another process.
-        """
+        """The score of one run; `ForeignError`, and its end, if there is none."""
         asked = f"{int(member)} {seed}"
         try:
             process = self._started()
@@ -165,11 +158,9 @@ class Server:
 
 
 class Servers:
-    """Several processes of one command, asked by as many threads.
+    """Up to ``many`` processes of a command, asked by as many threads.
 
-    ``text``: the command, split as a shell does. ``time_limit``: seconds that a score
-    may take, the first included, for which it starts. ``retries``: how often a run that
-    failed is asked again, with the same seed. ``many``: how many processes at most.
+    ``time_limit``: seconds of a score; ``retries`` of a run that failed, at its seed.
     """
 
     def __init__(

@@ -82,11 +82,7 @@ def share_random_numbers(calls: Sequence[Call]) -> bool:
 def source_of(program: str | Callable[..., object]) -> str | None:
     """The SHA-256 of the files that a program is in, in hexadecimal; None if in none.
 
-    Of a function its module's file, of a command those files that it names. What they
-    import is not in it.
-
-    ``program``: a function, ``module:function``, which may be imported for it, or a
-    command.
+    Of a function its module's file, of a command those it names; not their imports.
     """
     if callable(program):
         # A notebook's module is in no file, but its functions have a text.
@@ -114,11 +110,7 @@ def about(program: str | Callable[..., object]) -> str | None:
 
 
 def function_of(name: str) -> Score:
-    """The user's function, held to one finite score a run.
-
-    Raises as `privaudit.files.user_code.function_named`; called, it raises
-    `ForeignError`.
-    """
+    """The user's function, held to one finite score a run, or `ForeignError`."""
     return checked(function_named(name), name)
 
 

@@ -55,12 +55,7 @@ _PASSES = 8  # over the data, that a loader is asked for
 
 
 class GradientCanary:
-    """The canaries of one training: which are there, and what was seen of them.
-
-    There is one, or several in directions at right angles.
-
-    ``member``: (canaries,) bool: which are among the data. ``seed``: of their coins.
-    """
+    """The canaries of one training, at right angles: ``member``, (canaries,) bool."""
 
     def __init__(self, member: NDArray[np.bool_], seed: int) -> None:
         self.member = np.atleast_1d(member)
@@ -106,10 +101,7 @@ class GradientCanary:
         return recorder.ledger()
 
     def add(self, total: Tensor, *, clip_norm: float, sampling_rate: float) -> Tensor:
-        """The sum of a batch's clipped gradients with the canaries that are in it.
-
-        ``total`` has the same shape in every step.
-        """
+        """The sum of a batch's clipped gradients with the canaries that are in it."""
         if self._others is not None:
             raise ValueError(
                 "canary.add was called twice: call canary.see with the noisy sum after "
@@ -355,9 +347,8 @@ def _judged(
 ) -> AuditedScores:
     """The verdict on all scores.
 
-    Canaries of one training depend on each other as those of one run do, for any
-    mechanism. Within the family, whose bound stands beside that one, their scores are
-    independent: its noise is Gaussian and independent in all directions, what others
+    For any mechanism canaries of one training depend on each other as those of one run
+    do. Within the family they are independent: noise is, in all directions, what others
     gave was taken off, and no two canaries meet.
     """
     relation: Relation = "add-or-remove-one"

@@ -80,12 +80,21 @@ def trained(
     seeds: int,
     tested: int,
     drawn: int = 0,
+    roots: bool = False,
 ) -> dict[str, Any]:
     """Runs as one block, each with its own batches, noise and networks.
 
     ``account`` is of a record at one node; with ``drawn``, see `prepared`,
-    ``held by all`` is of one that every node drew.
+    ``held by all`` is of one that every node drew. ``roots``: steps are 1 / sqrt(t).
     """
+    if roots:
+        steps = (f"{t}={(t + 1) ** -0.5}" for t in range(1, training["rounds"]))
+        training = {
+            **training,
+            "step_size": 1.0,
+            "schedule": f"parts:{','.join(steps)}",
+        }
+        training.pop("final_step_size", None)
     problem = problem_of(training, drawn)
     family = problem.training.family
     records = training["nodes"] * drawn or training["train"]

@@ -36,10 +36,10 @@ def cell(data: str, case: str, policy: str, noise: str, epsilon: float) -> Cell:
         **collaborative.CASES[case],
         **collaborative.POLICIES[policy],
     }
-    if policy == "DP-SGD with replacement":
-        training["rounds"] = 5 * RECORDS // BATCH
     settings = {"training": training, "noise": noise, "epsilon": epsilon}
     settings |= {"seeds": SEEDS, "tested": 10_000}
+    if policy == "DP-SGD with replacement":  # steps 1 / sqrt(t)
+        training["rounds"], settings["roots"] = 5 * RECORDS // BATCH, True
     name = " | ".join((f"deep-q {data}", case, noise, policy, f"{epsilon:g}"))
     return Cell(name, collaborative.trained, settings)
 

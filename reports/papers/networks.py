@@ -6,7 +6,7 @@ import math
 
 from torch import Tensor, nn
 
-from trainers.models.resnets import basic_block
+from trainers.models.resnets import basic_block, resnet18
 
 
 def resnet8(input_shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -23,6 +23,19 @@ def resnet8(input_shape: tuple[int, ...], classes: int) -> nn.Module:
     return nn.Sequential(
         *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, classes)
     )
+
+
+class Coloured(nn.Module):
+    """A grey image three times, as three colours."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x`` of one channel, in three."""
+        return x.expand(-1, 3, -1, -1)
+
+
+def grey_resnet18(input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Zhou et al.'s ResNet-18 of grey images, with group norm for batch norm."""
+    return nn.Sequential(Coloured(), *resnet18(size=input_shape[1], classes=classes))
 
 
 class Linked(nn.Module):

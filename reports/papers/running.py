@@ -122,7 +122,11 @@ def gradient_norms(problem: Problem, models: torch.Tensor) -> list[float]:
 
 
 def staged(
-    training: dict[str, Any], stages: list[list[float]], multiplier: float, seed: int
+    training: dict[str, Any],
+    stages: list[list[float]],
+    multiplier: float,
+    seed: int,
+    tested: int = 10_000,
 ) -> dict[str, Any]:
     """PartPSP and its kin in stages of (rounds, factor of steps, factor of the noise).
 
@@ -136,14 +140,15 @@ def staged(
         problem = Problem.of(training_from(values, where=__name__))
         if models is None:
             models = problem.start(seed)
-            right = [accuracy(problem.gradients(), models, problem.test)]
+            test = problem.test.select(torch.arange(min(tested, len(problem.test))))
+            right = [accuracy(problem.gradients(), models, test)]
         streams = Streams(seed, len(right))
         try:
             models, *trace = traced(problem, multiplier * noise, models, streams)
         except ValueError as error:  # noise that feeds itself
             return {"accuracy": None, "why": str(error), "start": _mean(right[0])}
         traces.append(trace)
-        right.append(accuracy(problem.gradients(), models, problem.test))
+        right.append(accuracy(problem.gradients(), models, test))
     real, used = (np.concatenate(part)[:, 0] for part in zip(*traces, strict=True))
     return {
         "accuracy": _mean(right[-1]),

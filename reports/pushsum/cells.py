@@ -1,7 +1,8 @@
-"""Real and estimated sensitivities of PartPSP, its accuracy, and what it costs."""
+"""Real and estimated sensitivities of PartPSP, and what its noise costs."""
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections.abc import Iterator
 from typing import Any
@@ -29,7 +30,7 @@ MLP = SETTINGS["MLP"]
 BUDGET = SETTINGS["BUDGET"]
 DECAY = {1: 0.55, 2: 0.62}  # lambda, by how many layers are shared (Figure 2)
 GRAPHS = ("d-out:2", "exponential")
-SHARED = {1: "layers:1", 2: "layers:2", 3: "*"}
+SHARED = {1: "layers:1", 2: "layers:2"}
 
 
 def traced(
@@ -50,21 +51,14 @@ def traced(
     return models, real, used
 
 
-def run(
-    training: dict[str, Any], multiplier: float, runs: int
-) -> tuple[Problem, torch.Tensor, np.ndarray, np.ndarray]:
-    """Problem, final models, real and used sensitivities (rounds, runs).
+def sensitivities(training: dict, multiplier: float, runs: int) -> dict[str, Any]:
+    """Figure 2: real and used sensitivity.
 
     Runs differ in start, batches and noise; the data are dealt alike.
     """
     problem = Problem.of(training_from(training, where=__name__))
     start = torch.cat([problem.start(index) for index in range(runs)])
-    return problem, *traced(problem, multiplier, start, Streams(0))
-
-
-def sensitivities(training: dict, multiplier: float, runs: int) -> dict[str, Any]:
-    """Figure 2: real and used sensitivity."""
-    _, _, real, used = run(training, multiplier, runs)
+    _, real, used = traced(problem, multiplier, start, Streams(0))
     return {
         "real": real[:, 0].tolist(),
         "used": used[:, 0].tolist(),
@@ -75,25 +69,6 @@ def sensitivities(training: dict, multiplier: float, runs: int) -> dict[str, Any
         "runs_below": int((used < real).any(0).sum()),
         "runs": real.shape[1],
         "below_after_sync": int((used < real)[::5].sum()),
-    }
-
-
-def average_sensitivity(training: dict, multiplier: float) -> dict[str, Any]:
-    """Figures 3 and 4: real sensitivity, mean over rounds."""
-    _, _, real, used = run(training, multiplier, 1)
-    return {"ras": real.mean().item(), "below": int((used < real).sum())}
-
-
-def accuracies(training: dict, multiplier: float) -> dict[str, Any]:
-    """Tables 2 and 3: accuracy, per cent, and the mean real sensitivity."""
-    try:
-        problem, models, real, _ = run(training, multiplier, 1)
-    except ValueError as error:  # noise that feeds itself
-        return {"accuracy": None, "why": str(error)[:90]}
-    right = accuracy(problem.gradients(), models, problem.test).mean(1)
-    return {
-        "accuracy": [100 * value for value in right.tolist()],
-        "ras": real.mean().item(),
     }
 
 
@@ -160,20 +135,13 @@ def constant(graph: str, decay: float, rounds: int) -> dict[str, Any]:
 
 
 def figures() -> Iterator[Cell]:
-    """Figures 2 to 4: b = 5; synchronisation every 5 rounds, then every 4."""
-    for graph in GRAPHS:
-        for shared in (1, 2):
-            for name in ("published", "paper", "certified", "data-independent"):
-                yield figure_2(f"figure 2 {graph} {shared} {name}", graph, shared, name)
+    """Figure 2: b = 5; synchronisation every 5 rounds."""
+    names = ("published", "paper", "certified", "data-independent")
+    for graph, shared, name in itertools.product(GRAPHS, SHARED, names):
+        yield figure_2(f"figure 2 {graph} {shared} {name}", graph, shared, name)
     for graph in GRAPHS:  # one class a node; the paper deals evenly
         name = f"one class a node {graph} 1"
         yield figure_2(name, graph, 1, "published", split=1.0)
-    for graph in ("exponential", "d-out:2", "d-out:4", "d-out:6", "d-out:8"):
-        for shared in (1, 2, 3):
-            yield average(f"figure 3 {graph} {shared}", graph, 10, shared)
-    for nodes in (20, 30):
-        for graph in ("d-out:2", "d-out:4", "d-out:8"):
-            yield average(f"figure 4 {graph} {nodes}", graph, nodes, 1)
 
 
 def figure_2(
@@ -194,56 +162,6 @@ def figure_2(
     runs = 5 if estimate == "published" else 2
     settings = {"training": training, "multiplier": GAMMA_N / 5, "runs": runs}
     return Cell(cell, sensitivities, settings)
-
-
-def average(cell: str, graph: str, nodes: int, shared: int) -> Cell:
-    """One number."""
-    training = {
-        **MLP,
-        "algorithm": "partpsp",
-        "nodes": nodes,
-        "graph": graph,
-        "shared": SHARED[shared],
-        "sensitivity": "published",
-        "constant": 0.95,
-        "decay": 0.55,
-        "sync_interval": 4,
-        "batch_size": 50,
-        "rounds": 16,
-    }
-    settings = {"training": training, "multiplier": GAMMA_N / 5}
-    return Cell(cell, average_sensitivity, settings)
-
-
-def tables() -> Iterator[Cell]:
-    """Table 2, with noise by the real sensitivity, and Table 3."""
-    for b in (1.0, 3.0, None):
-        for graph in ("exponential", "d-out:8"):
-            for method in ("PartPSP-1", "PartPSP-2", "SGPDP", "PEDFL"):
-                yield table(f"table 2 {method} {graph} {b}", method, graph, b, "real")
-    for graph in GRAPHS:
-        for method in ("PartPSP-1", "PartPSP-2"):
-            for how in ("real", "published"):
-                yield table(f"table 3 {method} {graph} {how}", method, graph, 5.0, how)
-
-
-def table(cell: str, method: str, graph: str, b: float | None, how: str) -> Cell:
-    """One number of them."""
-    name, shared = {
-        "PartPSP-1": ("partpsp", "layers:1"),
-        "PartPSP-2": ("partpsp", "layers:2"),
-        "SGPDP": ("sgpdp", "*"),
-        "PEDFL": ("pedfl", "*"),
-    }[method]
-    training = {**MLP, "graph": graph, "shared": shared, "rounds": 60, "batch_size": 50}
-    if name == "pedfl":
-        training |= {"sync_interval": 0, "local_steps": 1}
-    if b is None:
-        training["algorithm"] = f"{name}-plain"
-    else:
-        training |= {"algorithm": name, "sensitivity": how, "constant": 0.95}
-    multiplier = 0.0 if b is None else GAMMA_N / b
-    return Cell(cell, accuracies, {"training": training, "multiplier": multiplier})
 
 
 def budgets() -> Iterator[Cell]:
@@ -281,13 +199,12 @@ def everything() -> Iterator[Cell]:
             training["rounds"] = rounds
             settings = {"training": training, "b": b, "gamma_n": gamma_n}
             yield Cell(f"epsilon {b:g} {gamma_n:g} {rounds}", epsilons, settings)
-    yield from tables()
     yield from budgets()
     yield Cell("untrained", untrained, {"training": BUDGET | {"algorithm": "sgpdp"}})
     yield Cell("final models", attacked, {"claim": 2.0, "audited": 300})
 
 
 def cells(quick: bool) -> Iterator[Cell]:
-    """Figures 2 to 4, constants, epsilons, Tables 2 and 3, and certified accuracies."""
+    """Figure 2, constants, epsilons, and certified accuracies."""
     size = {"data": "digits", "train": 500, "rounds": 5, "batch_size": 10}
     return small(everything(), training=size, audited=8) if quick else everything()

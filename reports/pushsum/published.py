@@ -1,4 +1,4 @@
-"""Leakage of PartPSP's final model, local parameters and all, for finding 6.
+"""Leakage of PartPSP's final model, local parameters and all, for finding 5.
 
     privaudit audit-program reports.pushsum.published:scores --epsilon 2 --delta 1e-2 \
         --relation replace-one --runs 300 --estimator clopper-pearson

@@ -1,5 +1,6 @@
 """The programme of five papers: no item is missing, statuses come from settings."""
 
+import fnmatch
 import math
 import re
 from typing import ClassVar
@@ -7,7 +8,7 @@ from typing import ClassVar
 import pytest
 from scipy.stats import ttest_ind
 
-from reports.papers import running
+from reports.papers import networks, running
 from reports.papers.cells import PAPERS
 from reports.papers.manifest import published, table
 from reports.papers.page import judged, kind
@@ -139,15 +140,35 @@ class TestTraces:
         assert sum(int(line["below"]) for line in self.STORED) == 28
 
     def test_their_settings_are_replayed(self):
-        """All 64 of the MLP."""
+        """All of the MLP whole; of ResNet-18 whole periods of synchronisation."""
         replays = list(PAPERS["zhou"].replays())
-        assert len(replays) == 64
+        assert len(replays) == 101
         for line, cell in replays:
-            training = cell.settings["training"]
+            training, resnet = cell.settings["training"], "ResNet" in line["trace"]
             rounds = sum(stage[0] for stage in cell.settings["stages"])
-            assert rounds == int(line["rounds"])
+            if resnet:
+                assert rounds % training["sync_interval"] == 0 < rounds < 20
+            else:
+                assert rounds == int(line["rounds"])
             if training["sensitivity"] != "real":
                 assert f"C{training['constant']:g}L" in line["trace"]
+
+    def test_shared_parts_are_those_by_which_their_estimates_grow(self):
+        """Of d parameters, lambda (1 + 2 C' gamma_n d / b) a round, far from a step."""
+        module = networks.grey_resnet18((1, 28, 28), 10)
+        for line, cell in PAPERS["zhou"].replays():
+            training = cell.settings["training"]
+            if "Network_Scale/ResNet" in line["trace"]:
+                shared = training["shared"].split(",")
+                dims = sum(
+                    each.numel()
+                    for name, each in module.named_parameters()
+                    if any(fnmatch.fnmatchcase(name, part) for part in shared)
+                )
+                grows = 0.7 * (1 + 2 * 0.78 * 0.001 * dims / 5)
+                first = 2 * 0.78 * training["step_size"] * training["clip_norm"]
+                last = float(line["estimated at most"])
+                assert last == pytest.approx(first * grows**3, rel=0.06)
 
     def test_figure_2_s_peaks_come_out_within_a_quarter(self):
         known = Study("papers").results()

@@ -138,9 +138,9 @@ def staged(
         step_size = training["step_size"] * step
         values = {**training, "rounds": int(rounds), "step_size": step_size}
         problem = Problem.of(training_from(values, where=__name__))
+        test = problem.test.select(torch.arange(min(tested, len(problem.test))))
         if models is None:
             models = problem.start(seed)
-            test = problem.test.select(torch.arange(min(tested, len(problem.test))))
             right = [accuracy(problem.gradients(), models, test)]
         streams = Streams(seed, len(right))
         try:

@@ -128,7 +128,8 @@ def replayed(trace: str) -> Cell:
     }
     if not real:
         training |= {"constant": float(told["C"]), "decay": float(f"0.{told['decay']}")}
-    settings = {"stages": _stages(WHOLE if "ACC" in folder else FIRST, nodes)}
+    stages: list[list[float]] = _stages(WHOLE if "ACC" in folder else FIRST, nodes)
+    settings: dict[str, Any] = {"multiplier": GAMMA_N / 5, "seed": 0}
     if told["net"] == "Resnet":
         step = told["step"]
         training |= {
@@ -139,9 +140,9 @@ def replayed(trace: str) -> Cell:
             "step_size": float(f"1e{step}" if step[0] == "-" else f"0.{step}"),
             "local_step_size": 0.1,
         }
-        settings["stages"] = [[sync * (2 if nodes == 10 else 1), 1.0, 1.0]]
+        stages = [[sync * (2 if nodes == 10 else 1), 1.0, 1.0]]
         settings["tested"] = 100
-    settings |= {"training": training, "multiplier": GAMMA_N / 5, "seed": 0}
+    settings |= {"training": training, "stages": stages}
     return Cell(f"trace {trace}", staged, settings)
 
 

@@ -1,8 +1,8 @@
 """Messages between parties by torch.distributed (gloo): one trust domain, a cluster.
 
-Messages go from party to party; words, and the cause of an end, by the store at party 0
-(torchrun's, where that started the parties). Nothing is encrypted, and nobody proves
-who it is: see docs/parties.md for FLARE, which does both.
+All goes from party to party, who meet at a store that party 0 keeps (torchrun's, where
+that started them). Nothing is encrypted, and nobody proves who it is: see
+docs/parties.md for FLARE, which does both.
 """
 
 from __future__ import annotations
@@ -14,175 +14,111 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from trainers.network.exchange import (
     ENDED,
-    HANGS,
-    NOBODY,
+    MALFORMED,
     PATIENCE,
     Exchange,
     PartyLostError,
     plain,
 )
+from trainers.network.queued import MOST_WORDS, Queued
 from trainers.network.ranks import GO_ON, by_torchrun, ended_by_torchrun
 
-_LABEL = 160  # bytes
-_AHEAD = 64  # messages that wait to be sent to one party
-_FOREVER = 1e7  # seconds
-_BEAT = 1.0  # seconds, in which there are two signs of life
+_LAST = b"last"
+_HEAD = 256  # bytes that say what comes
+_AHEAD = 8  # messages that wait to be sent to one party
+_URGENT = ("end", "waits")  # pass by what waits for room
+_FOREVER = datetime.timedelta(days=100)  # out of patience, gloo ends all connections
 _GRACE = 0.5  # seconds, from a lost connection to taking its party for the cause
 
 
-class ByTorch(Exchange):
+class ByTorch(Queued):
     """An `Exchange` by torch.distributed, where it has a group; see `joined`."""
 
-    def __init__(
-        self, rank: int, size: int, store: dist.Store, patience: float = PATIENCE
-    ) -> None:
+    def __init__(self, rank: int, size: int, patience: float = PATIENCE) -> None:
         super().__init__(rank, size, patience)
-        self._store = store
-        store.set(f"{rank} alive", "")
-        threading.Thread(target=self._beat, daemon=True).start()
-        self._queues: dict[int, queue.Queue[tuple[Tensor, Tensor]]] = {}
-        for other in self.others:
-            self._queues[other] = queue.Queue(_AHEAD)
-            threading.Thread(target=self._sender, args=(other,), daemon=True).start()
+        self._going: dict[tuple[int, bool], queue.Queue[tuple[bytes, bytes]]] = {}
+        self._threads: list[threading.Thread] = []
+        for lane in itertools.product(self.others, (False, True)):
+            self._going[lane] = queue.Queue()
+            for work in (self._sends, self._hears):
+                thread = threading.Thread(target=work, args=lane, daemon=True)
+                thread.start()
+                self._threads.append(thread)
 
-    def _send(self, other: int, what: str, rows: Tensor) -> None:
-        head = torch.zeros(_LABEL, dtype=torch.uint8)
-        text = what.encode()[:_LABEL]
-        head[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
-        # One item, so that threads' messages do not mix.
-        try:
-            self._queues[other].put((head, rows.clone()), timeout=self.patience)
-        except queue.Full:
-            self.hangs(other)
-        self.check()
+    def _carry(
+        self, other: int, kind: str, what: str, content: bytes, number: int = 0
+    ) -> bool:
+        going = self._going[other, kind in _URGENT]
+        if kind == "message" and going.qsize() >= _AHEAD:
+            return False
+        head = f"{kind} {len(content)} {number} {what}".encode()
+        going.put((head[:_HEAD].ljust(_HEAD, b"\0"), content))
+        return True
 
-    def _sender(self, other: int) -> None:
-        """Send in order what is queued; receivers may send meanwhile."""
-        try:
-            while not self._is_closed:
-                with contextlib.suppress(queue.Empty):
-                    for part in self._queues[other].get(timeout=1.0):
-                        dist.send(part, other)
-        except (RuntimeError, OSError) as error:
-            if not self._is_closed:
-                self._lost(other, error)
-
-    def _receive(self, other: int, due: Mapping[str, Tensor]) -> tuple[str, Tensor]:
-        head = torch.empty(_LABEL, dtype=torch.uint8)
-        self._wait(other, head)
-        what = bytes(head).rstrip(b"\0").decode(errors="replace")
-        found = {one.encode()[:_LABEL].decode(errors="replace"): one for one in due}
-        if what not in found:
-            one = f", where {next(iter(due))} was due" if len(due) == 1 else ""
-            raise ValueError(f"{plain(what)}{one or ', which is not due'}")
-        rows = torch.empty_like(due[found[what]], memory_format=torch.contiguous_format)
-        self._wait(other, rows)
-        return found[what], rows
-
-    def _wait(self, other: int, into: Tensor) -> None:
-        self.check()
-        # Whoever may send in any order may also have nothing to send.
-        is_asked = other in self._due
-        wait = _FOREVER if is_asked else self.patience
-        try:
-            work = dist.irecv(into, other)
-            assert work is not None
-            work.wait(datetime.timedelta(seconds=wait))
-        except (RuntimeError, OSError) as error:
-            if is_asked and other not in self._due:
-                raise PartyLostError(NOBODY) from None
-            raise self._lost(other, error) from None
-        self.check()
-
-    def _lost(self, other: int, error: Exception) -> PartyLostError:
-        """Error that names who ended the connection to ``other``."""
-        began, hangs = time.monotonic(), "timed out" in str(error).lower()
-        wait = _GRACE
-        try:
-            if hangs:
-                # Out of patience, gloo ends all connections of this party. Others see
-                # that, and wait for who hangs, which may be none that this one heard.
-                self._store.set("looking", "")
-                other = self._silent(other)
-            while time.monotonic() < began + wait and self.failure is None:
-                if self._store.check(["cause"]):
-                    accused, why, by = map(int, self._store.get("cause").split())
-                    return self._was_told(by, accused, why)
-                if not hangs and self._store.check(["looking"]):
-                    wait = _GRACE + 3 * _BEAT
-                time.sleep(0.05)
-        except (RuntimeError, OSError):
-            return self._fail(0, ENDED)  # its store has ended, and so others could
-        detail = f"in {self.patience:.0f} s" if hangs else ""
-        return self._fail(other, HANGS if hangs else ENDED, detail)
-
-    def _silent(self, awaited: int) -> int:
-        """Rank that gives no sign of life; ``awaited`` if all do."""
-        before = [self._store.get(f"{other} alive") for other in self.others]
-        time.sleep(2 * _BEAT)
-        for other, sign in zip(self.others, before, strict=True):
-            if self._store.get(f"{other} alive") == sign:
-                return other
-        return awaited
-
-    def _beat(self) -> None:
-        """Give signs of life."""
-        with contextlib.suppress(RuntimeError, OSError):
-            for number in itertools.count():
-                if self._is_closed:
+    def _sends(self, other: int, urgent: bool) -> None:
+        """Send in order what is to go to ``other``, until nothing more will."""
+        going = self._going[other, urgent]
+        with contextlib.suppress(RuntimeError, OSError):  # who hears notes the loss
+            while True:
+                head, content = going.get()
+                for part in (head, content) if content else (head,):
+                    rows = torch.frombuffer(bytearray(part), dtype=torch.uint8)
+                    _done(dist.isend(rows, other, tag=int(urgent)))
+                if head.startswith(_LAST):
                     return
-                self._store.set(f"{self.rank} alive", str(number))
-                time.sleep(_BEAT / 2)
 
-    def _say(self, topic: str, text: bytes) -> None:
-        with self._stored():
-            self._store.set(f"{self.rank} {topic}", text.decode())
+    def _hears(self, other: int, urgent: bool) -> None:
+        """Take in order what comes of ``other``, until nothing more will."""
 
-    def _hear(self, other: int, topic: str) -> bytes:
-        key, until = f"{other} {topic}", time.monotonic() + self.patience
-        with self._stored():
-            while not self._store.check([key]):
-                self.check()
-                if self._store.check(["cause"]):
-                    accused, why, by = map(int, self._store.get("cause").split())
-                    raise self._was_told(by, accused, why)
-                if time.monotonic() > until:
-                    self.hangs(other)
-                time.sleep(0.01)
-            return self._store.get(key)
+        def received(size: int) -> bytes:
+            into = torch.empty(size, dtype=torch.uint8)
+            if size:
+                _done(dist.irecv(into, other, tag=int(urgent)))
+            return into.numpy().tobytes()
 
-    @contextlib.contextmanager
-    def _stored(self) -> Iterator[None]:
-        """Turns a lost store into the loss of party 0, who keeps it."""
         try:
-            yield
-        except PartyLostError:
-            raise
-        except (RuntimeError, ConnectionError):
-            raise self._fail(0, ENDED) from None
-
-    def _tell(self, accused: int, why: int) -> None:
-        with contextlib.suppress(RuntimeError, OSError):
-            self._store.compare_set("cause", "", f"{accused} {why} {self.rank}")
+            while not (head := received(_HEAD)).startswith(_LAST):
+                text = head.rstrip(b"\0").decode(errors="replace")
+                kind, size, number, what = (*text.split(" ", 3), "", "", "")[:4]
+                while kind == "message" and self._most is None:
+                    if self._is_closed:
+                        return
+                    time.sleep(0.01)
+                if not size.isdecimal() or int(size) > max(self._most or 0, MOST_WORDS):
+                    raise ValueError(f"{plain(size)} bytes at once")
+                content = received(int(size))
+                number = int(number) if number.isdecimal() else 0
+                while not self.arrived(other, kind, what, content, number):
+                    if self._is_closed:
+                        return
+                    time.sleep(0.001)
+        except ValueError as error:
+            self._fail(other, MALFORMED, str(error))
+        except (RuntimeError, OSError):
+            time.sleep(_GRACE)  # who ended may have said why, or who is the cause
+            if not self._is_closed and "bye" not in self._words[other]:
+                self._fail(other, ENDED)
 
     def _leave(self) -> None:
-        """Leave the group; party 0, whose store others still read, as the last one."""
-        with contextlib.suppress(RuntimeError, OSError):
-            self._store.set(f"{self.rank} left", "")
-            until = time.monotonic() + (10.0 if self.failure is None else _GRACE)
-            left = [f"{other} left" for other in self.others]
-            while self.rank == 0 and time.monotonic() < until:
-                if self._store.check(left):
-                    break
-                time.sleep(0.01)
+        """Wait until what was said last has gone, and for the others' last word."""
+        super()._leave()
+        for going in self._going.values():
+            going.put((_LAST.ljust(_HEAD, b"\0"), b""))
+        until = time.monotonic() + (10.0 if self.failure is None else _GRACE)
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+
+
+def _done(work: dist.Work | None) -> None:
+    assert work is not None
+    work.wait(_FOREVER)
 
 
 @contextlib.contextmanager
@@ -212,7 +148,7 @@ def joined(rank: int, size: int, patience: float = PATIENCE) -> Iterator[Exchang
             "with the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE, and RANK from 0 on"
         ) from None
     try:
-        with ended_by_torchrun(), ByTorch(rank, size, store, patience) as exchange:
+        with ended_by_torchrun(), ByTorch(rank, size, patience) as exchange:
             yield exchange
     finally:
         dist.destroy_process_group()

@@ -76,8 +76,6 @@ class Exchange(abc.ABC):
     rounds that they were missed in.
     """
 
-    can_go_on = False  # whether the loss of a party leaves the others connected
-
     def __init__(self, rank: int, size: int, patience: float = PATIENCE) -> None:
         if not 0 <= rank < size:
             raise ValueError(f"a party's number is in [0, {size}), got {rank}")
@@ -102,15 +100,7 @@ class Exchange(abc.ABC):
         return [one for one in every if one != self.rank and one not in self.left]
 
     def may_go_on(self) -> None:
-        """Once training begins, who is lost has left, while more than half are there.
-
-        Raises ``ValueError`` for an engine that cannot.
-        """
-        if not self.can_go_on:
-            raise ValueError(
-                "torch.distributed ends all connections when one is lost: leave "
-                "--drop-lost out, or train by FLARE"
-            )
+        """Once training begins, who is lost has left, if more than half are there."""
         self.drops_lost = True
 
     # ---- what an engine carries
@@ -195,7 +185,7 @@ class Exchange(abc.ABC):
             self.refuse(other, str(error))
         return what, rows
 
-    def expects(self, most: int) -> None:
+    def expects(self, most: int | None) -> None:
         """Say how many bytes of messages a party may be ahead at most.
 
         None is taken before.

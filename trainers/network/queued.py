@@ -25,7 +25,7 @@ from trainers.network.exchange import (
     plain,
 )
 
-_MOST_WORDS = 1 << 20  # bytes of public words that a party may have said
+MOST_WORDS = 1 << 20  # bytes of public words that a party may have said
 _QUEUED = 64  # messages that a party may be ahead
 _RECENT = 1024  # of what came, remembered so that it is not taken twice
 _LOOK = 0.5  # seconds between looks at whether a party was lost
@@ -36,8 +36,6 @@ class Queued(Exchange):
 
     Who waits says so to all: who is waited for then is the cause, and not who waits.
     """
-
-    can_go_on = True
 
     def __init__(self, rank: int, size: int, patience: float = PATIENCE) -> None:
         super().__init__(rank, size, patience)
@@ -107,7 +105,7 @@ class Queued(Exchange):
         elif kind == "words":
             if what in words:
                 raise ValueError(f"words on {plain(what)} twice")
-            if sum(map(len, [*words, *words.values(), what, content])) > _MOST_WORDS:
+            if sum(map(len, [*words, *words.values(), what, content])) > MOST_WORDS:
                 raise ValueError("more words than are due")
             words[what] = content
         elif kind == "end":

@@ -37,6 +37,10 @@ RESUMED = (
     "the run went on with other data, threads or libraries than before it was stopped"
 )
 
+COUNTED = (
+    "each party gave the identifiers of its records alone to the count of what they "
+    "share: who gives a single one learns whether another party has it"
+)
 
 _OBSERVER = re.compile(
     r"any-node|everybody|edge:[0-9]{1,9}-[0-9]{1,9}|[0-9]{1,9}(,[0-9]{1,9})*"
@@ -218,8 +222,11 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """Add what an account of this assumes if units are independent ``how``."""
         if how not in ASSUMED:
             return self
-        more = ASSUMED[how].format(unit=self.unit)
-        assumes = tuple(dict.fromkeys((*self.assumptions, more)))
+        return self.assuming(ASSUMED[how].format(unit=self.unit))
+
+    def assuming(self, *more: str) -> Ledger:
+        """Add what an account of this assumes besides, each once."""
+        assumes = tuple(dict.fromkeys((*self.assumptions, *more)))
         return msgspec.structs.replace(self, assumes=assumes)
 
     @property

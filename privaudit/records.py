@@ -36,14 +36,20 @@ class PartyRecord:
         How many records, or users, each node of the network had, as its party said.
     run
         What all parties call this run: no two runs with secret keys have one name.
+    shared
+        How many identifiers of records it and each party have, by number; of all its
+        own. None: they were not counted.
     """
 
     party: int
     parties: int
     sizes: tuple[int, ...]
     run: str
+    shared: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
+        if self.shared is not None and len(self.shared) != self.parties:
+            raise ValueError(f"{len(self.shared)} counts for {self.parties} parties")
         if not 0 <= self.party < self.parties <= len(self.sizes):
             raise ValueError(
                 "parties are numbered from 0 on, each with a node, got party "

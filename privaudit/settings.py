@@ -451,11 +451,15 @@ class TrainingSettings(AccountSettings, TaskChanges, RunSettings):
     kit
         Folder of this site's FLARE kit, which says who it is, where the server is and
         which sites train.
+    identifiers
+        File of this party with an identifier a line for each of its records, such as
+        patients' numbers. Parties then count, two by two, how many they share, by
+        private set intersection, and join says at how many a record may be.
     patience
         Seconds that a party waits for another one before it ends.
     drop_lost
         Whether the others go on without a party that is lost, as long as they are more
-        than half: by FLARE, for algorithms whose nodes average with symmetric weights.
+        than half; for algorithms whose nodes average with symmetric weights.
     canaries
         Number of canaries to plant in this very run: crafted gradients, each there or
         not by a secret coin, which tell afterwards what the run gave away, without
@@ -496,6 +500,7 @@ class TrainingSettings(AccountSettings, TaskChanges, RunSettings):
     parties: bool = False
     exchange: Carrier | None = None
     kit: pathlib.Path | None = None
+    identifiers: pathlib.Path | None = None
     patience: Positive = 300.0
     drop_lost: bool = False
     canaries: Planted | None = None

@@ -25,7 +25,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 # What a site chooses for itself, and a job cannot.
 _OWN = (
     *("data_dir", "key_file", "device", "save"),
-    *("parties", "exchange", "kit", "observer"),
+    *("parties", "exchange", "kit", "observer", "identifiers"),
 )
 _OF_SITES = ("data", "data_dir", "nodes")
 
@@ -131,7 +131,7 @@ class SiteFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     data
         Its records: ``module:function``, or a folder with ``node-N.npz``; None: public
         data that the algorithm loads by default.
-    data_dir, key_file, device, key
+    data_dir, key_file, device, identifiers, key
         As of ``privaudit train``; ``key`` signs the finished folder.
     modules
         Whose functions and classes a job may name.
@@ -150,6 +150,7 @@ class SiteFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     data_dir: str | None = None
     key_file: str | None = None
     device: str = "cpu"
+    identifiers: str | None = None
     key: str | None = None
     modules: tuple[str, ...] = ()
     most_epsilon: Annotated[float, msgspec.Meta(gt=0)]
@@ -212,6 +213,7 @@ class SiteFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             data_dir=_path(self.data_dir),
             key_file=_path(self.key_file),
             device=self.device,
+            identifiers=_path(self.identifiers),
         )
 
     def changes(self, changes: Mapping[str, Any]) -> dict[str, Any]:

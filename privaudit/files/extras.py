@@ -14,6 +14,7 @@ EXTRAS = {
     "report": ("matplotlib", "jinja2"),
     "tensorboard": ("tensorboardX",),
     "flare": ("nvflare",),
+    "psi": ("private_set_intersection",),
 }
 
 

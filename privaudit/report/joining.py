@@ -10,6 +10,7 @@ import dataclasses
 import itertools
 import os
 import pathlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -76,7 +77,8 @@ def join(
         nodes = ((),) * len(held)
         known[number] = msgspec.structs.replace(first.ledger, nodes=nodes)
     ledger = Ledger.joined(known[number] for number in sorted(known))
-    overlap = max(overlap, ledger.most_nodes)
+    shared = _shared([party for party, _, _ in found])
+    overlap = max(overlap, ledger.most_nodes, _at_most(shared or ()))
     if observer is not None:
         if overlap > 1 or left:
             raise ValueError(
@@ -122,6 +124,7 @@ def join(
         nodes=bounds,
         warning=(unprotected or [first])[0].warning,
         observer=observer,
+        shared=shared,
         left=tuple(
             f"party {number} was lost in round {k}, and the others went on without it: "
             "what it had released by then is not in this statement"
@@ -129,6 +132,32 @@ def join(
             if number not in {party.party for party, _, _ in found}
         ),
     )
+
+
+def _shared(parties: Sequence[PartyRecord]) -> tuple[tuple[int, int, int], ...] | None:
+    """Pairs of parties, and how many identifiers they share; None: it is not known.
+
+    Raises ``ValueError`` if they counted otherwise than each other.
+    """
+    counts: dict[tuple[int, int], int] = {}
+    for one in parties:
+        for other, count in enumerate(one.shared or ()):
+            two = min(one.party, other), max(one.party, other)
+            if other != one.party and counts.setdefault(two, count) != count:
+                raise ValueError(
+                    f"parties {two[0]} and {two[1]} counted otherwise how many "
+                    f"identifiers they share: {counts[two]} and {count}"
+                )
+    if parties[0].shared is None:
+        return None
+    return tuple((*two, count) for two, count in sorted(counts.items()))
+
+
+def _at_most(shared: Sequence[tuple[int, int, int]]) -> int:
+    """The most parties of which each shares records with each: at least k - 1 of k."""
+    many = Counter(n for *two, count in shared if count for n in two)
+    ranked = sorted(many.values(), reverse=True)
+    return sum(others >= place for place, others in enumerate(ranked)) or 1
 
 
 def _check_whole(observer: str, parties: Sequence[PartyRecord]) -> None:
@@ -215,6 +244,7 @@ def _check_all(found: Sequence[Found]) -> dict[int, int]:
             ("the run", first.run, party.run),
             ("parties", first.parties, party.parties),
             ("the nodes' sizes", first.sizes, party.sizes),
+            ("counted", first.shared is not None, party.shared is not None),
             ("delta", run.upper.delta, other.upper.delta),
             ("relation", run.upper.relation, other.upper.relation),
             *_settings(run, other),

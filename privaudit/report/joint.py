@@ -63,7 +63,8 @@ class Joint:
     nodes. ``nodes``: upper bound on the epsilon of each node alone. ``warning``: a
     sentence that says whether the models are protected. ``left``: sentences on parties
     that were lost, whose releases are not in ``ledger``. ``observer``: for whom
-    ``upper`` and ``nodes`` hold; None: for an observer of all releases.
+    ``upper`` and ``nodes`` hold; None: for an observer of all releases. ``shared``:
+    pairs of parties, and how many identifiers they share; None: they counted none.
     """
 
     algorithm: str
@@ -77,6 +78,7 @@ class Joint:
     warning: str
     left: tuple[str, ...] = ()
     observer: str | None = None
+    shared: tuple[tuple[int, int, int], ...] | None = None
 
     @property
     def status(self) -> str | None:
@@ -102,6 +104,7 @@ class Joint:
             "protected": not self.warning.startswith("NOT"),
             "noise": self.warning,
             "left": list(self.left),
+            "shared": self.shared,
             "observer": self.observer,
             "each": [
                 {
@@ -139,7 +142,11 @@ class Joint:
         held = "one party alone"
         if self.overlap > 1:
             held = f"{self.overlap} parties at most"
-        return f"a {self.upper.unit} is held by {held}, which is assumed"
+        if self.shared is None:
+            return f"a {self.upper.unit} is held by {held}, which is assumed"
+        pairs = [f"{a} and {b}: {count}" for a, b, count in self.shared if count]
+        by = f"shared by parties {'; '.join(pairs)}" if pairs else "none is shared"
+        return f"a {self.upper.unit} is held by {held}, by the identifiers given: {by}"
 
     @property
     def _where(self) -> str:

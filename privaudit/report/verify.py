@@ -38,7 +38,7 @@ from privaudit.files.folder import (
     RunFolder,
 )
 from privaudit.files.user_code import is_place
-from privaudit.ledger import RESUMED, Entry, Ledger
+from privaudit.ledger import COUNTED, RESUMED, Entry, Ledger
 from privaudit.release import (
     NoSampling,
     PoissonSampling,
@@ -698,6 +698,8 @@ def _ledger_by_settings(
     if run.ledger.most_nodes != training.overlap:
         what = f"the number of nodes at which a {training.unit} may be"
         return _unlike(run, what, run.ledger.most_nodes, training.overlap)
+    if party is not None and party.shared is not None:
+        expected = expected.assuming(COUNTED)
     for missing in set(expected.assumptions) - set(run.ledger.assumptions):
         had = "; ".join(run.ledger.assumptions) or "nothing"
         return _unlike(run, "what its account assumes", had, missing)

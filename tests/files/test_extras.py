@@ -14,6 +14,7 @@ from privaudit.files.extras import EXTRAS, need
 
 ROOT = pathlib.Path(__file__).parents[2]
 MODULES = {
+    "openmined-psi": "private_set_intersection",
     "scikit-learn": "sklearn",
     "python-flint": "flint",
 }  # of distributions, where the name is another

@@ -201,6 +201,7 @@ class Party:
     nodes: int  # how many nodes there are, dealt to parties by `Ranks`
     # how many records, or users, each node has. Public: sampling rates are
     sizes: tuple[int, ...] = ()
+    shared: tuple[int, ...] | None = None  # as of `privaudit.records.PartyRecord`
 
     @property
     def ranks(self) -> Ranks:

@@ -37,6 +37,7 @@ from trainers.algorithms.family import Noise
 from trainers.data.shares import example
 from trainers.network.by_torch import joined
 from trainers.network.exchange import Exchange, plain
+from trainers.network.intersection import counted, identifiers_in
 from trainers.network.kit import Kit
 from trainers.network.over_ranks import Party
 from trainers.network.ranks import own_gpu, where_am_i
@@ -120,6 +121,7 @@ def public_settings(training: Training, settings: TrainingSettings) -> dict[str,
         **{name: value for name, value in fields.items() if name not in own},
         **options,
         **{name: value for name, value in asked.items() if name not in _OWN},
+        "identifiers": settings.identifiers is not None,
         "version": __version__,
         "torch_version": str(torch.__version__).partition("+")[0],
     }
@@ -128,7 +130,7 @@ def public_settings(training: Training, settings: TrainingSettings) -> dict[str,
 # What each party may choose for itself.
 _OWN = (
     *("data_dir", "key_file", "device", "compiled", "save"),
-    *("parties", "exchange", "kit", "patience"),
+    *("parties", "exchange", "kit", "patience", "identifiers"),
 )
 
 
@@ -172,8 +174,9 @@ def connected(
     and ``choose`` makes the training once sizes are known.
     """
     if not settings.parties:
-        if settings.drop_lost:
-            raise ValueError("--drop-lost is of parties: give --parties too")
+        if settings.drop_lost or settings.identifiers is not None:
+            name = "--drop-lost" if settings.drop_lost else "--identifiers"
+            raise ValueError(f"{name} is of parties: give --parties too")
         yield training, material, None
         return
     with contextlib.ExitStack() as stack:
@@ -195,11 +198,18 @@ def connected(
             seed, held = settings.public_seed, party.ranks.held
             material = Material.by_name(training, seed, settings.data_dir, held=held)
         sizes = sizes_of(party, material.shares, training.unit)
+        shared = None
+        if settings.identifiers is not None:
+            need("--identifiers", "psi")
+            note("counting the records that parties share ...")
+            held = party.ranks.held
+            own = identifiers_in(settings.identifiers, sizes[held.start : held.stop])
+            shared = counted(exchange, own)
         if choose is not None:
             training = choose(sizes)
         if is_own(training.data):
             training = msgspec.structs.replace(training, train=sum(sizes))
-        yield training, material, dataclasses.replace(party, sizes=sizes)
+        yield training, material, dataclasses.replace(party, sizes=sizes, shared=shared)
 
 
 def settled(
@@ -215,7 +225,11 @@ def settled(
     folder = folder_of(exchange, None if out is None else pathlib.Path(out), name)
     run = run_name(exchange, RunFolder(folder), seed)
     record = PartyRecord(
-        party=exchange.rank, parties=exchange.size, sizes=party.sizes, run=run
+        party=exchange.rank,
+        parties=exchange.size,
+        sizes=party.sizes,
+        run=run,
+        shared=party.shared,
     )
     return noise, folder, record
 

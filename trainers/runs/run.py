@@ -21,7 +21,7 @@ from privaudit.accounting.views import account_observed
 from privaudit.files import json as _json
 from privaudit.files.folder import KEY, MODEL, RunFolder
 from privaudit.files.manifest import write_result
-from privaudit.ledger import Ledger
+from privaudit.ledger import COUNTED, Ledger
 from privaudit.records import TrainingRecord
 from privaudit.results import Relation, UpperBound, worst_bound
 from privaudit.task_settings import is_own
@@ -131,8 +131,10 @@ class Assignment:
         return account_observed(name, ledger, observer, self.delta, under, run.account)
 
     def with_tries(self, ledger: Ledger) -> Ledger:
-        """``ledger`` of this run, with its tries and the counts of its clip norm."""
+        """``ledger`` of this run, with its tries, and what counts of records assume."""
         tuning, training = self.run.tuning, self.run.training
+        if self.run.party is not None and self.run.party.shared is not None:
+            ledger = ledger.assuming(COUNTED)
         if self.run.clip is not None:
             noise = self.run.clip.noise_multiplier
             return with_counts(ledger, noise, first=True)
@@ -142,8 +144,8 @@ class Assignment:
             self.run.claim.relation if self.run.claim else self.relation
         )
         planned = tuned_ledger(training, tuning, relation)
-        assumed = dict.fromkeys((*ledger.assumptions, *planned.assumptions))
-        return msgspec.structs.replace(planned, assumes=tuple(assumed))
+        assumed = ledger.assuming(*planned.assumptions).assumes
+        return msgspec.structs.replace(planned, assumes=assumed)
 
 
 class Keeper:

@@ -14,6 +14,7 @@ import torch
 
 from trainers.network.by_torch import joined
 from trainers.network.exchange import PartyLostError, label
+from trainers.network.intersection import identifiers_in
 from trainers.network.queued import InProcess
 from trainers.network.ranks import GO_ON, RankLostError, where_am_i
 
@@ -359,6 +360,24 @@ def test_where_am_i(monkeypatch, rank, size, party, words):
         where_am_i(party)
 
 
+@pytest.mark.parametrize(
+    ("text", "sizes", "words"),
+    [
+        (b"a\nb\n", [3], "2 lines, 0 of them empty, where this party has 3 records"),
+        (b"a\n\nb\n", [3], "3 lines, 1 of them empty"),
+        (b"a\nb\n a\n", [2, 1], "twice, which may be at several of this party's 2"),
+        (b"\xff", [1], "cannot read identifiers"),
+        (None, [1], "cannot read identifiers"),
+    ],
+)
+def test_identifiers_that_are_refused(tmp_path, text, sizes, words):
+    file = tmp_path / "identifiers"
+    if text is not None:
+        file.write_bytes(text)
+    with pytest.raises(ValueError, match=words):
+        identifiers_in(file, sizes)
+
+
 def _member(rank, port, work, said):
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
@@ -407,6 +426,21 @@ def _one_is_wrong(one):
     return one.receive(one.rank + 1, DUE, 0, "theta")
 
 
+def _one_is_dropped(one):
+    """Party 2 dies, and the others go on."""
+    one.may_go_on()
+    one.begins(0)
+    if one.rank == 2:
+        os._exit(1)
+    found = []
+    for k in range(2):
+        for other in one.others:
+            one.send(other, DUE + 1, k, "theta")
+        heard = [one.receive(other, DUE, k, "theta") for other in (1 - one.rank, 2)]
+        found += [None if rows is None else float(rows.sum()) for rows in heard]
+    return [*found, *one.left]
+
+
 def _one_disagrees(one):
     if one.told("settings", one.rank // 2, int)[2] == 1:
         one.disagree("party 2 has other settings")
@@ -417,9 +451,10 @@ def _one_disagrees(one):
     ("work", "words"),
     [
         (_trade, [[180.0, 192.0, 204.0], [120.0, 132.0, 144.0], [60.0, 72.0, 84.0]]),
-        (_one_hangs, ["party 2 does not answer in 2 s"] * 2),
+        (_one_hangs, ["party 2 does not answer"] * 2),
         (_one_dies, ["party 2 has ended", "party 2 has ended"]),
         (_one_is_wrong, [*["party 2 sent something malformed"] * 2, "this party sent"]),
+        (_one_is_dropped, [[6.0, None, 6.0, None, 2]] * 2),
         (_one_disagrees, ["party 2 has other settings"] * 3),
     ],
 )

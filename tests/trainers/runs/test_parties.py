@@ -5,6 +5,7 @@ Parties here are threads of this process, each with connections of its own.
 
 import contextlib
 import copy
+import itertools
 import json
 import math
 import re
@@ -15,6 +16,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 import msgspec
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -25,6 +27,8 @@ from privaudit.api.watch import Watch
 from privaudit.cli import main
 from privaudit.files import json as _json
 from privaudit.files.folder import RunFolder
+from privaudit.files.manifest import seal
+from privaudit.report.joining import _at_most
 from privaudit.report.site import Site
 from privaudit.report.verify import EvidenceError
 from privaudit.results import round_up
@@ -35,6 +39,7 @@ from trainers.network.exchange import PartyLostError
 from trainers.network.queued import InProcess
 from trainers.network.ranks import RankLostError
 from trainers.numerics.randomness import Streams
+from trainers.runs import parties
 from trainers.runs.material import OwnData
 from trainers.runs.parties import (
     Code,
@@ -221,6 +226,64 @@ class TestJoint:
         out, _, _ = trained
         with pytest.raises(ValueError, match=words):
             pa.join([out / "all" / name for name in names], overlap=overlap)
+
+    def test_identifiers_that_are_counted(self, trained, tmp_path, monkeypatch):
+        """Two parties of 71 and 114 records share 9, as plain sets tell."""
+
+        def plainly(exchange, own):
+            said = exchange.told("plain", own, list[str])
+            return tuple(len({*own} & {*theirs}) for theirs in said)
+
+        monkeypatch.setattr(parties, "need", lambda *_: None)
+        monkeypatch.setattr(parties, "counted", plainly)
+        for party, some in enumerate((range(71), range(62, 176))):
+            (tmp_path / f"{party}.txt").write_text("\n".join(map(str, some)))
+        done = together(
+            lambda party: train(
+                party, tmp_path, identifiers=tmp_path / f"{party.rank}.txt"
+            )
+        )
+        assert not any(isinstance(one, BaseException) for one in done), done
+        folders = [tmp_path / f"party-{party}" for party in range(2)]
+        found = pa.join(folders)
+        assert found.summary()["shared"] == ((0, 1, 9),)
+        assert found.overlap == len(found.worst) == 2
+        assert found.upper.standing == "conditional"
+        plain = pa.join([trained[0] / "all" / one.name for one in folders], overlap=2)
+        assert found.upper.epsilon == plain.upper.epsilon
+        assert "by the identifiers given: shared by parties 0 and 1: 9" in str(found)
+        for there, count, words in (
+            (folders[1], 8, "counted otherwise .*: 9 and 8"),
+            (trained[0] / "all/party-1", 9, "what its account assumes"),
+        ):
+            folder = RunFolder(tmp_path / "other/party-1")
+            shutil.copytree(there, folder.path)
+            config = folder.read("config.json", dict)
+            config["party"]["shared"] = [count, 114]
+            folder.write("config.json", json.dumps(config).encode())
+            seal(folder)
+            with pytest.raises((ValueError, EvidenceError), match=words):
+                pa.join([folders[0], folder.path])
+            shutil.rmtree(folder.path)
+
+    def test_no_more_parties_may_hold_a_record_than_are_said_to(self):
+        """Against the largest group in which all share with all."""
+        generator = np.random.default_rng(5)
+        for _ in range(200):
+            pairs = [*itertools.combinations(range(generator.integers(2, 7)), 2)]
+            share = generator.random()
+            shared = [(*two, int(generator.random() < share)) for two in pairs]
+            edges = {tuple(two) for *two, count in shared if count}
+            groups = itertools.chain.from_iterable(
+                itertools.combinations(range(6), k) for k in range(1, 7)
+            )
+            largest = max(
+                len(group)
+                for group in groups
+                if edges >= {*itertools.combinations(group, 2)}
+            )
+            assert _at_most(shared) >= largest
+            assert _at_most([(*two, 1) for two in pairs]) == pairs[-1][1] + 1
 
     def test_its_page_has_its_figures(self, trained, tmp_path):
         pytest.importorskip("matplotlib")

@@ -197,10 +197,7 @@ class Bounded:
 
 
 def bound_of_file(file: pathlib.Path, settings: ScoreSettings) -> Bounded:
-    """The bound that the scores in ``file`` give, and the verdict on the claim.
-
-    Raises ``ValueError`` if the file cannot be read, or a setting is out of its range.
-    """
+    """The bound that the scores in ``file`` give, and the verdict on the claim."""
     if settings.design is not None and settings.design not in DESIGNS:
         raise ValueError(f"--design is {' or '.join(DESIGNS)}, got {settings.design!r}")
     delta, claim = settings.delta, None
@@ -295,10 +292,7 @@ class Selfchecked:
 
 
 def selfcheck(settings: SelfcheckSettings, watch: Watch = SILENT) -> Selfchecked:
-    """Simulated audits of mechanisms whose epsilon is known, by every estimator.
-
-    Raises ``ValueError`` if there is no such estimator.
-    """
+    """Simulated audits of mechanisms whose epsilon is known, by every estimator."""
     chosen = settings.estimator or list(_KNOWN)
     for name in chosen:
         if name not in _KNOWN:

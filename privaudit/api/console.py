@@ -49,10 +49,7 @@ class Console(Watch):
 
 
 def watching(watch: Watch | str | None) -> Watch:
-    """Listener of a long call: ``watch``, "bar" or "none"; None: bars, if seen.
-
-    Bars are seen in a terminal and in a notebook. Raises ``ValueError`` for other text.
-    """
+    """Listener of a long call: ``watch``, "bar", "none"; None: bars, where seen."""
     if isinstance(watch, Watch):
         return watch
     if watch not in (None, "bar", "none"):
@@ -67,11 +64,7 @@ def watching(watch: Watch | str | None) -> Watch:
 
 @contextlib.contextmanager
 def sweep_view(audits: int) -> Iterator[Callable[[SweepProgress], None]]:
-    """A bar for the sweep and one for each audit at work, on standard error.
-
-    A line for each audit that ends. Where standard error is no terminal, also a line
-    now and then: the runs of the audits at work that are done, and the time left.
-    """
+    """A bar for the sweep and for each audit at work, or lines now and then."""
     ended = 0
     lines, pace = Seldom(), Pace()
     at_work: dict[str, tuple[int, int]] = {}  # runs done, of how many

@@ -185,10 +185,7 @@ def join(
 
 
 def report(folder: Path, *, signer: Path | None = None) -> pathlib.Path:
-    """Write ``report.html`` into the folder of a finished audit or training.
-
-    Returns its path. Raises as `privaudit.report.page.write`.
-    """
+    """Write ``report.html`` into the folder of a finished run; returns its path."""
     from privaudit.report.page import write
 
     return write(folder, signer=signer)

@@ -215,8 +215,8 @@ def certificate_of(
 def write_event(certificate: Certificate, path: pathlib.Path) -> None:
     """Write what was released as dp-accounting's event, in JSON, into ``path``.
 
-    `privaudit.ledger_from` and ``--ledger`` read it. Raises ``ValueError`` if nodes
-    differ, an event has no word for the ledger, or the file cannot be written.
+    ``ValueError`` if nodes differ, an event has no word for it, or it cannot be
+    written.
     """
     from privaudit.accounting import events
 
@@ -250,9 +250,8 @@ def figure_of(
 ) -> dict[str, Any]:
     """Epsilon of ``certificate`` at ``delta`` by one account, as plain values.
 
-    The certified one has a lower side, within ``width`` of the upper side where that
-    can be had (as `Certificate.epsilon` has it) and it is asked for, and with
-    ``directions`` the upper side of each.
+    The certified one with a lower side, within ``width`` where that can be had, and
+    with ``directions`` the upper side of each.
     """
     bound = bound_of(certificate, delta, method)
     figure = bound.summary()
@@ -344,10 +343,7 @@ def converted(
 
 
 def told(name: str, value: float) -> str:
-    """An epsilon as all commands round it; what is to be typed in again, finer.
-
-    Rounded to the safe side: more noise than is needed, or a smaller budget.
-    """
+    """An epsilon rounded to the safe side, as all commands do; or finer."""
     if name == "epsilon":
         return round_up(value)
     return round_down(value, 6) if name in ("mu", "mu0") else round_up(value, 6)

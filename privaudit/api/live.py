@@ -99,10 +99,7 @@ class _View:
 
 @contextlib.contextmanager
 def live_view(name: str, claimed: float | None) -> Iterator[Callable[[Progress], None]]:
-    """A view on standard error, moved by calling it with each round's progress.
-
-    Where standard error is no terminal, a line now and then.
-    """
+    """A view on standard error, moved by each round's progress; or lines, seldom."""
     from rich.console import Console
     from rich.live import Live
 

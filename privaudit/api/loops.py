@@ -303,11 +303,11 @@ class GradientOracle:
         return GradientOracle(inner, self._material, key=key)
 
     def _pay(self, budget: Budget, asked: Sequence[int]) -> None:
-        """Spend what is released by the node with the least records of those that ask.
+        """Spend what the node with the least records of those that ask releases.
 
-        All have the same noise, so that no other record of theirs pays more. Of a
-        random allocation an epoch is paid as its first batch is asked for: the releases
-        that a record is in, as if it were known which ones these are.
+        All have the same noise, so that no other's pays more. An epoch of random
+        allocation is paid with its first batch: a record's releases, as if their places
+        were known.
         """
         mechanism, sizes = self._inner.mechanism, self._inner.data.sizes
         release = mechanism.release(0, min(sizes[node] for node in asked))

@@ -23,10 +23,7 @@ def short_name(what: str) -> str:
 
 
 class Place:
-    """Folder of the work: ``out``, or without one ``runs/NAME``, or ``NAME-2``, ...
-
-    ``path`` is right once it was opened.
-    """
+    """Folder of the work: ``out``, or without one ``runs/NAME``, or ``NAME-2``, ..."""
 
     def __init__(self, out: str | os.PathLike[str] | None, name: str) -> None:
         self.path = pathlib.Path("runs") / name if out is None else pathlib.Path(out)
@@ -36,11 +33,7 @@ class Place:
     def opened(
         self, kind: type[Folder], fits: Callable[[Folder], bool], watch: Watch
     ) -> Iterator[Folder]:
-        """The folder, for this process alone; one that ``fits`` goes before a new one.
-
-        As given, it is taken whatever it holds; ``watch`` is told if another than the
-        first is chosen. Raises `privaudit.files.folder.FolderError`.
-        """
+        """The folder, for this process alone; one that ``fits`` before a new one."""
         default = self.path
         chosen = kind.opened(default) if self._is_given else kind.taken(default, fits)
         with chosen as folder:

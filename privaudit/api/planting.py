@@ -45,11 +45,7 @@ class KeptTraining:
 def planted_in(
     problem: Problem, settings: TrainingSettings, noise: Noise, *, together: bool
 ) -> PlantedInRun:
-    """Plant ``settings.canaries`` in a run that is to begin.
-
-    Raises ``ValueError`` where they cannot be: several processes train (``together``),
-    or what is released is no gradient of a Poisson-sampled batch.
-    """
+    """Plant ``settings.canaries`` in a run that is to begin, or ``ValueError``."""
     from privaudit.auditing.experiments.one_run import IN_THE_RUN, PlantedInRun
 
     training, count = problem.training, settings.canaries
@@ -116,11 +112,7 @@ def check_attackable(training: Training) -> None:
 def named(
     adversary: Any, canary: Any, material: Material | None
 ) -> tuple[Any, str | None, Given]:
-    """Names of an attack's adversary, or adversaries, and canary; and what they name.
-
-    Either may be an object: a function that scores a final model, a record; or where
-    there is one, as ``module:function``, of a record without arguments.
-    """
+    """Names of an attack's adversaries and canary, and the objects that they name."""
     from privaudit.auditing.experiments.experiment import Given
 
     scores: dict[str, Any] = {}
@@ -149,10 +141,7 @@ def named(
 
 
 def estimator_named(given: Any) -> Any:
-    """Name of an estimator that is given as a name, or as one of `ESTIMATORS`.
-
-    ``ValueError`` for another object: a folder's verdict is made again from a name.
-    """
+    """Name of an estimator that is given as a name, or as one of `ESTIMATORS`."""
     if given is None or isinstance(given, str):
         return given
     for name, known in ESTIMATORS.items():
@@ -183,11 +172,7 @@ def _record(record: Any, material: Material | None) -> Canary:
 
 
 def promised(result: TrainingResult, run: Any, training: Training, node: int) -> Claim:
-    """Claim of a training, which an audit by ``node``'s canary tests.
-
-    Of a training without one, what its account certifies; where each node has noise of
-    its own, what is promised at that one.
-    """
+    """Claim of a training, or what its account certifies at ``node``."""
     claim = None if result.verdict is None else result.verdict.claim
     if claim is None:
         claim = certified(result.upper(), training)

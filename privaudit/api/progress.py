@@ -93,11 +93,7 @@ def bars() -> Bars:
 
 @contextlib.contextmanager
 def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error, moved by calling it with (done, total).
-
-    Of ranks, the first has one. Where standard error is no terminal, a line now and
-    then.
-    """
+    """A bar on standard error, or lines, moved by calling it with (done, total)."""
     if not speaks():
         yield lambda done, total: None
         return

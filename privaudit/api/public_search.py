@@ -30,8 +30,7 @@ _UNSEEN = _Unseen()
 class PublicJudge:
     """Quality of settings on public data like the shares.
 
-    Four fifths are trained on by one node, with noise that leaves as much signal in
-    them as the budget leaves in the shares; a fifth judges.
+    Four fifths are trained on, with the shares' signal to noise; a fifth judges.
     """
 
     # as in `privaudit.train`

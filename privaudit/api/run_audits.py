@@ -249,10 +249,7 @@ def audit_run(
 
 @contextlib.contextmanager
 def _folder_for(plan: Any, path: pathlib.Path, *, again: bool) -> Iterator[RunFolder]:
-    """The folder at ``path``, or of the next number, that is empty or of ``plan``.
-
-    Empty alone unless ``again``: it does not say which objects were given.
-    """
+    """The folder at ``path``, or of the next number, that is empty or of ``plan``."""
     for number in itertools.count(2):
         folder = RunFolder(path)
         if not folder.has("config.json"):

@@ -328,10 +328,7 @@ def check_unit(training: Training, unit: Unit | None, users: Any = None) -> None
 def warnings_of(
     problem: Problem, noise: Noise, claim: Claim, settings: TrainingSettings
 ) -> list[str]:
-    """Warnings that a user should see before a training begins, a line each.
-
-    What follows from data is told to them alone: it is in no file, and changes nothing.
-    """
+    """Warnings that a user alone should see before a training begins, by line."""
     from trainers.gradients.per_sample import parameter_vector
     from trainers.runs.advice import advice
     from trainers.runs.owner_advice import of_records
@@ -357,10 +354,7 @@ def warnings_of(
 
 
 def own_data(values: dict[str, Any]) -> dict[str, Any]:
-    """``values``, with how many nodes and records the user's own data have.
-
-    And how they are dealt: as given, or one data set evenly where nothing is said.
-    """
+    """``values``, with how many nodes and records the user's own data have."""
     from trainers.data.shares import data_set, shares_of
     from trainers.runs.material import OwnData
 

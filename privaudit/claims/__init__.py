@@ -1,7 +1,4 @@
-"""Privacy claims of five papers, each tested by an account and an attack.
-
-One file a paper. Nothing here imports torch until an attack is run.
-"""
+"""Privacy claims of five papers, each tested by an account and an attack."""
 
 from __future__ import annotations
 

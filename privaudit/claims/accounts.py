@@ -49,10 +49,7 @@ def single(noise: float, steps: int = 1, *, moved: float = 1.0) -> Ledger:
 def bracket(
     ledger: Ledger, delta: float, relation: Relation = "add-or-remove-one"
 ) -> Certified:
-    """Bracket of a ledger's epsilon, proved from above and from below.
-
-    What holds on an assumption is not proved from above.
-    """
+    """Bracket of a ledger's epsilon, proved from both sides, without assumptions."""
     return Certified.of(Certificate.of(ledger, relation).epsilon(delta, _WIDTH))
 
 
@@ -66,8 +63,7 @@ def calibrated(
 ) -> tuple[float, Certified]:
     """Least noise that is certified for (epsilon, delta), and what it is certified for.
 
-    ``kind`` and ``numbers``: "poisson", steps, rate; "fixed", steps, size, population;
-    or "single", moved.
+    "poisson", steps, rate; "fixed", steps, size, population; or "single", moved.
     """
 
     def make(noise: float) -> Ledger:

@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 def attacked(
     finding: PaperFinding, folder: pathlib.Path, workers: int | None
 ) -> PaperFinding:
-    """The finding with what its attack shows of the two forms, if it has one.
-
-    Runs are kept in ``folder``, a folder a claim and form; what is there is not run
-    again. Raises as `privaudit.auditing.experiments.experiment.run`.
-    """
+    """The finding with what its attack shows of both forms; runs in ``folder``."""
     if finding.claim.attack is None:
         return finding
     return dataclasses.replace(
@@ -105,10 +101,7 @@ def audit_of(
     folder: pathlib.Path,
     workers: int | None,
 ) -> LowerBound:
-    """Lower bound by an audit of a running algorithm; runs are kept in ``folder``.
-
-    Raises as `privaudit.auditing.experiments.experiment.run`.
-    """
+    """Lower bound by an audit of a running algorithm; runs are kept in ``folder``."""
     from privaudit.auditing.experiments.experiment import Audit, run
     from privaudit.files.folder import RunFolder
 

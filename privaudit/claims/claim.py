@@ -125,10 +125,7 @@ class Attack:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RelayAttack(Attack):
-    """Thresholds that say aloud what an observer hears diluted: `attacks.relay`.
-
-    ``observer`` is the node that listens.
-    """
+    """Thresholds that say aloud what ``observer`` hears diluted: `attacks.relay`."""
 
     observer: int
     planted: str = "one record of node 0; its others are of absolute loss, |x - c|"
@@ -231,10 +228,7 @@ def claims_beside(module: str, **common: Any) -> Callable[..., PaperClaim]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PaperFinding:
-    """A paper's claim after its test: what holds of both forms, and the finding.
-
-    ``audited`` and ``audited_corrected`` are None where no attack was run.
-    """
+    """A paper's claim after its test: what holds of both forms, and the finding."""
 
     claim: PaperClaim
     printed: Certified

@@ -197,10 +197,7 @@ def _first(strict: float | None, other: float | None) -> float | None:
 
 
 def take_fields(struct: Any, *fields: str) -> None:
-    """Have a frozen ``struct`` refuse fields that are not of their types, as `public`.
-
-    To be called as it is made.
-    """
+    """Have a frozen ``struct``, as it is made, refuse fields not of their types."""
     for name in fields:
         asked, kinds = _field(type(struct), name)
         value = getattr(struct, name)

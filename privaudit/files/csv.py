@@ -1,8 +1,7 @@
 """Tables from CSV files, read so that no value is taken for another.
 
-Spreadsheets write a byte-order mark, quotes, blank lines and Windows line ends; these
-are read. A column named twice or a row of more cells than the first, as decimal commas
-give, would be read as something that was not meant; these are errors.
+Byte-order marks, quotes, blank lines and Windows line ends are read; a column named
+twice, or a row of more cells than the first, as decimal commas give, is an error.
 """
 
 from __future__ import annotations
@@ -18,17 +17,9 @@ def rows(
 ) -> Iterator[tuple[int, list[str]]]:
     """The number of each line below the header, and its cells in columns ``names``.
 
-    Blank lines are passed over, and so are other columns: unless ``optional`` names
-    those that may be there, whose cells follow if they are.
-
-    Raises
-    ------
-    ValueError
-        If the file is no text, its first line does not name each column just once, or
-        names one that is not known, or a line has more or fewer cells than the first.
-        It does not name the file.
-    OSError
-        If the file cannot be read.
+    Blank lines and other columns are passed over; cells of ``optional`` follow. With
+    it, an unknown column is an error. ``ValueError``, which does not name the file, if
+    it is no such table; ``OSError`` if it cannot be read.
     """
     with path.open(newline="", encoding="utf-8-sig") as file:
         lines = csv.reader(file, skipinitialspace=True)

@@ -18,11 +18,7 @@ def explained(
     kind: type,
     values: Mapping[str, Any] | None = None,
 ) -> str:
-    """The error in words; where one of some words was needed in a ``kind``, with them.
-
-    Structs within a ``kind`` are looked into. A number out of the limits of ``kind`` is
-    told as it is where one is made, with what ``values`` have.
-    """
+    """The error in words, with those of a ``kind``, and limits of ``values``."""
     number = re.fullmatch(r"Expected .* [<>]=? \S+ - at `\$\.(\w+)`", str(error))
     if values is not None and number and (meta := limits(kind).get(number.group(1))):
         name = number.group(1)

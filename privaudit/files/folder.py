@@ -64,8 +64,8 @@ def opened_regular(
 ) -> Iterator[io.BufferedReader]:
     """The regular file at ``path``, of at most ``most`` bytes, to be read within.
 
-    No pipe, device or folder is opened, also where a link leads to one, and no large
-    file that takes no room on the disk; with ``follow`` false no link is.
+    No pipe, device, folder or sparse file, and no link unless to ``follow``:
+    ``OSError``.
     """
     path = pathlib.Path(path)
 
@@ -100,8 +100,7 @@ def content_of(
 def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
     """Put ``content`` into the file ``path``, whole or not at all, and on the disk.
 
-    No link is followed: one at ``path`` is replaced. A new file is its owner's alone;
-    one that is there and replaced leaves its permissions. Raises ``OSError``.
+    A link is replaced. A new file is its owner's alone; others keep permissions.
     """
     path = pathlib.Path(path)
     part = path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")
@@ -127,7 +126,7 @@ def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
 
 
 def opened_to_append(path: str | os.PathLike[str]) -> int:
-    """The file ``path``, made if need be, as a descriptor that adds to its end."""
+    """The file ``path``, made if need be and no link, as a descriptor that appends."""
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _NO_LINK, 0o600)
 
 
@@ -136,11 +135,7 @@ class FolderError(Exception):
 
 
 class RunFolder:
-    """A folder that holds one run and is written so that a kill never breaks it.
-
-    Use as ``with RunFolder.opened(path) as folder``. Every write replaces a file whole
-    or leaves the old one.
-    """
+    """A folder that holds one run, written so that a kill never breaks it; `opened`."""
 
     of: ClassVar[str] = "run"
     files: ClassVar[tuple[str, ...]] = FILES
@@ -174,7 +169,7 @@ class RunFolder:
     ) -> Iterator[Self]:
         """The folder at ``path``, made if need be, for this process alone.
 
-        Waits ``patience`` seconds for another process to leave it.
+        Waits ``patience`` seconds. `FolderError` if it is in use or holds other things.
         """
         folder = cls(path)
         with folder._explained("use"):
@@ -207,8 +202,7 @@ class RunFolder:
     ) -> Iterator[Self]:
         """A folder called ``default``, or if that is taken ``default``-2, and so on.
 
-        The first that is there, ``fits`` and is not in use; else a new one, which no
-        other process has. Raises `FolderError` if it cannot be made.
+        The first that is there, ``fits`` and is not in use; else a new one.
         """
         default = pathlib.Path(default)
         for path in _numbered(default):
@@ -282,7 +276,7 @@ class RunFolder:
         return self.read("config.json", type(config)) == config
 
     def settle(self, config: object) -> bool:
-        """Take ``config`` as what this folder is for; True if it was so before."""
+        """Take ``config`` as what it is for, or `FolderError`; True if it was."""
         if not self.has("config.json"):
             others = [name for name in FILES if self.has(name)]
             if others:

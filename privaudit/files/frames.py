@@ -15,10 +15,7 @@ def frame_of(
     *,
     index: str | None = None,  # the column that numbers the rows
 ) -> Any:
-    """A ``pandas.DataFrame`` of columns by name, or of rows with such fields.
-
-    Raises ``ModuleNotFoundError`` if pandas is not installed.
-    """
+    """A ``pandas.DataFrame`` of columns by name, or of rows with such fields."""
     try:
         pandas = importlib.import_module("pandas")
     except ModuleNotFoundError:
@@ -45,10 +42,9 @@ def columns_of(
     what: str,
     optional: Sequence[str] | None = None,
 ) -> Any:
-    """The columns ``names`` of a frame as one array, in that order.
+    """The columns ``names`` of ``what``, a frame, as one array, in that order.
 
-    ``what`` the frame is, for errors. Those of ``optional`` that are there follow; if
-    any are named, a column that nobody names is an error.
+    Those of ``optional`` that are there follow; if any are named, others are an error.
     """
     known = [str(name) for name in frame.columns]
     for name in names:
@@ -64,10 +60,7 @@ def columns_of(
 
 
 def check_aligned(one: Any, other: Any, names: tuple[str, str]) -> None:
-    """``ValueError`` if two Series number their rows differently.
-
-    By position they would be put together wrongly, and nobody would see it.
-    """
+    """``ValueError`` if two Series number rows differently, and would not fit."""
     first, second = (getattr(value, "index", None) for value in (one, other))
     if first is None or not hasattr(first, "equals") or callable(second):
         return  # lists have a method of this name

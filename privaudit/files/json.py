@@ -1,8 +1,4 @@
-"""JSON that keeps infinity, and says what is wrong with a file in one line.
-
-JSON has no infinity and msgspec writes it as null; a legal epsilon must survive, so
-the three values are written as the strings "inf", "-inf" and "nan" is refused.
-"""
+"""JSON that keeps infinity, as "inf" and "-inf", and explains errors in a line."""
 
 from __future__ import annotations
 
@@ -43,27 +39,19 @@ def _read(value: Any) -> Any:
 
 
 def encode(value: Any, *, indent: int = 2) -> bytes:
-    """``value`` (structs, dicts, lists, numbers) as UTF-8 JSON.
-
-    ``indent=0`` gives one line. Keys come in the order of the fields, so equal
-    values have equal bytes. Raises ``ValueError`` for nan.
-    """
+    """``value`` as UTF-8 JSON, in the order of fields; ``ValueError`` for nan."""
     text = msgspec.json.encode(_write(msgspec.to_builtins(value)))
     return msgspec.json.format(text, indent=indent) if indent else text
 
 
 def convert(value: Any, kind: type[T], *, strict: bool = True) -> T:
-    """``msgspec.convert``, by one thread at a time.
-
-    msgspec (0.22) gathers what it knows of a type when it first meets it, and a process
-    where two threads do so at once ends in a segmentation fault.
-    """
+    """``msgspec.convert``, by one thread at a time: two at once end in a crash."""
     with _CONVERTS:
         return msgspec.convert(value, kind, strict=strict)
 
 
 def decode(text: bytes | str, kind: type[T]) -> T:
-    """The value of type ``kind`` that ``encode`` wrote."""
+    """The value of type ``kind`` that ``encode`` wrote, or ``ValueError``."""
     if not isinstance(text, (str, bytes)):
         raise ValueError(f"JSON is text or bytes, got {text!r}")
     try:

@@ -32,12 +32,7 @@ NOT_EVIDENCE = (MANIFEST, SIGNATURE, PAGE, "checkpoint.pt", KEY_ID)
 
 
 class File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One file: the SHA-256 of its bytes, and whether it must stay with its owner.
-
-    What is not ``private`` is covered by the account of the run. All else tells of
-    private data beyond it: scores, curves, rounds, exact counts and what was calibrated
-    to them.
-    """
+    """One file's SHA-256, and whether it is ``private``: not covered by the account."""
 
     sha256: str
     private: bool = True
@@ -46,11 +41,8 @@ class File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The files of a finished run or sweep, by their names within its folder.
 
-    ``settings`` are those of its ``config.json``, or of its ``sweep.json``; None in
-    folders of 0.1.0, and where there is neither.
-
-    A digest lets whoever guesses a file confirm the guess: a manifest is as private as
-    the files that it lists.
+    ``settings`` are of its config; None in 0.1.0's. As private as the files: digests
+    let whoever guesses one confirm the guess.
     """
 
     format: Literal["privaudit-manifest"] = "privaudit-manifest"
@@ -73,13 +65,10 @@ def digest(content: bytes) -> str:
 def write_result(
     folder: RunFolder, result: msgspec.Struct, released: Collection[str] = ()
 ) -> None:
-    """End a run: write ``manifest.json``, then ``result.json``.
+    """End a run: write ``manifest.json``, then ``result.json``, which finishes it.
 
-    The manifest comes right before the result that it has the digest of, since a folder
-    with a result is finished: a kill between the two leaves a run that goes on.
-
-    ``folder``: it holds all other files of the run. ``result``: what the run found.
-    ``released``: files that the account covers; all others are private.
+    A kill between the two leaves a run that goes on. ``released``: what the account
+    covers.
     """
     content = _json.encode(result)
     digests = {name: _digest(folder / name) for name in evidence(folder)}
@@ -119,7 +108,7 @@ def parsed(folder: RunFolder, content: bytes) -> Manifest:
 
 
 def read(folder: RunFolder) -> Manifest | None:
-    """The manifest in ``folder``; None if there is none."""
+    """The manifest in ``folder``; None if there is none, `FolderError` if damaged."""
     found = content(folder)
     return None if found is None else parsed(folder, found)
 

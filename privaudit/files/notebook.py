@@ -13,10 +13,7 @@ _CELL = "text-align:left;padding:.1em .8em .1em 0"
 def box(
     head: str, lines: Iterable[str] = (), rows: Sequence[Sequence[str]] = ()
 ) -> str:
-    """HTML of a figure, with a table of ``rows`` and ``lines`` below; all escaped.
-
-    It sets no colour, so that it is read on a light and on a dark page.
-    """
+    """HTML of a figure, with a table of ``rows`` and ``lines`` below; all escaped."""
     parts = [f"<b>{html.escape(head)}</b>"]
     if rows:
         cells = "".join(

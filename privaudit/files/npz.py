@@ -29,11 +29,7 @@ _BROKEN = (
 
 @contextlib.contextmanager
 def opened(path: str | os.PathLike[str]) -> Iterator[NpzFile]:
-    """The file at ``path``, for its arrays to be read within.
-
-    Raises ``ValueError`` if it is no such file, is damaged, or lacks what is read. It
-    does not name the file. Raises ``OSError`` if the file cannot be read.
-    """
+    """The file at ``path``, for its arrays to be read within, or ``ValueError``."""
     # Read whole first: numpy leaves a damaged file open.
     content = io.BytesIO(content_of(path, MOST_ARRAYS))
     try:
@@ -57,10 +53,7 @@ def packed(**arrays: Any) -> bytes:
 
 
 def real_numbers(values: object) -> NDArray[np.float64]:
-    """``values`` as a new array of float64. ``ValueError`` if they are of another kind.
-
-    Complex numbers, dates and records would be cast to something that nobody meant.
-    """
+    """``values`` as a new array of float64; ``ValueError`` for other kinds."""
     try:
         given = np.asarray(values)
     except Exception as error:  # whatever an object's own conversion raises

@@ -1,11 +1,8 @@
 """Imports of `trainers`: privaudit's own, also where a folder of that name comes first.
 
-The folder of a script, or the one where a command is run, is the first place in which
-Python looks for ``trainers``. Privaudit's own modules import the package that lies
-beside them. A user's file imports what it would without privaudit until then; a name is
-one module in a process, so that from then on ``trainers`` is privaudit's, and what that
-lacks, names and modules, is the user's. Of modules that both have, each file finds the
-one that was imported last before it.
+A script's folder comes before what is installed. Privaudit's modules import the package
+beside them; a user's file what it would without privaudit until then, and from then on
+``trainers`` is privaudit's, and what that lacks the user's.
 """
 
 from __future__ import annotations
@@ -79,10 +76,7 @@ def _users() -> ModuleType | None:
 
 
 def _give_way() -> None:
-    """Put privaudit's package in the place of the user's, and of modules of its names.
-
-    Whoever imported these has them still.
-    """
+    """Put privaudit's package in the place of the user's, and of its modules."""
     _before.append(sys.modules[_NAME])
     for name in [name for name in sys.modules if name.partition(".")[0] == _NAME]:
         there = _OWN.joinpath(*name.split(".")[1:])

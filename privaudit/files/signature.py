@@ -21,10 +21,7 @@ _MOST = 1 << 16  # bytes; such a file has some hundred
 
 
 def private_key(path: str | os.PathLike[str]) -> ed25519.Ed25519PrivateKey:
-    """The private key in a PEM file that is its owner's alone; ``ValueError`` if not.
-
-    Its messages never hold anything of the file.
-    """
+    """The private key in a PEM file, its owner's alone; else ``ValueError``."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric import ed25519
     from cryptography.hazmat.primitives.serialization import load_pem_private_key

@@ -8,15 +8,7 @@ from typing import Any
 
 
 def read(path: pathlib.Path) -> dict[str, Any]:
-    """Read the TOML file at ``path``; a byte-order mark is passed over.
-
-    Raises
-    ------
-    ValueError
-        If it is no TOML. It does not name the file.
-    OSError
-        If the file cannot be read.
-    """
+    """The TOML file at ``path``, or ``ValueError``, which does not name it."""
     try:
         return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except UnicodeDecodeError as error:

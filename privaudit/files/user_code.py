@@ -1,7 +1,6 @@
 """Somebody else's code: found by ``module:function``, called, and never trusted.
 
-What it prints goes to standard error, because standard output is for results; whatever
-it raises, ``SystemExit`` included, ends as one sentence with the place in its file.
+What it prints goes to standard error; what it raises ends as one sentence.
 """
 
 from __future__ import annotations
@@ -45,10 +44,7 @@ def is_place(name: str) -> bool:
 
 
 def function_named(name: str) -> Callable[..., Any]:
-    """The function at ``module:function``, in the working directory or installed.
-
-    Raises as `object_named`, and ``ValueError`` if what is there cannot be called.
-    """
+    """The function at ``module:function``, in the working directory or installed."""
     found = object_named(name, "function")
     if not callable(found):
         raise ValueError(f"{name} is no function, but of type {type(found).__name__}")
@@ -56,10 +52,9 @@ def function_named(name: str) -> Callable[..., Any]:
 
 
 def object_named(name: str, kind: Literal["function", "class"]) -> Any:
-    """Object at ``module:name``, in the working directory or installed.
+    """Object at ``module:name``, or ``mine.py:name``, called ``kind`` in errors.
 
-    A module's file there may be named as it is, as in ``mine.py:name``. ``kind`` is
-    what errors call it.
+    ``ValueError`` if it is not to be had, `ForeignError` if its module fails.
     """
     where, _, what = name.partition(":")
     if not is_place(name):
@@ -106,10 +101,7 @@ def _second(function: Callable[..., Any]) -> str:
 
 
 def by_seed(function: Callable[..., Any]) -> Callable[[Any, int], Any]:
-    """``function(data, seed)``, where ``function`` may be ``(data, rng)`` as well.
-
-    A second parameter that is called rng gets ``numpy.random.default_rng(seed)``.
-    """
+    """``function(data, seed)``, where ``function`` may be ``(data, rng)`` as well."""
     if _second(function) != "rng":
         return function
     from numpy.random import default_rng
@@ -120,10 +112,7 @@ def by_seed(function: Callable[..., Any]) -> Callable[[Any, int], Any]:
 def by_generator(
     function: Callable[..., Any],
 ) -> Callable[[Any, np.random.Generator], Any]:
-    """``function(data, rng)``, where ``function`` may be ``(data, seed)`` as well.
-
-    A second parameter that is called seed gets a whole number below 2^63 of ``rng``.
-    """
+    """``function(data, rng)``, where ``function`` may be ``(data, seed)`` as well."""
     if not callable(function):
         raise ValueError(f"give a function of data and a generator, got {function!r}")
     if _second(function) != "seed":
@@ -132,10 +121,7 @@ def by_generator(
 
 
 def is_class(name: str) -> bool:
-    """Return whether ``module:name`` is an algorithm's class, and no function to call.
-
-    A `trainers.algorithms.Family` is as good as a class. Raises as `object_named`.
-    """
+    """Return whether ``module:name`` is an algorithm's class or `Family`."""
     found = object_named(name, "function")
     return isinstance(found, type) or hasattr(found, "algorithm")
 

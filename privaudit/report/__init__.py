@@ -1,4 +1,1 @@
-"""A finished run for people: `load` reads its folder, `page` writes report.html.
-
-`load` needs neither torch nor the extra `report`.
-"""
+"""A finished run for people: `load` reads its folder, `page` writes report.html."""

@@ -20,8 +20,7 @@ from privaudit.results import Claim, LowerBound
 def span(scores: Scores) -> tuple[float, float, int]:
     """Range in which to draw the scores, and how many lie outside.
 
-    All of them, unless the central 98 % fill less than half of that: long tails would
-    press the rest into one bin.
+    All of them, unless the central 98 % fill less than half of that.
     """
     low, high = float(scores.score.min()), float(scores.score.max())
     inner = np.quantile(scores.score, (0.01, 0.99))
@@ -115,10 +114,7 @@ def roc(
     name: str,
     certificate: Certificate | None = None,
 ) -> str:
-    """The ROC in log-log, what the claim allows, and the tested operating point.
-
-    ``certificate``, where there is one, has a trade-off curve that is drawn.
-    """
+    """The ROC in log-log, what claim and certificate allow, and the tested point."""
     from matplotlib.ticker import FixedLocator
 
     floor = min(0.05, 0.5 / max(scores.member_runs, scores.non_member_runs))

@@ -1,10 +1,7 @@
 """Several audits of one claim, and what they show together.
 
-A bound holds with its confidence if it was looked at alone. Of N audits of one claim
-the best is no more than a lucky one, unless each is held to more: here each is judged
-again at 1 - (1 - confidence) / N, so that by the union bound the highest of them holds
-at the lowest of their confidences, however they depend on each other. What was tried
-and is not among the folders is not counted.
+Each is judged again at 1 - (1 - confidence) / N, so that by the union bound the highest
+of N holds at the lowest of their confidences. Tries elsewhere are not counted.
 """
 
 from __future__ import annotations
@@ -108,10 +105,7 @@ def together(found: Iterable[Any]) -> list[Together]:
 
 
 def beside(run: Attempt) -> Together | None:
-    """``run`` and the other audits of its claim in the folder that its own is in.
-
-    None if there are none. Folders that cannot be read are passed over.
-    """
+    """``run`` and the other audits of its claim in its folder's folder; or None."""
     own, key = run.path.resolve(), _key(run.config)
     attempts, unfinished = [run], []
     for path in sorted(own.parent.iterdir()):

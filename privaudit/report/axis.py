@@ -47,9 +47,8 @@ class Line:
 def together(lines: Sequence[Line], *, width: float, name: str) -> str:
     """A row a thing: what audit and account leave, from both sides, and the claim.
 
-    The axis is logarithmic, as one thing may be a thousand times another. What has no
-    positive finite figure is left out; an audit that showed nothing begins at the left,
-    and an arrow at the right end is an epsilon that no number bounds, proved.
+    Logarithmic. What has no positive finite figure is left out; an audit that showed
+    nothing begins at the left; an arrow at the right end is no bound, proved.
     """
     lines = [line for line in lines if line.drawn]
     if not lines:

@@ -23,9 +23,8 @@ _FIRST, _ALWAYS = ("noise_multiplier",), ("runs", "seed", "adversary", "canary")
 def command(run: Finished) -> tuple[str, ...]:
     """The parts of the command line: its head, then an option each.
 
-    Epsilon, delta, noise, attack, runs and seed are always said, other settings where
-    they are not the default. The noise is said in full, so that the command gives the
-    same run even if calibration changes.
+    Settings where they are not the default; always epsilon, delta, attack, runs, seed,
+    and noise in full, so that calibration may change.
     """
     config = run.config
     if isinstance(run, FinishedAudit) and run.config.planted_bug is not None:
@@ -103,10 +102,7 @@ def command(run: Finished) -> tuple[str, ...]:
 
 
 def _by_node(config: Any) -> dict[str, str]:
-    """Options by which each node has noise or a budget of its own, if it has.
-
-    The noise is found again for the budgets, and not said.
-    """
+    """Options by which each node has noise or a budget of its own, if it has."""
     budgets = getattr(config, "budgets", None)
     found = {} if budgets is None else {"budgets": _text(budgets)}
     if isinstance(config.noise_multiplier, tuple):

@@ -87,10 +87,7 @@ class View:
 
 
 def load_views(path: str | os.PathLike[str]) -> list[View]:
-    """The three audits of the demo's folder.
-
-    Raises `privaudit.files.folder.FolderError` if one is not finished or damaged.
-    """
+    """The three audits of the demo's folder; `FolderError` if one is not finished."""
     views = []
     for row in load_sweep(pathlib.Path(path)).rows:
         if row.finished is None:
@@ -100,11 +97,7 @@ def load_views(path: str | os.PathLike[str]) -> list[View]:
 
 
 def write(path: str | os.PathLike[str], views: list[View]) -> pathlib.Path:
-    """Write ``report.html`` into the demo's folder at ``path``, and return its path.
-
-    Raises `privaudit.report.verify.EvidenceError`, with no page written, if the figures
-    of an audit disagree with its evidence.
-    """
+    """Write ``report.html`` into the demo's folder, whose evidence must agree."""
     checked = verify(path)
     if checked.differences:
         raise EvidenceError(checked.differences)

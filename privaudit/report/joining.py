@@ -1,8 +1,4 @@
-"""Makes a joint statement from the folders of all parties of one training.
-
-No party's figure is believed: each folder is checked as `privaudit.report.verify` does,
-and every account is computed again from its ledger.
-"""
+"""Makes a joint statement from the folders of all parties, each of them checked."""
 
 from __future__ import annotations
 
@@ -237,7 +233,7 @@ def _party(check: Verification) -> Found:
 
 
 def _check_all(found: Sequence[Found]) -> dict[int, int]:
-    """Return who was lost, and in which round at the latest."""
+    """Return who was lost, and in which round; ``ValueError`` for other folders."""
     (first, run, check), *others = found
     for party, other, theirs in others:
         for name, one, two in (

@@ -154,10 +154,7 @@ def trade_off(run: FinishedAudit, *, name: str) -> str | None:
 
 
 def against_runs(run: FinishedAudit, *, name: str) -> str | None:
-    """The lower bound from ever more of the runs, by both estimators.
-
-    None for one run, whose guesses are planned for all of its canaries.
-    """
+    """The lower bound from ever more runs, by both estimators; None for one run."""
     if run.config.one_run:
         return None
     family, total = _family(run), len(run.scores)

@@ -31,11 +31,7 @@ from trainers.runs.outcome import Curves, RunAudit, TrainingResult, protection
 
 
 class TrainingConfig(TrainingRecord[dict[str, Any]]):
-    """Contents of the ``config.json`` of a training.
-
-    ``training`` keeps all keys of the file, also those of another version of privaudit;
-    whoever wrote them checked them.
-    """
+    """Contents of the ``config.json`` of a training; ``training`` keeps all keys."""
 
     @property
     def settings(self) -> TaskSettings:
@@ -60,10 +56,7 @@ class AuditConfig(AuditRecord[dict[str, Any]]):
 def figures_of(
     algorithm: str, run: TrainingRecord[Any], result: TrainingResult
 ) -> dict[str, Any]:
-    """The figures of a training, for JSON.
-
-    Epsilons are as computed, not rounded; None where nothing was claimed or measured.
-    """
+    """The figures of a training, for JSON, as computed; None where there are none."""
     claim, upper = run.claim, result.upper()
     return {
         "algorithm": algorithm,
@@ -258,11 +251,7 @@ Paged = Finished | FinishedRecord  # what has a page
 
 
 def load_any(path: str | os.PathLike[str]) -> Paged | FinishedProgram:
-    """The finished run of any kind in the folder at ``path``.
-
-    An audit, a training, the training of another tool, or the audit of a user program.
-    Raises as `load`.
-    """
+    """The finished run of any kind in the folder at ``path``; raises as `load`."""
     folder = RunFolder(path)
     if folder.has("config.json") and "program" in folder.read("config.json", dict):
         _finished(folder)
@@ -271,10 +260,7 @@ def load_any(path: str | os.PathLike[str]) -> Paged | FinishedProgram:
 
 
 def load_paged(path: str | os.PathLike[str]) -> Paged:
-    """The finished audit or training in the folder at ``path``, also of another tool.
-
-    Raises as `load`.
-    """
+    """The finished audit or training at ``path``, also of another tool."""
     folder = RunFolder(path)
     if folder.has("config.json") and is_record(folder.read("config.json", dict)):
         return load_record(folder)
@@ -290,13 +276,10 @@ def _finished(folder: RunFolder) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> Finished:
-    """The finished audit or training in the folder at ``path``.
+    """The finished audit or training in the folder at ``path``, which is not locked.
 
-    Nothing is locked or changed: every file is whole at any time.
-
-    Raises `privaudit.files.folder.FolderError` if there is no such folder, it holds
-    something else, the run is not finished, or a file is damaged or does not belong to
-    the others.
+    `FolderError` if there is none, it is not finished, or a file is damaged or
+    another's.
     """
     folder = RunFolder(path)
     if not folder.path.is_dir():

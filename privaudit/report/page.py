@@ -48,21 +48,11 @@ def write(
 ) -> pathlib.Path:
     """Write ``report.html`` into the folder of a finished run, and return its path.
 
-    What it says is made again from the folder's evidence before, which must be signed
-    by ``signer``, if one is given.
-
-    Other audits of the same claim that lie beside the folder are named, with what all
-    of them show together. Equal folders give equal bytes. A file that is there is
-    replaced whole.
-
-    Raises
-    ------
-    privaudit.files.folder.FolderError
-        If the folder holds no finished run, or cannot be written.
-    privaudit.report.verify.EvidenceError
-        If its figures disagree with its evidence; no page is written.
-    ModuleNotFoundError
-        If matplotlib or jinja2, of the extra ``report``, is missing.
+    It is made again from the folder's evidence, signed by ``signer`` if given, and
+    names other audits of the claim beside it. Equal folders give equal bytes.
+    `FolderError` if there is no finished run; `EvidenceError` if figures disagree with
+    the evidence: no page is written; ``ModuleNotFoundError`` without the extra
+    ``report``.
     """
     run = load_any(path)
     checked = verify(path, signer=signer)
@@ -81,10 +71,7 @@ def render(
     checked: str = "not checked against its evidence",
     others: Together | None = None,
 ) -> str:
-    """The page of ``run``, with what was ``checked`` in words.
-
-    ``others`` are audits of its claim, itself among them.
-    """
+    """The page of ``run``, with what was ``checked`` in words, beside ``others``."""
     content = _content(run)
     if others is not None:
         said = str(others)

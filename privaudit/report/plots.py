@@ -18,9 +18,8 @@ def epsilon_axes(
 ) -> dict[str, str]:
     """Draw on one axis of epsilon what each figure leaves possible, for each width.
 
-    A row a figure: the claim and the upper bound allow what is left of them, a lower
-    bound, by its label, what is right of it. What account and audit leave together is
-    the band, where there is one audit.
+    Claim and upper bound allow what is left of them, a lower bound, by its label, what
+    is right of it; account and audit together a band, where there is one audit.
     """
     rows: list[tuple[str, str, float, float, str]] = []
     if claim is not None:
@@ -93,10 +92,7 @@ def _epsilon_axis(
 
 
 def _axis_end(claim: list[float], upper: float, lower: list[float]) -> float:
-    """End of the axis; what lies beyond gets an arrow.
-
-    A far-off upper bound would press all else into a corner, so it may lie beyond.
-    """
+    """End of the axis; what lies beyond, as a far-off upper bound, gets an arrow."""
     near = [value for value in (*claim, *lower) if 0 < value < math.inf]
     largest = max(near, default=0.0)
     if upper < math.inf and (not near or upper <= 20 * largest):

@@ -11,10 +11,7 @@ from privaudit.report.svg import write
 
 
 def draw_profile(certificate: Certificate, path: pathlib.Path) -> None:
-    """Draw delta(epsilon), bounded from above and below.
-
-    The chance that a sensitivity fails is part of delta; what is assumed is said.
-    """
+    """Draw delta(epsilon), bounded from both sides; the chance of failure is in it."""
     from matplotlib.figure import Figure
 
     epsilons, lower, upper = certificate.profile()

@@ -57,11 +57,7 @@ class FinishedProgram:
 
 
 def load_program(folder: RunFolder) -> FinishedProgram:
-    """The audit in ``folder``, which is finished.
-
-    Raises `privaudit.files.folder.FolderError` if a file is damaged, or not of the
-    others.
-    """
+    """The audit in ``folder``, which is finished; `FolderError` if it is damaged."""
     config = folder.read("config.json", ProgramAudit)
     result = folder.read("result.json", ProgramResult)
     if result.verdict.claim != config.claim:

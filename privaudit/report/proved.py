@@ -31,11 +31,7 @@ class Proved:
 
 
 def proved(folder: Path, ledger: Ledger | None) -> Proved | None:
-    """Check the certificate in ``folder``; None if there is none.
-
-    It is compared with the ``ledger`` first, and its hints are made anew: what a
-    stranger wrote into them is not run.
-    """
+    """Check the certificate in ``folder`` against the ``ledger``; None without one."""
     path = folder / CERTIFICATE
     if ledger is None or not path.is_file() or path.is_symlink():
         return None

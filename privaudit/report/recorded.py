@@ -136,10 +136,7 @@ def content(run: FinishedRecord) -> dict[str, Any]:
 
 
 def ledger_in(folder: RunFolder) -> Ledger:
-    """The ledger of ``folder``; `FolderError` if there is none or it is too long.
-
-    An account takes seconds for each hundred thousand releases that differ.
-    """
+    """The ledger of ``folder``; `FolderError` if there is none or it is too long."""
     ledger = folder.read("ledger.json", Ledger)
     entries = sum(map(len, ledger.nodes))
     if entries > _MOST_ENTRIES:
@@ -173,11 +170,7 @@ def check_belongs(
 
 
 def load_record(folder: RunFolder) -> FinishedRecord:
-    """The training in ``folder``, which is finished.
-
-    Raises `privaudit.files.folder.FolderError` if a file is damaged, or not of the
-    others.
-    """
+    """The training in ``folder``, which is finished; `FolderError` if it is damaged."""
     config = folder.read("config.json", RecordedRun)
     if not folder.has("result.json"):
         raise FolderError(

@@ -11,11 +11,7 @@ from numpy.typing import NDArray
 def allowed_tpr(
     epsilon: float, delta: float, fpr: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Least and largest true positive rate that (epsilon, delta)-DP allows.
-
-    TPR <= e^epsilon FPR + delta and 1 - FPR <= e^epsilon (1 - TPR) + delta, and both
-    with the worlds swapped (Kairouz, Oh and Viswanath 2015). ``fpr`` in [0, 1].
-    """
+    """Least and largest TPR at ``fpr`` that (epsilon, delta)-DP allows."""
 
     def most(rate: NDArray[np.float64]) -> NDArray[np.float64]:
         if epsilon == math.inf:

@@ -37,11 +37,7 @@ _PICTURES = re.compile(r"!\[([^\]]*)\]\(([^)]+\.svg)\)\n?")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Item:
-    """A line of an overview; figures that there are not are None.
-
-    ``proved`` is what the account proves from below. ``why`` says what is wrong with
-    it: its evidence disagrees, or it is not finished.
-    """
+    """A line of an overview; ``proved``: from below; ``why``: what is wrong with it."""
 
     name: str
     kind: str
@@ -150,10 +146,7 @@ class Site:
         self._signer = signer
 
     def add(self, path: Path) -> None:
-        """A run, a sweep, the demo, a study, a folder of these, or a file of claims.
-
-        Raises `privaudit.files.folder.FolderError` if it is none of these.
-        """
+        """A run, a sweep, the demo, a study, a folder of these, or a file of claims."""
         path = pathlib.Path(path)
         if path.is_file():
             self._add(self._claims(path))
@@ -169,11 +162,7 @@ class Site:
             self._several(path)
 
     def write(self, out: Path) -> pathlib.Path:
-        """Put all pages into the folder ``out``, and return that of the overview.
-
-        Raises `privaudit.files.folder.FolderError` if ``out`` holds something other
-        than a site.
-        """
+        """Put all pages into ``out``, a site's folder; return that of the overview."""
         folder = pathlib.Path(out)
         if folder.exists() and (
             not folder.is_dir()

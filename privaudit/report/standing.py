@@ -1,7 +1,4 @@
-"""Words for the standing of an upper bound: certified, conditional, estimate.
-
-A page must not say "certified" or "proved" of what holds under an assumption only.
-"""
+"""Words for the standing of an upper bound: certified, conditional, estimate."""
 
 from __future__ import annotations
 

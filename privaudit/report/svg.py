@@ -1,9 +1,7 @@
 """From a matplotlib figure to an SVG that lives inside the page.
 
-The figure is drawn in the colours of `COLOURS`; in the page each becomes a variable of
-the style sheet, so that one drawing serves light, dark and paper. Text stays text, in
-the page's font. Nothing in the output depends on time or chance, and coordinates are
-rounded, as their last bits are the processor's.
+Drawn in the colours of `COLOURS`, which become variables of the style sheet (light,
+dark, paper). Nothing depends on time or chance, and coordinates are rounded.
 """
 
 from __future__ import annotations
@@ -115,10 +113,7 @@ def _rounded(found: re.Match[str]) -> str:
 
 
 def inline(figure: Figure, name: str, description: str) -> str:
-    """``figure`` as an ``<svg>`` element whose ids begin with ``name``.
-
-    ``description`` is what a reader hears who cannot see it.
-    """
+    """``figure`` as an ``<svg>`` element of ids by ``name``, with a ``description``."""
     buffer = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     figure.savefig(buffer, format="svg", metadata=nothing)
@@ -130,10 +125,7 @@ def inline(figure: Figure, name: str, description: str) -> str:
 
 
 def embedded(text: str, name: str, description: str) -> str:
-    """A drawing of matplotlib as an ``<svg>`` element, its ids beginning with ``name``.
-
-    Inside HTML an svg needs no namespaces, and ids are those of the whole page.
-    """
+    """A drawing of matplotlib as an ``<svg>`` element, its ids after ``name``."""
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)

@@ -182,10 +182,7 @@ def is_sweep(path: pathlib.Path) -> bool:
 
 
 def load_sweep(path: pathlib.Path) -> FoundSweep:
-    """The sweep in the folder at ``path``, however far it is; nothing is locked.
-
-    Raises `privaudit.files.folder.FolderError` if its plan is damaged.
-    """
+    """The sweep in the folder at ``path``, however far it is; nothing is locked."""
     folder = SweepFolder(path)
     plan, failures = folder.read(PLAN, dict), folder.failures()
     try:

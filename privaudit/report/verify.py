@@ -241,21 +241,9 @@ def verify(
 def sign(checked: Verification, key: str | os.PathLike[str]) -> pathlib.Path:
     """Sign the manifest of a folder that was ``checked``; where the signature is.
 
-    Parameters
-    ----------
-    checked
-        What `verify` says of the folder, compared with its settings or not.
-    key
-        A file with a private key, as `privaudit.files.signature.private_key` reads it.
-
-    Raises
-    ------
-    EvidenceError
-        If figures disagree with the evidence: nothing is signed.
-    privaudit.files.folder.FolderError
-        If there is no manifest, or the signature cannot be written.
-    ValueError
-        If ``key`` is no such file.
+    ``key``: a private key's file, see `privaudit.files.signature.private_key`.
+    `EvidenceError` if figures disagree with the evidence; `FolderError` if there is no
+    manifest.
     """
     signs = _signature.private_key(key)
     if checked.differences:
@@ -339,10 +327,7 @@ def _run(path: pathlib.Path, settings: bool) -> Verification:
 def _digests(
     folder: RunFolder, content: bytes | None, more: Collection[str] = ()
 ) -> dict[str, Difference] | None:
-    """Differences from the manifest, by file; None if there is no manifest.
-
-    It must list what there is of ``more``, and all that no such folder may hold.
-    """
+    """Differences from the manifest, by file, and ``more``; None if there is none."""
     if content is None:
         return None
     manifest = _manifest.parsed(folder, content)
@@ -736,10 +721,7 @@ def _unlike(
 
 
 def _has_part(ledger: Ledger, own: Sequence[Entry], planned: Sequence[Entry]) -> bool:
-    """Return whether ``own``, of a party that came back, is of what was planned.
-
-    Releases that it made again, at other models, are further ones.
-    """
+    """Return whether ``own``, of a party that came back, is of what was planned."""
     if RESUMED in ledger.assumptions:
         own = [e for e in own if not isinstance(e.release.sampling, NoSampling)]
     return _has_all(planned, own)
@@ -755,10 +737,7 @@ def _has_all(own: Sequence[Entry], planned: Sequence[Entry]) -> bool:
 
 
 def _sizes(ledger: Ledger, batch_size: float | None) -> tuple[int | None, ...]:
-    """Number of records of each node, by its sampling; None where that says nothing.
-
-    ``batch_size`` None: it is no number that all nodes have.
-    """
+    """Number of records of each node, by its sampling; None where that says nothing."""
     sizes: list[int | None] = []
     for entries in ledger.nodes:
         # Further releases of a run that was resumed have none.

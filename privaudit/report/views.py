@@ -33,9 +33,8 @@ def draw_views(
 ) -> None:
     """Draw the three figures: a square a pair, and the graph around one node.
 
-    ``joined``, (nodes, nodes), says who hears whom. The nodes of the graph have the
-    colour of what they learn of the first node that there is a figure of; without
-    figures by single nodes there are bars instead. What has no bound is marked so.
+    ``joined``, (nodes, nodes): who hears whom. Nodes have the colour of what they learn
+    of the first node with a figure; without figures by single nodes there are bars.
     """
     from matplotlib.figure import Figure
 

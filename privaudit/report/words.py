@@ -124,11 +124,7 @@ def _nodes(which: tuple[int, ...]) -> str:
 
 
 def moved_by_canaries(run: FinishedTraining) -> str:
-    """Sentence on how far canaries in a run moved its models, beside its noise.
-
-    A canary that is there adds the clip at its sampling rate in each release, and noise
-    adds up by its squares.
-    """
+    """Sentence on how far canaries in a run moved its models, beside its noise."""
     found = []
     for node in run.config.canary_nodes:
         pulled = noise = 0.0
@@ -218,10 +214,7 @@ def of_figures(
     shared: bool,
     of: str = "of the run's ledger; the worst node",
 ) -> list[tuple[str, str]]:
-    """Name and meaning of what claim and account stand on.
-
-    ``shared`` is whether several nodes have the records, ``of`` what is accounted.
-    """
+    """Name and meaning of what claim and account stand on; of ``shared`` records."""
     about = upper or claim  # a program without an account has a claim
     assert about is not None
     unit = about.unit

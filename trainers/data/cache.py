@@ -17,10 +17,7 @@ class DataUnavailableError(OSError):
 
 
 def data_folder(given: str | pathlib.Path | None = None) -> pathlib.Path:
-    """The folder for data: ``given``, or privaudit's in the user's cache.
-
-    That is $XDG_CACHE_HOME/privaudit, ~/.cache/privaudit without the variable.
-    """
+    """The folder for data: ``given``, or privaudit's below $XDG_CACHE_HOME."""
     if given is not None:
         return pathlib.Path(given)
     home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
@@ -30,11 +27,7 @@ def data_folder(given: str | pathlib.Path | None = None) -> pathlib.Path:
 def cached(
     path: pathlib.Path, make: Callable[[], dict[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
-    """The arrays in ``path``, a .npz, made and written if it is not there.
-
-    Written beside and renamed, so that nobody ever reads half a file. A damaged file is
-    made anew; a folder that cannot be written to costs the time to make them again.
-    """
+    """The arrays in ``path``, a .npz, made and written whole if it is not there."""
     try:
         # Opened here: numpy leaves a damaged file open.
         with path.open("rb") as content, np.load(content, allow_pickle=False) as file:

@@ -74,11 +74,7 @@ DATASETS: dict[str, Source] = {
 
 
 def check_dataset(name: str) -> Source:
-    """The data set's entry. Raises ``ValueError`` if there is none of that name.
-
-    ``idx:FOLDER`` is that of the IDX files in a folder; see `trainers.data.idx`, which
-    raises `trainers.data.cache.DataUnavailableError` if they cannot be read.
-    """
+    """The data set's entry, also of ``idx:FOLDER``; ``ValueError`` if there is none."""
     if name in DATASETS:
         return DATASETS[name]
     if name.startswith(IDX):
@@ -105,11 +101,7 @@ def load_dataset(
     # of the inputs, (samples, ...), images in [0, 1]
     dtype: torch.dtype = torch.float32,
 ) -> tuple[Dataset, Dataset]:
-    """Records to train on and to test on.
-
-    Raises ``ValueError`` if there is no such data set, or it has fewer records. Raises
-    ``trainers.data.cache.DataUnavailableError`` if it cannot be fetched.
-    """
+    """Records to train on and to test on, or `DataUnavailableError`."""
     source = check_dataset(name)
     if labels is None:
         labels = tuple(range(source.classes))

@@ -18,8 +18,8 @@ def load_digits(
     """The handwritten digits that come with scikit-learn, split in train and test.
 
     1 797 real 8x8 images (UCI "Optical recognition of handwritten digits", its test
-    set), pixels scaled to [0, 1]. Inputs are (samples, 1, 8, 8); classes are numbered
-    in the order of ``digits``. The split is by class, as even as it goes, and by seed.
+    set), in [0, 1], (samples, 1, 8, 8); classes are numbered as ``digits``, split by
+    class and seed.
     """
     from sklearn.datasets import load_digits as load
 

@@ -36,12 +36,7 @@ def fetch_images(
     train: int,
     data_dir: str | pathlib.Path | None = None,
 ) -> Arrays:
-    """Images of OpenML's data set ``number``, whose first ``train`` are to train on.
-
-    Kept as bytes in `trainers.data.cache.data_folder`, for OpenML's text takes a minute
-    to read. Raises `DataUnavailableError` if they are neither in a cache nor to be
-    fetched.
-    """
+    """Images of OpenML's ``number``, the first ``train`` to train on, cached."""
     from sklearn.datasets import fetch_openml
 
     def fetch() -> Any:
@@ -75,8 +70,8 @@ _HIGHEST = np.array([3858, 360, 66, 1397, 601, 7117, 254, 254, 254, 7173], dtype
 def fetch_covertype(data_dir: str | pathlib.Path | None = None) -> Arrays:
     """Forest cover of 581 012 places: 54 features, rows of length at most 1, 7 classes.
 
-    The measured columns are scaled to [0, 1] by their documented ranges, then each row
-    longer than 1 is scaled to the unit ball. Raises `DataUnavailableError`.
+    Measured columns are scaled by their documented ranges, longer rows to the unit
+    ball.
     """
     from sklearn.datasets import fetch_covtype
 

@@ -1,9 +1,7 @@
 """Forest: artificial data in the shape of Covertype, made here.
 
-As many rows, features and classes: ten measured columns, one of four areas and one of
-forty soils, seven classes as frequent as in Covertype (Blackard and Dean 1999). Columns
-overlap between classes, so that a linear model gets about two rows in three right. It
-is no forest: numbers on it say nothing of Covertype but its shape.
+As many rows, columns (ten measured, an area of four, a soil of forty) and classes, as
+frequent (Blackard and Dean 1999), of which a linear model gets two thirds right.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Somebody's code in a process of its own, of which nothing but numbers comes back.
 
-A child is forked for each call: it has all that this process has, and whatever it
-changes ends with it, attributes, globals, caches, generators, what libraries keep, and
-copies of the memory that processes share. What it leaves outside of its process, in a
-file or by a socket, is not undone.
+A child is forked for each call: whatever it changes in memory ends with it. What it
+leaves outside, in a file or by a socket, is not undone.
 """
 
 from __future__ import annotations
@@ -98,10 +96,7 @@ def one(call: Callable[[], Tensors]) -> Tensors:
 
 
 def public(call: Callable[[], Found], pickler: Any = pickle) -> Found:
-    """Object that ``call`` gives, which sees nothing private; raises as that does.
-
-    It comes by ``pickler``, and errors without what caused them.
-    """
+    """Object that ``call`` gives, which sees nothing private; raises as that does."""
     if _inside or not hasattr(os, "fork"):
         return call()
 

@@ -101,10 +101,7 @@ def _is_installed(value: Any) -> bool:
 
 
 def generator_of(value: Any) -> Held | None:
-    """Functions that read a generator's state, and begin it at a seed.
-
-    None for what is no generator.
-    """
+    """Functions that read a generator's state, and begin it at a seed; or None."""
     if isinstance(value, torch.Generator):
         return lambda: value.get_state().numpy(), value.manual_seed
     if isinstance(value, np.random.Generator):

@@ -19,7 +19,7 @@ _TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
 
 def read_idx(path: pathlib.Path) -> np.ndarray:
-    """The array of an IDX file, gzipped or not."""
+    """The array of an IDX file, gzipped or not; ``ValueError`` if it is none."""
     content = content_of(path, MOST_ARRAYS)
     try:
         if content[:2] == b"\x1f\x8b":
@@ -38,12 +38,7 @@ def read_idx(path: pathlib.Path) -> np.ndarray:
 
 
 def read_folder(folder: str | pathlib.Path) -> Arrays:
-    """The data set in a folder of four IDX files, called as those of MNIST are.
-
-    ``train-images...``, ``train-labels...``, ``t10k-images...`` and ``t10k-labels...``;
-    bytes are scaled to [0, 1]. Raises `DataUnavailableError` if one is missing or
-    damaged.
-    """
+    """The data set in a folder of four IDX files, called as those of MNIST are."""
     folder = pathlib.Path(folder).expanduser()
     parts = {}
     for part in ("train-images", "train-labels", "t10k-images", "t10k-labels"):

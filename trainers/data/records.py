@@ -19,11 +19,7 @@ class Records(Protocol):
     def __len__(self) -> int: ...
 
     def read(self, index: Tensor, seeds: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of the records at ``index``, (samples,).
-
-        Each draws random numbers, if it does, from its own of ``seeds``, (samples,);
-        None: from its number.
-        """
+        """Records at ``index``, (samples,), that draw by ``seeds`` or their numbers."""
         ...
 
 
@@ -104,8 +100,8 @@ class PrivateData:
     ) -> PrivateData:
         """Stack one dataset a node, and deal the samples of ``canary`` to some.
 
-        They are records more there; or there is one, which comes in the place of the
-        node's first if it ``replaces`` one. ``direction`` and ``coordinates`` as above.
+        They are records more, or one ``replaces`` the node's first. ``ValueError`` if a
+        node has no record, or the canaries are of another shape.
         """
         sizes = tuple(len(share) for share in shares)
         for node, size in enumerate(sizes):
@@ -163,11 +159,7 @@ class PrivateData:
         return self.inputs[0, 0].numel()
 
     def present(self, runs: int, planted: Tensor | None) -> Tensor:
-        """Mask of rows that are records: bool, (runs, nodes, records + canaries).
-
-        ``planted``, (runs,) bool or (runs, canaries), says in which runs each canary is
-        there; None: none.
-        """
+        """Mask of rows that are records: bool, (runs, nodes, records + canaries)."""
         return present_rows(self, runs, planted)
 
     def records(self, node: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
@@ -190,19 +182,13 @@ class PrivateData:
 
 
 def _taken(part: Tensor, place: Tensor) -> Tensor:
-    """Rows at ``place`` of (nodes, records, ...), counted through nodes and records.
-
-    A fourth of the time that an index of two tensors takes.
-    """
+    """Rows at ``place`` of (nodes, records, ...), counted through: a fast index."""
     found = part.flatten(0, 1).index_select(0, place.flatten())
     return found.view(*place.shape, *part.shape[2:])
 
 
 class ReadAsAsked(Drawn):
-    """As `PrivateData`, without a canary: a batch is read when it is drawn.
-
-    So records may be too many for memory. What was read goes to ``device``.
-    """
+    """As `PrivateData`, without a canary: a batch is read when it is drawn."""
 
     canary_nodes = ()
     replaced = direction = coordinates = None

@@ -14,10 +14,8 @@ def principal_components(
 ) -> tuple[Dataset, Dataset]:
     """Both sets in the coordinates of the test set's principal components.
 
-    Mean and directions are those of ``test`` alone, without its labels: these records
-    are taken as public, so that no record of ``train`` has a part in how another is
-    seen, and nothing of them is released. Inputs become (samples, components), or as
-    many as there are values in an input.
+    Mean and directions are of ``test`` alone, without labels, which is taken as public:
+    nothing of ``train`` is released. Inputs become (samples, components) at most.
     """
     public = test.inputs.flatten(1).double()
     components = min(components, public.shape[1])

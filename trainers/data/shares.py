@@ -178,10 +178,7 @@ def check_labels(targets: Tensor, classes: int, name: str) -> None:
 
 
 def within_classes(targets: Tensor, classes: int) -> Tensor:
-    """Labels, `NO_CLASS` in the place of those outside of [0, ``classes``).
-
-    A record with that label has no loss and no gradient.
-    """
+    """Labels, `NO_CLASS` (no loss) for those outside of [0, ``classes``)."""
     return targets.where((targets >= 0) & (targets < classes), NO_CLASS)
 
 
@@ -235,10 +232,7 @@ def data_set(data: Any, name: str) -> Dataset | Lazy:
 
 
 def of_loader(loader: DataLoader, name: str) -> TorchDataset:
-    """The data set of a loader, each record by ``collate_fn`` of it alone.
-
-    How batches are drawn is the oracle's, and a log line says so.
-    """
+    """The data set of a loader, each record by ``collate_fn`` of it alone."""
     sampler, batches = loader.sampler, loader.batch_sampler
     every = type(sampler) in (SequentialSampler, RandomSampler)
     if not every or type(batches) not in (BatchSampler, type(None)):
@@ -294,10 +288,7 @@ def _is_array(values: Any) -> bool:
 
 
 def _tensor(values: Any, name: str = "a record", yes: Any = torch.float) -> Tensor:
-    """As a tensor on the CPU: floats in single precision, integers in 64 bits.
-
-    Yes and no are 1 and 0, of the type ``yes``.
-    """
+    """As a tensor on the CPU: single precision, 64 bits; yes and no as ``yes``."""
     if hasattr(values, "to_numpy"):  # pandas
         frame, values = values, values.to_numpy()
         kinds = dict(getattr(frame, "dtypes", {})) if values.ndim == 2 else {}
@@ -340,10 +331,7 @@ def _mapped(values: np.memmap, rows: np.ndarray) -> np.ndarray:
 
 
 def _usual(read: Alone, count: int, name: str) -> Pair:
-    """A record of the shape and kind that most of the first readable ones have.
-
-    One record alone does not decide it, wherever it stands.
-    """
+    """A record of the shape and kind that most of the first readable ones have."""
     found: list[forked.Tensors] = []
     first: Ended | None = None
     for row in range(count):
@@ -361,10 +349,7 @@ def _usual(read: Alone, count: int, name: str) -> Pair:
 
 
 def _one_by_one(read: Alone, rows: np.ndarray, seeds: np.ndarray, like: Pair) -> Pair:
-    """Read records one by one; what cannot be read, or is unlike, is a void one.
-
-    Generators are at a seed of each record's own: no other one moves it.
-    """
+    """Read records one by one, each at its own seed; unlike ones are void."""
     pairs = [
         _void(like)
         if isinstance(one, Ended) or forked.kind(one) != forked.kind(like)

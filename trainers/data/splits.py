@@ -20,9 +20,7 @@ from trainers.data.records import Dataset
 def class_shares(nodes: int, classes: int, t: float) -> np.ndarray:
     """A(t): the share of each class that each node holds, (nodes, classes).
 
-    Eq. 8 of the paper of DP-DSGD: (1 - t) / N off i = j mod N, the
-    rest there. t = 0 deals every class evenly, t = 1 gives every class to one node.
-    Columns add up to one.
+    Eq. 8 of the paper of DP-DSGD: (1 - t) / N off i = j mod N, the rest there.
     """
     if not 0 <= t <= 1:
         raise ValueError(f"the split t must be in [0, 1], got {t}")
@@ -33,10 +31,7 @@ def class_shares(nodes: int, classes: int, t: float) -> np.ndarray:
 
 
 def split_by_class(data: Dataset, nodes: int, t: float) -> list[Dataset]:
-    """Deal ``data`` to ``nodes`` nodes by `class_shares`, every sample to one node.
-
-    Shares are rounded so that each class is dealt whole; samples keep their order.
-    """
+    """Deal ``data`` to ``nodes`` nodes by `class_shares`; samples keep their order."""
     classes = int(data.targets.max()) + 1
     bounds = np.cumsum(class_shares(nodes, classes, t), axis=0)
     parts: list[list[Tensor]] = [[] for _ in range(nodes)]
@@ -75,8 +70,7 @@ def split_by_dirichlet(
 ) -> list[Dataset]:
     """Deal each class by shares drawn from Dirichlet(alpha, ..., alpha).
 
-    Hsu, Qi and Brown 2019: a small alpha gives every class to few nodes, a large one
-    deals evenly. Drawn again, up to 100 times, while a node has no records.
+    Hsu, Qi and Brown 2019. Drawn again, up to 100 times, while a node has no records.
     """
     if not 0 < alpha < math.inf:
         raise ValueError(f"the split's alpha must be > 0 and finite, got {alpha}")
@@ -101,8 +95,7 @@ def split_by_dirichlet(
 def split_by_file(data: Dataset, nodes: int, path: str | pathlib.Path) -> list[Dataset]:
     """Deal by a file with the node's number, from 0, of each record in order.
 
-    A .npz has them as its array ``node``; any other file is read as text, one number a
-    line, or the column ``node`` of a CSV with a heading.
+    A .npz's array ``node``; else text, a number a line, or a CSV's column ``node``.
     """
     path = pathlib.Path(path)
     try:
@@ -153,11 +146,7 @@ def _select(data: Dataset, places: list[np.ndarray]) -> list[Dataset]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Partition:
-    """A way of dealing records, as a person writes it.
-
-    ``text`` is "classes" for A(t), "even", "dirichlet:ALPHA" or "file:PATH"; or "given"
-    for data that come as one set a node. Raises ``ValueError`` for anything else.
-    """
+    """A way of dealing: "classes", "even", "dirichlet:ALPHA", "file:PATH", "given"."""
 
     kind: Literal["classes", "even", "dirichlet", "file", "given"]
     value: str = ""

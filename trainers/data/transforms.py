@@ -21,10 +21,7 @@ Transform = Callable[[Tensor], Any]  # of one record's input, to one like it
 
 
 class Drawn:
-    """Private data of which a record may draw random numbers as it is read: its own.
-
-    They are of the record's node and number, the release and the key.
-    """
+    """Private data whose records draw numbers: by node, number, release and key."""
 
     sizes: tuple[int, ...]
 
@@ -59,9 +56,8 @@ class Drawn:
 class Transformed(Drawn):
     """Private data whose inputs go through ``transform`` as they are read.
 
-    What comes of a record is a function of that record, its node and number, the
-    release and the key: the same in every batch and whoever else is drawn, so that a
-    clipped sum moves no further with it than without a transform.
+    What comes of a record is a function of it, its node and number, the release and the
+    key: a clipped sum moves no further with it than without a transform.
     """
 
     def __init__(self, data: Any, transform: Transform) -> None:
@@ -98,7 +94,7 @@ class Transformed(Drawn):
 
 
 def check_transform(transform: Transform, inputs: Tensor) -> None:
-    """Try ``transform`` on some records, (samples, ...)."""
+    """Try ``transform`` on (samples, ...): ``ValueError`` unless shapes stay."""
     if not callable(transform):
         raise ValueError(
             "transform is a function of one record's input, got "
@@ -138,11 +134,9 @@ def drawn_from(seed: int) -> None:
 
 
 class Alone:
-    """Somebody's function, of which each call has a process of its own.
+    """Somebody's function, of which each call has a process and a seed of its own.
 
-    Its random numbers, by global generators or by its own, are of that call's seed.
-    What it gives without drawing any is kept, for as many bytes as `_KEPT`, since it
-    would give the same again. ``made`` makes tensors of what it gives and was given.
+    What it gives without drawing is kept, for as many bytes as `_KEPT`.
     """
 
     def __init__(
@@ -157,10 +151,7 @@ class Alone:
     def each(
         self, keys: Sequence[Any], seeds: Iterable[int], *given: Iterable[Any]
     ) -> list[tuple[Tensor, ...] | Ended]:
-        """Call it with each seed and what is given for it; see `forked.each`.
-
-        What it gives is kept by ``keys``: what is given is a function of them.
-        """
+        """Call it with each seed and what is given, kept by ``keys``: `forked.each`."""
         wanted = [
             (key, functools.partial(self._call, *one))
             for key, one in zip(keys, zip(seeds, *given, strict=True), strict=True)

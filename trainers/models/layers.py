@@ -1,8 +1,4 @@
-"""Layers that torch has only in fused forms, rebuilt for fast clipping.
-
-`trainers.gradients.bookkeeping` sees their linear layers one by one, so that modules
-built from them need no per-sample gradients.
-"""
+"""Layers that torch has only in fused forms, rebuilt for fast clipping."""
 
 from __future__ import annotations
 
@@ -11,10 +7,7 @@ from torch import Tensor, nn
 
 
 class Offset(nn.Module):
-    """Adds a learned tensor to every sample, as position embeddings do.
-
-    ``shape`` is that of a sample: (samples, *shape) in, the same out.
-    """
+    """Adds a learned tensor of a sample's ``shape`` to each, as positions do."""
 
     def __init__(self, *shape: int) -> None:
         super().__init__()
@@ -28,8 +21,8 @@ class Offset(nn.Module):
 class SelfAttention(nn.Module):
     """Multi-head self-attention (Vaswani et al. 2017), without mask and dropout.
 
-    The same function as `torch.nn.MultiheadAttention` of ``features`` with
-    ``batch_first``: its in_proj_weight is ``inside.weight``, its out_proj ``outside``.
+    As `torch.nn.MultiheadAttention`: in_proj_weight is ``inside``'s, out_proj
+    ``outside``.
     """
 
     def __init__(self, features: int, heads: int) -> None:
@@ -55,9 +48,7 @@ class SelfAttention(nn.Module):
 class Lstm(nn.Module):
     """One layer of long short-term memory (Hochreiter and Schmidhuber 1997).
 
-    The same function as `torch.nn.LSTM` with ``batch_first``, but for one bias where
-    that has two, whose sum alone matters: gates in its order input, forget, cell,
-    output. The recurrent layer is used once a step.
+    As `torch.nn.LSTM` with ``batch_first``, with one bias for the sum of its two.
     """
 
     def __init__(self, features: int, hidden: int) -> None:

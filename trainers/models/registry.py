@@ -95,7 +95,7 @@ MODELS: dict[str, Model] = {
 
 
 def model_named(text: str) -> tuple[str, dict[str, int]]:
-    """Name and options of a model such as ``vit:depth=2,features=32``."""
+    """Name and options of a model such as ``vit:depth=2,features=32``, checked."""
     name, colon, given = text.rpartition(":")
     if "=" not in given or not colon:
         name, given = text, ""
@@ -136,13 +136,11 @@ def make_model(
 ) -> nn.Module:
     """The model called ``name``, for inputs of a shape and a number of classes.
 
-    ``name``: a name in `MODELS`, or ``module:function``, and after a colon its options,
-    ``vit:depth=2``. The module is imported and its function called with
-    ``input_shape``, ``classes`` and the options, by keyword. It must return a
-    `torch.nn.Module` from (samples, *input_shape) to (samples, classes), whose
-    parameters are then drawn anew. (One that is called with nothing makes a model that
-    starts as it is, see `trainers.runs.material`.). ``input_shape``: of one sample.
-    ``classes``: how many. ``options``: more of them.
+    A name in `MODELS`, or ``module:function``, and after a colon its options,
+    ``vit:depth=2``. The function is called with ``input_shape``, ``classes`` and the
+    options, by keyword, and returns a `torch.nn.Module` from (samples, *input_shape) to
+    (samples, classes), whose parameters are then drawn anew. ``ValueError`` if the
+    model cannot take the shape.
     """
     name, named = model_named(name)
     options = {**named, **options}

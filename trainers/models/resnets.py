@@ -1,7 +1,4 @@
-"""Residual networks (He et al. 2016) with group norm (Wu and He 2018).
-
-Batch norm has no per-sample gradient, so that private training uses group norm.
-"""
+"""Residual networks (He et al. 2016) with group norm (Wu and He 2018), by record."""
 
 from __future__ import annotations
 
@@ -31,11 +28,9 @@ def resnet9(
 ) -> nn.Sequential:
     """ResNet-9: 7 802 724 parameters for 100 classes, 7 756 554 for 10, 3 channels.
 
-    The count is that of the CIFAR-100 model of Bayrooti et al. 2023, whose paper gives
-    no layout; this one has it: four convolutions to 64, 128, 256 and 512 channels, the
-    last three pooled by 2 and followed by a residual block of two more, 16 groups, a
-    bias everywhere, the maximum over what is left of the image, one linear layer.
-    Inputs are (samples, channels, size, size).
+    As many as the CIFAR-100 model of Bayrooti et al. 2023, whose layout is not printed:
+    four convolutions to 64, 128, 256 and 512 channels, the last three pooled by 2 and
+    followed by a residual block of two, 16 groups, biases, a maximum, one linear layer.
     """
     if size < 8:
         raise ValueError(
@@ -67,9 +62,7 @@ def resnet18(
 ) -> nn.Sequential:
     """ResNet-18 with group norm, 11 181 642 parameters for 10 classes and 3 channels.
 
-    The model of the papers of Dyn-D2P and of PartPSP, in its layout for ImageNet (7x7
-    stride 2, pooled): the first convolution and norm have 9 536 parameters, with the
-    first stage 157 504. Inputs are (samples, channels, size, size).
+    In its layout for ImageNet, as in the papers of Dyn-D2P and of PartPSP.
     """
     if size < 4:
         raise ValueError(

@@ -20,10 +20,8 @@ def vit(
 ) -> nn.Sequential:
     """A small vision transformer (Dosovitskiy et al. 2021): 141 898 parameters for 10.
 
-    That is for 32x32 images of three channels: a linear layer a patch of 4x4, learned
-    positions, ``depth`` blocks of attention and of a perceptron of twice the width,
-    each after a layer norm, and the mean over the patches. Inputs are (samples,
-    channels, size, size).
+    Of 32x32x3: a linear layer a patch of 4x4, learned positions, ``depth`` blocks of
+    attention and a perceptron of twice the width, after layer norms; mean over patches.
     """
     if patch < 1 or size % patch:
         raise ValueError(
@@ -70,10 +68,9 @@ def lstm(
 ) -> nn.Sequential:
     """An LSTM over a sequence, and a linear layer on its last state.
 
-    24 458 parameters for 28 features a step and 10 classes, the rows of a 28x28 image.
-    Inputs are (samples, steps, features); (samples, 1, steps, features), an image read
-    row by row; or, with a ``vocabulary``, (samples, steps) of tokens below it, of which
-    each is embedded in ``features``.
+    24 458 parameters for 28 features and 10 classes. Inputs: (samples, steps,
+    features), (samples, 1, steps, features), or tokens (samples, steps) below a
+    ``vocabulary``.
     """
     layers: list[nn.Module] = []
     if vocabulary is not None:

@@ -7,11 +7,7 @@ from torch import Tensor, nn
 
 
 def logistic(features: int) -> nn.Module:
-    """Logistic regression of two classes, ``features`` + 1 parameters.
-
-    55 for the 54 features of Covertype's rows. Its outputs are the logits (0, x.w + b):
-    cross entropy of the two is the logistic loss.
-    """
+    """Logistic regression of two classes, ``features`` + 1 parameters: 0, x.w + b."""
     return nn.Sequential(nn.Flatten(), _Binary(features))
 
 
@@ -46,8 +42,7 @@ def small_cnn(
 ) -> nn.Sequential:
     """One convolution and two linear layers, the MNIST model of Bayrooti et al. 2023.
 
-    38 424 parameters at size 32 with 10 classes, 28 440 at size 28; 337 at size 8 with
-    3 classes and 16 hidden units. Inputs are (samples, channels, size, size).
+    38 424 parameters at size 32 with 10 classes, 28 440 at size 28.
     """
     pooled = (size - kernel + 1) // 2
     if pooled < 1:
@@ -76,9 +71,8 @@ def shallow_cnn(
 ) -> nn.Sequential:
     """Two convolutions and two linear layers, the FashionMNIST model of Dyn-D2P.
 
-    26 010 parameters at size 28 with 10 classes. The paper gives no widths: these are
-    the ones of the usual private MNIST model (Papernot et al. 2021), with ReLU. Inputs
-    are (samples, channels, size, size).
+    26 010 parameters at size 28 with 10 classes; widths, which the paper lacks, are of
+    the usual private MNIST model (Papernot et al. 2021), with ReLU.
     """
     once = ((size + 4 - 8) // 2 + 1) - 1  # 8x8, stride 2, padding 2; pooled to stride 1
     twice = ((once - 4) // 2 + 1) - 1  # 4x4, stride 2; pooled
@@ -102,10 +96,7 @@ def shallow_cnn(
 
 
 def tanh_mlp(features: int, classes: int, hidden: int = 10) -> nn.Sequential:
-    """Three linear layers with tanh, the MLP of PartPSP: in x 10, 10 x in, in x 10.
-
-    7 850 + 8 624 + 7 850 = 24 324 parameters for 784 features and 10 classes.
-    """
+    """Three linear layers with tanh, the MLP of PartPSP: in x 10, 10 x in, in x 10."""
     return nn.Sequential(
         nn.Flatten(),
         nn.Linear(features, hidden),

@@ -15,9 +15,8 @@ def initial_parameters(
 ) -> torch.Tensor:
     """A random start, (dims,): uniform in +-gain / sqrt(fan-in), as torch does.
 
-    Drawn from ``generator`` alone, in the order of the module's parameters. Parameters
-    of one dimension that have no weight beside them (normalisation) keep their values,
-    and those of several layers are drawn once.
+    By ``generator`` alone, in the module's order; parameters of one dimension without a
+    weight beside them keep their values, and shared ones are drawn once.
     """
     parts, seen = [], set()
     for layer in module.modules():
@@ -39,9 +38,8 @@ def initial_parameters(
 def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Cross entropy of each sample, (samples,), from logits (samples, classes).
 
-    Of few classes a vector of samples is taken at a time, not of classes. It is filled
-    up with samples of zeros: what fills no vector is computed by other functions, and
-    a sample's bits must not depend on its place.
+    Of few classes a vector of samples at a time, filled up with zeros: what fills no
+    vector is computed by other functions, and bits must not depend on a sample's place.
     """
     whole = outputs.dim() == 2 and targets.dim() == 1 and outputs.shape[1] <= _FEW
     if not whole or outputs.device.type != "cpu":

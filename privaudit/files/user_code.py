@@ -117,7 +117,8 @@ def by_generator(
         raise ValueError(f"give a function of data and a generator, got {function!r}")
     if _second(function) != "seed":
         return function
-    return lambda data, rng: function(data, int(rng.integers(2**63)))
+    # numpy's older generators take no larger seed, and so many libraries do not.
+    return lambda data, rng: function(data, int(rng.integers(2**32)))
 
 
 def is_class(name: str) -> bool:

@@ -12,9 +12,10 @@ import json
 import math
 import os
 import sys
+import time
 from typing import Any
 
-_INSIDE = __name__.rpartition(".")[0]  # this package
+_INSIDE = __name__.partition(".")[0]
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -46,19 +47,18 @@ class Asserted:
     """The state of one test."""
 
     name: str
+    began: float = dataclasses.field(default_factory=time.monotonic)
     pairs: int = 0  # that were tested: the next new one is number ``pairs`` + 1
     seconds: float = 0.0  # that they took
     # by the fingerprint of pair, mechanism and claim
     verdicts: dict[str, Any] = dataclasses.field(default_factory=dict)
-    # by claim: the first refuted pair's verdict, how it is told, and the seconds up to
-    # it
+    # by claim: the first refuted pair's verdict, how it is told, and the seconds from
+    # the start
     evidence: dict[str, tuple[Any, str, float]] = dataclasses.field(
         default_factory=dict
     )
-    # suspects, shrinking: whether pairs that came after that are suspected, and the
-    # seconds that took
-    suspects: dict[str, bool] = dataclasses.field(default_factory=dict)
-    shrinking: float = 0.0
+    # whether pairs that came after that are suspected; None where nothing is known
+    suspects: dict[str, bool | None] = dataclasses.field(default_factory=dict)
     rows: dict[tuple[str, str, str], Row] = dataclasses.field(default_factory=dict)
 
     def row(self, assertion: str, what: str, claim: str) -> Row:
@@ -112,7 +112,7 @@ def _caller() -> str:
     frame = sys._getframe(1)
     while frame.f_back is not None:
         module = frame.f_globals.get("__name__", "")
-        if module != _INSIDE and not module.startswith(f"{_INSIDE}."):
+        if module.partition(".")[0] != _INSIDE:
             break
         frame = frame.f_back
     code = frame.f_code

@@ -14,24 +14,31 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import pathlib
 import sys
 import time
+import types
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from privaudit.results import round_down
 from privaudit.testing import record
-from privaudit.testing.coins import Stage, chance_together
+from privaudit.testing.coins import Ranking, Stage, Worlds, chance_together
 from privaudit.testing.fingerprints import fingerprint
 from privaudit.testing.judging import Verdict, judge
+from privaudit.testing.outputs import Floats
 from privaudit.testing.pasting import called, dp, name_of, repeat
 from privaudit.testing.sampling import Mechanism, Sampler, Scoring
 
 _AGAIN = 4  # times the runs of the first refutation are spent on a later pair
 _SHRINKING = 0.5  # of the seconds of the search; about as much is left to confirm
-_LEAST_SECONDS = 0.25  # of shrinking, however soon the search was over
-_FEW = 256  # runs of a cheap look, or a part of those of the first refutation
-_SUSPECTED = 0.01  # p-value of a cheap look
+_LEAST_SECONDS = 0.1  # of shrinking, however soon the search was over
+_FEW = 128  # runs of the first cheap look; then twice as many, and so on
+_SUSPECTED, _CLEARED = 0.005, 0.5  # p-values, each of two tests, that end cheap looks
+_OURS = str(pathlib.Path(__file__).parents[1])
 _STOPS = (
     "runs stop at the first look that refutes the claim: with more of them the bound "
     "may be much larger"
@@ -94,24 +101,38 @@ def verdict_of(
     For a pair that is suspected it is the verdict on the first one.
     """
     context = _context()
+    with _untraced(context) as traced:
+        found, shown, settled = _verdict(assertion, test, asked, context)
+    if traced and settled:
+        # The tracer sees the mechanism once on each data set, to explain its lines.
+        stream = (asked.seed, 0, 0)
+        given = asked.mechanism, asked.pair, None, asked.vectorised
+        Sampler.of(*given, stream, None).show_once()
+    return found, shown
+
+
+def _verdict(
+    assertion: str, test: record.Asserted, asked: Asked, context: Any
+) -> tuple[Verdict | None, str, bool]:
+    """`verdict_of`, and whether it is more than a lack of runs or of time."""
     claim, data = asked.claim, fingerprint(asked.pair)
     given = asked.score, asked.confidence, asked.runs, asked.seed, asked.vectorised
     key = fingerprint((claim, data, given))
-    with _untraced(asked, context):
-        if context is None or key not in test.verdicts:
-            first = test.evidence.get(claim)
-            shrinks = context is not None and first and assertion == "assert_private"
-            if shrinks and not (context.is_final and test.suspects.get(key)):
-                if key not in test.suspects:
-                    test.suspects[key] = _suspected(test, asked, first)
-                return (first[0], first[1]) if test.suspects[key] else (None, "")
-            _judge(assertion, test, asked, key, first, searched=context is not None)
-            if fingerprint(asked.pair) != data:
-                name = name_of(asked.mechanism)
-                raise ValueError(f"{name} changed its data: give it a copy")
+    if context is None or key not in test.verdicts:
+        first = test.evidence.get(claim)
+        shrinks = context is not None and first and assertion == "assert_private"
+        if shrinks and not (context.is_final and test.suspects.get(key)):
+            if key not in test.suspects:
+                test.suspects[key] = _suspected(test, asked, first)
+            suspect = test.suspects[key]
+            return (*first[:2], True) if suspect else (None, "", suspect is not None)
+        _judge(assertion, test, asked, key, first, searched=context is not None)
+        if fingerprint(asked.pair) != data:
+            name = name_of(asked.mechanism)
+            raise ValueError(f"{name} changed its data: give it a copy")
     found, shown = test.verdicts[key]
     if test.suspects.get(key) and not found.refuted:
-        return test.evidence[claim][:2]  # it failed, and must fail again
+        return (*test.evidence[claim][:2], True)  # it failed, and must fail again
     if context is not None:
         from hypothesis import errors, target
 
@@ -120,7 +141,7 @@ def verdict_of(
         label = f"leak of {name_of(asked.mechanism)}"
         with contextlib.suppress(errors.InvalidArgument):
             target(found.bound + found.growth, label=label)
-    return found, shown
+    return found, shown, True
 
 
 def _judge(
@@ -153,7 +174,8 @@ def _judge(
     shown = asked.told(found, limit)
     test.verdicts[key] = found, shown
     if found.refuted:
-        test.evidence.setdefault(asked.claim, (found, shown, test.seconds))
+        seconds = time.monotonic() - test.began
+        test.evidence.setdefault(asked.claim, (found, shown, seconds))
     _note(
         test.row(assertion, name_of(asked.mechanism), dp(asked.epsilon, asked.delta)),
         found,
@@ -163,29 +185,49 @@ def _judge(
 
 def _suspected(
     test: record.Asserted, asked: Asked, first: tuple[Verdict, str, float]
-) -> bool:
-    """Suspicion of a pair: a few runs look as those of the first refuted one did."""
+) -> bool | None:
+    """Suspicion of a pair: a few runs look as those of the first refuted one did.
+
+    None where they settle nothing, or no time is left for them.
+    """
     verdict, _, seconds = first
-    limit = max(_LEAST_SECONDS, _SHRINKING * seconds)
-    if test.shrinking >= limit or verdict.attack is None:
-        return False
-    began = time.monotonic()
-    sampler = Sampler.of(
-        asked.mechanism,
-        asked.pair,
-        asked.score,
-        asked.vectorised,
-        (asked.seed, 0, len(test.suspects)),
-        verdict.attack.reader,
-    )
-    runs = max(_FEW, verdict.runs // _AGAIN)
-    worlds, readings = sampler.run(runs)
-    stage = Stage(*verdict.attack.guessed(readings, worlds), runs, 0.0)
-    found = chance_together([stage], asked.epsilon, asked.delta)
-    seconds = time.monotonic() - began
-    test.shrinking += seconds
-    test.seconds += seconds
-    return found <= _SUSPECTED
+    since = time.monotonic() - test.began - seconds
+    if verdict.attack is None or since > max(_LEAST_SECONDS, _SHRINKING * seconds):
+        _end_shrinking()
+        return None
+    began, reader = time.monotonic(), verdict.attack.reader
+    stream = (asked.seed, 0, len(test.suspects))
+    given = asked.mechanism, asked.pair, asked.score, asked.vectorised
+    sampler = Sampler.of(*given, stream, reader)
+    stages: list[Stage] = []
+    seen: list[tuple[Worlds, Floats]] = []
+    done, found = 0, 0.1
+    while done < verdict.runs and _SUSPECTED < found < _CLEARED:
+        runs = max(_FEW, done)
+        worlds, readings = sampler.run(runs)
+        done += runs
+        stages.append(Stage(*verdict.attack.guessed(readings, worlds), runs, 0.0))
+        found = chance_together(stages, asked.epsilon, asked.delta)
+        if reader.is_number:  # a ranking knows no place, which other data may move
+            seen.append((worlds, readings.columns[:, 0]))
+            coins, score = (np.concatenate(part) for part in zip(*seen, strict=True))
+            ranking = Ranking.of(
+                score, coins, sampler.coins, asked.epsilon, asked.delta
+            )
+            found = min(found, ranking.chance(asked.epsilon, asked.delta))
+    test.seconds += time.monotonic() - began
+    return found <= _SUSPECTED or (None if found < _CLEARED else False)
+
+
+def _end_shrinking() -> None:
+    """Let hypothesis keep what it has: it would take longer to try all that is left."""
+    frame: types.FrameType | None = sys._getframe()
+    while frame is not None:
+        owner: Any = frame.f_locals.get("self")
+        if type(owner).__name__ == "Shrinker":
+            owner.max_stall = 0  # the tries without success; undocumented
+            return
+        frame = frame.f_back
 
 
 def _note(row: record.Row, found: Verdict, confidence: float) -> None:
@@ -213,7 +255,20 @@ def _context() -> Any:
 
     if not control.currently_in_test_context():
         return None
+    _explain_users_lines()
     return control.current_build_context()
+
+
+@functools.cache
+def _explain_users_lines() -> None:
+    """Have hypothesis explain failures by the user's lines, not by ours."""
+    with contextlib.suppress(ImportError, AttributeError):  # undocumented
+        from hypothesis.internal import scrutineer
+
+        traced = scrutineer.should_trace_file
+        scrutineer.should_trace_file = functools.cache(
+            lambda name: not name.startswith(_OURS) and traced(name)
+        )
 
 
 def _take_no_time(data: Any, seconds: float) -> None:
@@ -224,22 +279,15 @@ def _take_no_time(data: Any, seconds: float) -> None:
 
 
 @contextlib.contextmanager
-def _untraced(asked: Asked, context: Any) -> Iterator[None]:
-    """Without the tracer by which hypothesis explains a failure, which is slow.
-
-    It sees the mechanism once on each data set, so that its lines are explained.
-    """
+def _untraced(context: Any) -> Iterator[bool]:
+    """Without the tracer by which hypothesis explains a failure, which is slow."""
     tracer = sys.gettrace()
     owner = type(getattr(tracer, "__self__", None)).__module__
     if context is None or not owner.startswith("hypothesis."):
-        yield
+        yield False
         return
-    stream = (asked.seed, 0, 0)
-    Sampler.of(
-        asked.mechanism, asked.pair, None, asked.vectorised, stream, None
-    ).show_once()
     sys.settrace(None)
     try:
-        yield
+        yield True
     finally:
         sys.settrace(tracer)

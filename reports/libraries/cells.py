@@ -1,118 +1,78 @@
-"""Mechanisms of diffprivlib, OpenDP and PyDP as they are documented: verdicts on each.
+"""Mechanisms of the field's libraries as they are documented: verdicts on each.
 
-The libraries are not installed with privaudit: `pip install -r requirements.txt`, of
-this folder, in an environment of its own. Where one is missing, its cells say so.
+The libraries are not installed with privaudit: see ``requirements.txt`` of this folder.
+Where one is missing, its cells say so.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import importlib
+import contextlib
 import importlib.util
-import math
 import pathlib
 import time
 import tomllib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
-
-from privaudit.testing import judge
+from privaudit.testing import assert_private, judge, neighbours, record
 from reports.study import Cell, small
 
 RUNS = 10_000
-ALARM = 0.001  # chance of a false alarm anywhere in the study
-Rng = np.random.Generator
-
-
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """One documented promise: a function of the data, on a pair of neighbours."""
-
-    library: str
-    run: Callable[[Any, Rng], Any]
-    pair: tuple[Any, Any]
-    epsilon: float
-    delta: float
-    floats: bool  # low bits are looked at as well
-
-
-def _diffprivlib(call: str, given: dict[str, Any]) -> Callable[[Any, Rng], Any]:
-    """``randomise`` of a mechanism, or a tool, with a seed of its own in each run."""
-    folder, _, name = call.partition(".")
-
-    def run(data: Any, rng: Rng) -> Any:
-        called = getattr(importlib.import_module(f"diffprivlib.{folder}"), name)
-        seed = int(rng.integers(2**31))
-        if folder == "tools":
-            found = called(np.array(data), random_state=seed, **given)
-            return found[0] if name == "histogram" else found
-        return called(random_state=seed, **given).randomise(data)
-
-    return run
-
-
-def _opendp(kind: str, given: dict[str, Any]) -> Callable[[Any, Rng], Any]:
-    """A measurement for inputs at distance 1, epsilon-DP by its own map."""
-
-    @functools.cache
-    def made() -> Callable[[Any], Any]:
-        dp, epsilon = importlib.import_module("opendp.prelude"), given["epsilon"]
-        dp.enable_features("contrib")
-        if kind == "make_randomized_response_bool":
-            return dp.m.make_randomized_response_bool(prob=1 / (1 + math.exp(-epsilon)))
-        whole = kind == "make_geometric"
-        domain = dp.atom_domain(T=int) if whole else dp.atom_domain(T=float, nan=False)
-        space = domain, dp.absolute_distance(T=int if whole else float)
-        return getattr(dp.m, kind)(*space, scale=1 / epsilon)
-
-    return lambda data, rng: made()(data)
-
-
-def _pydp(call: str, given: dict[str, Any]) -> Callable[[Any, Rng], Any]:
-    def run(data: Any, rng: Rng) -> Any:
-        module = importlib.import_module("pydp.algorithms.laplacian")
-        return getattr(module, call)(**given).quick_result(list(data))
-
-    return run
-
-
-LIBRARIES = {"diffprivlib": _diffprivlib, "opendp": _opendp, "pydp": _pydp}
+ALARM = 0.001  # chance of a false alarm on any promise of the study
 TOLD = tomllib.loads(pathlib.Path(__file__).with_name("promises.toml").read_text())
-
-
-def _case(name: str, call: str, pair: Any, floats: bool, given: dict[str, Any]) -> Case:
-    """Case of an entry of ``promises.toml``, where a pair may have a name."""
-    library = name.partition(":")[0]
-    of = {key: tuple(x) if isinstance(x, list) else x for key, x in given.items()}
-    both = tuple(TOLD["pairs"][pair] if isinstance(pair, str) else pair)
-    epsilon, delta = (float(given.get(name, 0.0)) for name in ("epsilon", "delta"))
-    return Case(library, LIBRARIES[library](call, of), both, epsilon, delta, floats)
-
-
-BY_NAME = {name: _case(name, **told) for name, told in TOLD["promises"].items()}
-
-
-VERDICTS = sum(1 + case.floats for case in BY_NAME.values())
+LIBRARIES, PROMISES, PLANTED = TOLD["libraries"], TOLD["promises"], TOLD["planted"]
+VERDICTS = sum(1 + one.get("floats", False) for one in PROMISES.values())
 # `judge` tests the first pair of a test at half of alpha.
 CONFIDENCE = 1 - 2 * ALARM / VERDICTS
+RECORDS = "st.lists(st.floats(0, 1), max_size=8)"
+
+
+def library(case: str) -> dict[str, str]:
+    """The library that a case is of, by the first word of both names."""
+    of = case.partition(":")[0]
+    return next(one for one in LIBRARIES.values() if one["name"].startswith(of))
+
+
+def source(case: str) -> str:
+    """The text of a case's run; each draws by a seed of its own where it takes one."""
+    run = (PROMISES | PLANTED)[case]["run"]
+    before = library(case)["before"].strip()
+    return f"{before}\n\n\ndef run(data, seed):\n    return {run}"
+
+
+def _run(case: str) -> Callable[[Any, int], Any] | None:
+    """The run of a case; None where its library is not installed."""
+    try:
+        found = importlib.util.find_spec(library(case)["module"])
+    except ModuleNotFoundError:
+        found = None
+    if found is None:
+        return None
+    names: dict[str, Any] = {}
+    exec(source(case), names)
+    return names["run"]
+
+
+def claim(case: str) -> tuple[float, float]:
+    """Claimed epsilon and delta of a case."""
+    told = (PROMISES | PLANTED)[case]
+    return float(told.get("epsilon", 1.0)), float(told.get("delta", 0.0))
 
 
 def verdict(case: str, runs: int) -> dict[str, Any]:
     """The verdict on real numbers, and on low bits where outputs are floats."""
-    asked = BY_NAME[case]
-    if not importlib.util.find_spec(asked.library):
-        return {"missing": asked.library}
-    began, found = time.process_time(), {}
-    for score in (None, "bits") if asked.floats else (None,):
+    run, (epsilon, delta) = _run(case), claim(case)
+    if run is None:
+        return {"missing": library(case)["module"]}
+    found: dict[str, Any] = {}
+    began = time.process_time()
+    for score in (None, "bits") if PROMISES[case].get("floats") else (None,):
         one = judge(
-            asked.run,
-            asked.pair,
-            epsilon=asked.epsilon,
-            delta=asked.delta,
-            runs=runs,
+            run,
+            eval(PROMISES[case]["pair"]),
+            epsilon=epsilon,
+            delta=delta,
+            runs=PROMISES[case].get("runs", runs),
             score=score,
             confidence=CONFIDENCE,
         )
@@ -121,14 +81,67 @@ def verdict(case: str, runs: int) -> dict[str, Any]:
             "bound": one.bound,
             "runs": one.runs,
         }
-    return found | {
-        "claim": f"({asked.epsilon:g}, {asked.delta:g})",
-        "pair": repr(asked.pair),
-        "seconds": round(time.process_time() - began, 2),
+    return found | {"seconds": round(time.process_time() - began, 2)}
+
+
+def planted(case: str, runs: int) -> dict[str, Any]:
+    """Search for a pair that refutes a planted fault, and shrinking of what it finds.
+
+    Seconds are by the clock, hypothesis' own among them.
+    """
+    from hypothesis import HealthCheck, given, settings
+    from hypothesis import strategies as st
+
+    run, (epsilon, delta), told = _run(case), claim(case), PLANTED[case]
+    if run is None:
+        return {"missing": library(case)["module"]}
+    pairs = neighbours(
+        eval(told.get("data", RECORDS), {"st": st}),
+        relation=told.get("relation", "add-or-remove-one"),
+        unit=told.get("unit", "record"),
+        rows_per_user=told.get("rows_per_user"),
+    )
+    failed: list[tuple[float, Any]] = []
+    state = record.Asserted(case)
+
+    @settings(
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(pairs)
+    def test(pair: Any) -> None:
+        nonlocal state
+        state = record.current()
+        try:
+            assert_private(run, pair, epsilon=epsilon, delta=delta, runs=runs)
+        except AssertionError:
+            failed.append((time.monotonic(), pair))
+            raise
+
+    began = time.monotonic()
+    with contextlib.suppress(AssertionError):
+        test()
+    record.forget(state.name)  # the next case begins anew
+    if not failed:
+        return {"refuted": False}
+    ((first, _, _),) = state.evidence.values()
+    return {
+        "refuted": True,
+        "bound": first.bound,
+        "pairs": first.k,
+        "search": round(failed[0][0] - began, 2),
+        "shrinking": round(time.monotonic() - failed[0][0], 2),
+        "smallest": repr(failed[-1][1])[1:-1],
     }
 
 
 def cells(quick: bool) -> Iterator[Cell]:
-    """One for each promise."""
-    found = [Cell(name, verdict, {"case": name, "runs": RUNS}) for name in BY_NAME]
+    """One for each promise and each planted fault."""
+    found = [Cell(name, verdict, {"case": name, "runs": RUNS}) for name in PROMISES]
+    found += [
+        Cell(f"planted, {name}", planted, {"case": name, "runs": RUNS})
+        for name in PLANTED
+    ]
     yield from small(found, runs=200) if quick else found

@@ -327,6 +327,7 @@ def _weighed(
     _, pooled = np.unique(share, return_inverse=True)
     runs_of = np.bincount(pooled, weights=runs)[pooled]
     right = (right * runs_of + _PRIOR * true) / (runs_of + _PRIOR)
+    right = np.minimum(right, 1 - 2.0**-53)  # of a claim whose ``true`` is 1 in floats
     log = np.maximum(special.logit(right) - epsilon, 0.0)
     best: tuple[float, Ints] = 0.0, np.zeros(len(share), dtype=np.int64)
     top = float(log.max(initial=0.0))

@@ -15,11 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
-from privaudit.auditing.probes import Check
-from privaudit.auditing.scores import real_numbers
+from privaudit.auditing.probes import Check, rows
 from privaudit.files.user_code import by_generator
 from privaudit.testing import low_bits, pipelines
 from privaudit.testing.judging import check_differ
@@ -27,11 +25,10 @@ from privaudit.testing.low_bits import Floats, lowest_bit
 from privaudit.testing.pasting import pasted
 from privaudit.testing.sampling import Mechanism
 
-_DEVIATIONS = 5
+_LAPLACE = 6  # kurtosis
 _CHANCE = 1e-9
 _ROUNDING = 1e-9  # of what is released, in comparisons of differences
 _BATCHES = 8  # of runs in which low bits are sought, at most
-_NAMED = 3  # coordinates that one finding names
 _SEARCHED = 250  # pairs; the optimiser of hypothesis is slow with many more
 
 
@@ -114,25 +111,23 @@ def probe(
 
 
 def _noisy(here: Floats) -> Check:
-    still = np.flatnonzero((here == here[0]).all(axis=0))
     return Check(
         name="noise",
         what="every coordinate has noise",
         findings=tuple(
             f"coordinate {at} is the same in all {len(here):,} runs: it has no noise, "
             "or noise of a fixed seed"
-            for at in still[:_NAMED]
+            for at in np.flatnonzero(rows.still(here))[: rows.NAMED]
         ),
     )
 
 
 def _fresh(here: Floats, again: Floats | None, other: Floats) -> Check:
     """No noise is used twice; ``again`` are runs that drew from elsewhere."""
-    moving = np.flatnonzero((here != here[0]).any(axis=0))
+    moving = ~rows.still(here)
+    findings, coarse = rows.together(here), False
     here, other = here[:, moving], other[:, moving]
-    findings: list[str] = []
-    coarse = False
-    if len(moving):
+    if here.size:
         # Chance that two values meet, for the grid and the size of the noise: the
         # integral of its squared density is .28 / deviation if it is Gaussian, .35 if
         # Laplace; differences have more noise, and meet less often.
@@ -151,7 +146,6 @@ def _fresh(here: Floats, again: Floats | None, other: Floats) -> Check:
                 "the same noise was added to both data sets: releases under different "
                 "seeds differ by the same amount again and again"
             )
-        findings += _together(here, moving)
     return Check(
         name="fresh noise",
         what="no two runs, data sets or coordinates share noise",
@@ -164,43 +158,20 @@ def _meet(here: Floats, grid: Floats) -> float:
     return float(np.prod(np.minimum(0.5 * grid / here.std(axis=0), 1.0)))
 
 
-def _too_many_equal(rows: Floats, meet: float) -> bool:
+def _too_many_equal(found: Floats, meet: float) -> bool:
     """Return whether more pairs are equal than five times the chance that they meet."""
-    _, counts = np.unique(rows, axis=0, return_counts=True)
+    _, counts = np.unique(found, axis=0, return_counts=True)
     pairs = float((counts * (counts - 1.0)).sum() / 2)
-    expected = 5 * meet * len(rows) ** 2 / 2
+    expected = 5 * meet * len(found) ** 2 / 2
     return pairs > 0 and float(special.gammainc(pairs, expected)) < _CHANCE
 
 
-def _together(here: Floats, names: NDArray[np.int64]) -> list[str]:
-    """Coordinates whose noise is the same but for sign and scale."""
-    if here.shape[1] < 2:
-        return []
-    same = np.abs(np.corrcoef(here.T)) > 1 - 1e-6
-    pairs = np.argwhere(np.triu(same, 1))[:_NAMED]
-    return [f"coordinates {names[i]} and {names[j]} share noise" for i, j in pairs]
-
-
 def _scale(here: Floats, noise: float | None) -> Check:
-    findings = []
-    if noise is not None:
-        centred = here - here.mean(axis=0)
-        square = (centred**2).mean(axis=0)
-        fourth = (centred**4).mean(axis=0)
-        kurtosis = np.maximum(fourth / np.maximum(square**2, 1e-300), 3.0)
-        # A sample's own kurtosis is too small for long tails: Laplace noise has 6.
-        relative = np.sqrt((np.maximum(kurtosis, 6.0) - 1) / (4 * len(here)))
-        measured = np.sqrt(square)
-        off = np.abs(measured / noise - 1) > _DEVIATIONS * relative
-        findings = [
-            f"noise of standard deviation {measured[at]:.4g} was measured in "
-            f"coordinate {at}; {noise:.4g} is promised"
-            for at in np.flatnonzero(off)[:_NAMED]
-        ]
+    off = rows.off_scale(here, noise, kurtosis=_LAPLACE) if noise is not None else []
     return Check(
         name="scale of noise",
         what="its standard deviation is as promised",
-        findings=tuple(findings),
+        findings=tuple(off),
         skipped="" if noise is not None else "none is promised",
     )
 
@@ -219,7 +190,7 @@ def _moved(
         if exact is None:
             one, two = (_released(release, data, 0, 0, 1) for data in tried)
         else:
-            one, two = (_row(exact(copy.deepcopy(data)))[None] for data in tried)
+            one, two = (rows.row(exact(copy.deepcopy(data)))[None] for data in tried)
         return _farthest(one, two, norm)
 
     farthest, at, skipped = _farthest(*runs, norm), "", ""
@@ -279,7 +250,7 @@ def _low_bits(here: Floats, other: Floats, more: _More) -> Check:
     return Check(
         name="low bits",
         what="low bits of floats do not tell the data sets apart",
-        findings=tuple(findings[:_NAMED]),
+        findings=tuple(findings[: rows.NAMED]),
     )
 
 
@@ -287,31 +258,6 @@ def _released(
     release: Mechanism, data: Any, seed: int, stream: int, runs: int
 ) -> Floats:
     """Releases under each of ``runs`` generators.  # (runs, coordinates)"""
-    data = copy.deepcopy(data)
-    rows: list[Floats] = []
-    release = by_generator(release)
-    for sequence in np.random.SeedSequence((seed, stream)).spawn(runs):
-        found = release(data, np.random.default_rng(sequence))
-        row = _row(found)
-        if rows and len(row) != len(rows[0]):
-            raise ValueError(
-                f"releases must have one length to be probed, got {len(rows[0])} and "
-                f"{len(row)}"
-            )
-        rows.append(row)
-    return np.stack(rows)
-
-
-def _row(found: Any) -> Floats:
-    if hasattr(found, "detach"):
-        found = found.detach().cpu()
-    try:
-        row = real_numbers(found).ravel()
-    except ValueError as error:
-        raise ValueError(f"the release gave no numbers: {error}") from None
-    if not len(row) or not np.isfinite(row).all():
-        raise ValueError(
-            "a release must be finite numbers to be probed, got "
-            f"{row[:5]} of length {len(row)}"
-        )
-    return row.astype(float)
+    data, called = copy.deepcopy(data), by_generator(release)
+    seeds = np.random.SeedSequence((seed, stream)).spawn(runs)
+    return rows.stacked(called(data, np.random.default_rng(one)) for one in seeds)

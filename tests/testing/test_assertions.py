@@ -14,6 +14,7 @@ from privaudit.testing import (
     assert_refuted,
     neighbours,
     record,
+    searching,
 )
 from privaudit.testing.fingerprints import fingerprint
 
@@ -207,7 +208,9 @@ class TestSearch:
             assert ("A later pair" in str(caught.value)) == later[0].refuted
 
     @pytest.mark.skipif(sys.gettrace() is not None, reason="something else traces")
-    def test_hypothesis_explains_a_failure_by_the_users_lines(self):
+    def test_hypothesis_explains_a_failure_by_the_users_lines(self, monkeypatch):
+        monkeypatch.setattr(searching, "_LEAST_SECONDS", 60.0)  # of any machine's
+
         def leaks_at_many(data, rng):
             wide = 4.0
             if len(data) > 2:

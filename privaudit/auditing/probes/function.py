@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from privaudit.auditing.probes import noise as law
+from privaudit.auditing.probes import rows
 from privaudit.auditing.probes.contract import Check
-from privaudit.files.npz import real_numbers
 from privaudit.files.user_code import by_seed, held
 from privaudit.results import Relation
 
@@ -217,7 +217,7 @@ def _in_one_place(
         mean = float(np.linalg.norm((with_null - plain).mean(0)))
         runs, dims = plain.shape
         error = float(plain.std(0).max()) * math.sqrt(2 / runs)
-        most = promise.sensitivity + error * (math.sqrt(dims) + law.DEVIATIONS)
+        most = promise.sensitivity + error * (math.sqrt(dims) + rows.DEVIATIONS)
         if mean > most:
             found.append(
                 f"a null record's presence moved what is released by {mean:.4g} in the "
@@ -261,7 +261,7 @@ def _sampling(
     if rate is not None:
         share = float(used.mean())
         deviation = math.sqrt(rate * (1 - rate) / len(used))
-        if abs(share - rate) > law.DEVIATIONS * deviation + 1e-12:
+        if abs(share - rate) > rows.DEVIATIONS * deviation + 1e-12:
             found.append(
                 f"a record was used in {share:.3f} of the runs; {rate:.3f} is promised"
             )
@@ -299,22 +299,26 @@ def _one_size(
 
 def _of_noise(plain: Vector, promise: Promise) -> list[Check]:
     """Test what differs between seeds, (runs, dims), against the promised noise."""
-    # From the first, not the mean, whose rounding looks like noise.
-    centred = torch.from_numpy(plain - plain[0])
-    constant = (centred == 0).all(0)
-    centred = centred - centred.mean(0)
-    scale = centred.std(0).masked_fill(constant, 0.0)
-    still = constant.nonzero().flatten().tolist()
-    bare = [f"coordinate {at} of what is released has no noise" for at in still[:3]]
+    still = rows.still(plain)
+    bare = [
+        f"coordinate {at} of what is released has no noise"
+        for at in np.flatnonzero(still)[: rows.NAMED]
+    ]
+    found = bare
+    if promise.noise is not None:
+        # Between seeds batches differ too, which can only add to the noise.
+        more = promise.rate in (None, 1.0)
+        found = [*bare, *rows.off_scale(plain, promise.noise, more=more)]
     # In units of each coordinate's own scale, for noise need not be as large in all.
-    moving = (centred / scale)[:, scale > 0]
+    centred = plain[:, ~still] - plain[:, ~still].mean(0)
+    moving = centred / np.maximum(centred.std(0, ddof=1), 1e-300)
     whole = bool((plain == plain.round()).all())
     numbers = "values are whole numbers, which meet by chance" if whole else ""
     return [
         Check(
             name="noise",
             what="its standard deviation is as promised in what is released",
-            findings=(*bare, *_size(scale, len(plain), promise)),
+            findings=tuple(found),
             skipped="" if promise.noise is not None or bare else "none is promised",
         ),
         Check(
@@ -322,72 +326,24 @@ def _of_noise(plain: Vector, promise: Promise) -> list[Check]:
             what="no two seeds, nor two coordinates, share noise",
             findings=()
             if whole
-            else (*law.repeated(moving), *_equal_coordinates(moving.T)),
+            else (*law.repeated(torch.from_numpy(moving)), *rows.together(plain)),
             skipped=numbers,
         ),
         Check(
             name="fine noise",
             what="noise has the values of at least single precision",
-            findings=() if whole else tuple(law.fine(moving)),
+            findings=() if whole else tuple(law.fine(torch.from_numpy(moving))),
             skipped=numbers,
         ),
     ]
 
 
-def _size(scale: torch.Tensor, runs: int, promise: Promise) -> list[str]:
-    """Coordinates where ``scale``, (dims,), of ``runs`` is not the promised noise.
-
-    Between seeds batches differ too, which can only add to the noise: with a rate below
-    1, more than promised says nothing.
-    """
-    if promise.noise is None:
-        return []
-    allowed = law.DEVIATIONS / math.sqrt(2 * runs) * promise.noise
-    found = []
-    for at, measured in enumerate(scale.tolist()):
-        if measured == 0:
-            continue  # said already
-        more = measured > promise.noise + allowed and promise.rate in (None, 1.0)
-        if more or measured < promise.noise - allowed:
-            found.append(
-                f"noise of {measured:.4g} was measured in coordinate {at}; "
-                f"{promise.noise:.4g} is promised"
-            )
-    return found[:3]
-
-
-def _equal_coordinates(rows: torch.Tensor) -> list[str]:
-    """Coordinates, (dims, runs), that move together in every run."""
-    if len(rows) < 2:
-        return []
-    together = (torch.corrcoef(rows) - torch.eye(len(rows))).abs() > 1 - 1e-6
-    pairs = together.nonzero().tolist()
-    found = [f"coordinates {i} and {j} share noise" for i, j in pairs if i < j]
-    return found[:3]
-
-
 def _released(mechanism: Function, data: Vector, seeds: range | list[int]) -> Vector:
     """Releases under each seed, (seeds, dims). ``data`` is a copy each time."""
-    rows: list[Vector] = []
     mechanism = by_seed(mechanism)
-    for seed in seeds:
+
+    def run(seed: int) -> object:
         with held("the function"):
-            found = mechanism(data.copy(), seed)
-        if isinstance(found, torch.Tensor):
-            found = found.detach().cpu().numpy()
-        try:
-            row: Vector = real_numbers(found).ravel()
-        except ValueError as error:
-            raise ValueError(f"the function gave no numbers: {error}") from None
-        if not len(row) or not np.isfinite(row).all():
-            raise ValueError(
-                "the function must give a vector of finite numbers, got "
-                f"{row[:5]} of length {len(row)}"
-            )
-        if rows and len(row) != len(rows[0]):
-            raise ValueError(
-                f"the function must give vectors of one length, got {len(rows[0])} "
-                f"and {len(row)}"
-            )
-        rows.append(row)
-    return np.stack(rows)
+            return mechanism(data.copy(), seed)
+
+    return rows.stacked(map(run, seeds))

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from privaudit.auditing.probes.rows import DEVIATIONS
 from privaudit.release import RandomAllocation
 
-DEVIATIONS = 5  # that an estimate may be off, of its own standard deviation
 _LONG = 8  # dims at which a thousandth of a deviation is never met by chance
 _ENOUGH = 20_000  # draws, to tell
 _STEP = 1e-5  # standard deviations between which continuous noise hardly falls twice

@@ -127,14 +127,10 @@ def account_nodes(
 ) -> tuple[UpperBound, ...]:
     """One upper bound a node, for the records that this node holds.
 
-    Every node's releases are taken as seen by all. Nodes hold disjoint records, so that
-    a record is touched by its own node's releases only, and of those on disjoint
-    records by one; unless the ledger says that a record may be at more nodes, whose
-    releases then count too. Where the ledger assumes something, what would be certified
-    is conditional. ``delta`` is in (0, 1), ``method`` a name in ``METHODS``.
-
-    Raises ``ValueError`` if an argument is out of its range, or the account is not
-    valid for a release.
+    Each node's releases are taken as seen by all, a record touched by its own node's
+    alone, and by one of those on disjoint records; unless the ledger says that it may
+    be at more nodes. What the ledger assumes makes it conditional. ``method``: a name
+    in ``METHODS``.
     """
     known: dict[Certificate, UpperBound] = {}  # nodes alike are accounted once
     whole = Certificate.of(ledger, relation)
@@ -153,10 +149,7 @@ def account(
     relation: Relation = "add-or-remove-one",
     method: str = "certified",
 ) -> UpperBound:
-    """The upper bound of the node that is worst off; arguments as `account_nodes`.
-
-    It holds for every record of the network.
-    """
+    """The upper bound of the worst node, for all records; as `account_nodes`."""
     bounds = account_nodes(ledger, delta, relation, method)
     hidden = [b for node, b in enumerate(bounds) if node not in ledger.observing]
     return max(hidden, key=lambda bound: bound.epsilon)
@@ -170,10 +163,7 @@ def check_delta_of(method: Method, delta: float) -> float:
 def bound_of(
     certificate: Certificate, delta: float, method: str = "certified"
 ) -> UpperBound:
-    """The upper bound of a certificate; ``delta`` and ``method`` as `account_nodes`.
-
-    The certified account alone takes delta 0 as well.
-    """
+    """The upper bound of a certificate, at delta 0 too; see `account_nodes`."""
     chosen = method_named(method)
     delta = check_delta_of(chosen, delta)
     assumes, standing = certificate.ledger.assumptions, chosen.standing

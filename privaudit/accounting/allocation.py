@@ -33,8 +33,7 @@ def is_allocated(entry: Entry) -> bool:
 class Allocated:
     """``often`` equal epochs: the releases of one, each with its number.
 
-    ``shuffled``: batches are of a fixed size, other records in the place of one that is
-    not there; no mixture is known to bound them from above.
+    ``shuffled``: batches of a fixed size; no mixture is known to bound them from above.
     """
 
     how: RandomAllocation
@@ -43,11 +42,7 @@ class Allocated:
     shuffled: bool = False
 
     def known_batches(self, relation: Relation) -> Iterator[Entry]:
-        """Releases that a record enters at most, if its batches were known.
-
-        Of each shape of noise the ``taken`` releases with the least noise over their
-        sensitivity.
-        """
+        """The ``taken`` releases with least noise a shape: batches that are known."""
         for mechanism in sorted({release.mechanism for release, _ in self.releases}):
             ranked = sorted(
                 (item for item in self.releases if item[0].mechanism == mechanism),
@@ -62,10 +57,7 @@ class Allocated:
                 wanted -= some
 
     def above(self, relation: Relation) -> Iterator[tuple[Epoch, int]]:
-        """As mixtures over the batches, and how often: of blocks, if it is in more.
-
-        Blocks have two of a record's batches, those of a replaced record one.
-        """
+        """As mixtures over batches, and how often: of blocks of two, or one."""
         if self.shuffled:
             return
         opposed = relation == "replace-one"
@@ -93,10 +85,7 @@ class Allocated:
         return bool(self._epoch(relation, attained=True).shifts)
 
     def _epoch(self, relation: Relation, *, attained: bool) -> Epoch:
-        """Under replace-one records C and -C, as for Poisson sampling (``pld.md``).
-
-        Of a shuffled pass: all others are C as well, so that one batch moves by 2 C.
-        """
+        """Records C and -C under replace-one; 2 C in a batch of a shuffled pass."""
         opposed = relation == "replace-one" and not self.shuffled
         shifts: dict[float, int] = {}
         for release, count in self.releases:
@@ -112,10 +101,7 @@ class Allocated:
 
 
 def dealt_passes(entries: Sequence[Entry]) -> list[Allocated]:
-    """Passes whose parts are dealt in secret, for what is known from below.
-
-    The proof is in ``pld/allocation.md``, "Shuffled passes".
-    """
+    """Passes dealt in secret, from below: ``pld/allocation.md``, "Shuffled passes"."""
     passes: dict[int, list[Entry]] = collections.defaultdict(list)
     for entry in entries:
         if entry.disjoint is not UNSET:
@@ -133,10 +119,7 @@ def dealt_passes(entries: Sequence[Entry]) -> list[Allocated]:
 
 
 def epochs_of(entries: Sequence[Entry]) -> list[Allocated]:
-    """The epochs of the allocations among a node's ``entries``, in their order.
-
-    The last one of each allocation may have batches that were not released.
-    """
+    """The epochs of allocations among ``entries``, in order, the last perhaps cut."""
     found: dict[tuple[RandomAllocation, tuple[tuple[Release, int], ...]], int] = {}
     open_: dict[RandomAllocation, dict[Release, int]] = {}
 

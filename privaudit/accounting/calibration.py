@@ -34,12 +34,10 @@ def least_meeting(
 ) -> float:
     """The least x in [least, most] with ``meets(x)``, to a relative ``tolerance``.
 
-    ``meets`` must go from False to True as x grows. The answer is always a point at
-    which ``meets`` was seen to be True: that is the invariant of the search. ``aim``
-    may say where to look next, given the largest x that was seen not to meet, and the
-    least that was; without it, and every sixth time, it is the middle.
-
-    Raises ``ValueError`` if it does not hold at ``most``.
+    ``meets`` must go from False to True. The answer is always a point that was seen to
+    meet: the search's invariant. ``aim`` may say where to look next, given the largest
+    x that did not meet and the least that did; without it, and every sixth time, the
+    middle.
     """
     bad, good = None, None
     x = min(max(guess, least), most)
@@ -132,10 +130,9 @@ def noise_scale(
     least: float = 1e-6,
     tolerance: float = 1e-4,
 ) -> tuple[float, UpperBound]:
-    """The least factor on a given schedule of noise that meets (epsilon, delta).
+    """The least factor on a schedule of noise that meets (epsilon, delta).
 
-    ``make_ledger`` takes the factor; ``least`` is the smallest one tried. All else as
-    `noise_multiplier`.
+    ``make_ledger`` takes it, from ``least`` on. All else as `noise_multiplier`.
     """
     budget = _Budget(epsilon, delta, relation, method)
     return budget.least(make_ledger, "scale of the noise", least, _MOST, tolerance)
@@ -153,11 +150,8 @@ def initial_budget(
 ) -> tuple[float, UpperBound]:
     """The largest mu0 of a schedule mu_k = mu0 growth_k that meets (epsilon, delta).
 
-    What `privaudit.accounting.clt.initial_budget` is in the limit, here under an
-    account that may be a bound.
-
-    ``make_ledger`` takes mu0; a larger one must not cost less epsilon. ``most`` is the
-    largest one tried. All else as `noise_multiplier`.
+    As `privaudit.accounting.clt.initial_budget`, under an account that may be a bound.
+    ``make_ledger`` takes mu0, up to ``most``. All else as `noise_multiplier`.
     """
     budget = _Budget(epsilon, delta, relation, method)
     inverse, bound = budget.least(
@@ -177,7 +171,7 @@ def sampling_rate(
 ) -> tuple[float, UpperBound]:
     """The largest sampling rate in (0, 1] that meets (epsilon, delta).
 
-    ``make_ledger`` takes the rate; a larger one must not cost less epsilon. All else as
+    ``make_ledger`` takes it; a larger one must not cost less. All else as
     `noise_multiplier`.
     """
     budget = _Budget(epsilon, delta, relation, method)
@@ -198,8 +192,7 @@ def most_steps(
 ) -> tuple[int, UpperBound]:
     """The largest number of steps that meets (epsilon, delta), and the account of it.
 
-    ``make_ledger`` takes the number of steps, from 0 on; ``most`` is the largest one
-    tried, and the answer if the budget allows it. All else as `noise_multiplier`.
+    ``make_ledger`` takes it, from 0 to ``most``. All else as `noise_multiplier`.
     """
     budget = _Budget(epsilon, delta, relation, method)
 
@@ -381,10 +374,7 @@ class _Line:
         )
 
     def slope(self) -> float:
-        """The power, from the two best points that are not too close to tell.
-
-        Figures of grids that differ jump by a few per mille.
-        """
+        """The power, from the two best points that are not too close to tell."""
         for x in self._known[1:]:
             first = self._known[0]
             apart = math.log(x / first)

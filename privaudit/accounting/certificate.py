@@ -103,10 +103,7 @@ class _Releases:
 
     @functools.cached_property
     def shared(self) -> Steps | None:
-        """Steps that every record enters, if that is not all there is: for lower sides.
-
-        Of a random allocation whose mixture is not accounted nothing is known.
-        """
+        """Steps that every record enters, if not all: for lower sides."""
         outside, dealt = outside_passes(self.entries), dealt_passes(self.entries)
         steps = Steps.of(outside, self.relation, dealt)
         if not steps.epochs and any(map(is_allocated, outside)):
@@ -335,10 +332,7 @@ class Certificate:
         return UNSET if alone or self.ledger.unit == "node" else self.overlap
 
     def held_by(self, index: int) -> Certificate:
-        """The certificate of records that one node holds, and perhaps others.
-
-        As `node`, if no record is at several nodes.
-        """
+        """The certificate of records that one node holds, and perhaps others."""
         if self.overlap == 1:
             return self.node(index)
         self.ledger.check_node(index)
@@ -735,8 +729,7 @@ def keep_witness(
 ) -> None:
     """Write the certificate of a run's ledger into its folder, for `privaudit.kernel`.
 
-    None is written where something is released without noise, or where only another
-    account has a meaning for the releases.
+    None without noise, or where only another account has a meaning for releases.
     """
     with contextlib.suppress(ValueError):
         certificate = Certificate.of(ledger, relation)

@@ -17,19 +17,12 @@ _UNIT = 2.0**-53
 
 
 def gdp_epsilon(entries: Entries, delta: float, relation: Relation) -> float:
-    """Exact epsilon of Gaussian releases without sampling, rounded up.
-
-    Raises ``ValueError`` for another noise, or any sampling.
-    """
+    """Exact epsilon of Gaussian releases without sampling, rounded up."""
     return float(gdp.epsilon(total_mu(entries, relation), delta))
 
 
 def total_mu(entries: Entries, relation: Relation) -> float:
-    """The mu of all ``entries``, Gaussian and without sampling, rounded up.
-
-    A vector moved by at most the sensitivity is mu-GDP with mu = sensitivity / noise,
-    attained; the mu of several are the root of their squares.
-    """
+    """The mu of all ``entries``, Gaussian, unsampled, rounded up: root of squares."""
     parts = []
     for entry in entries:
         release = entry.release
@@ -47,10 +40,7 @@ def total_mu(entries: Entries, relation: Relation) -> float:
 def clt_epsilon(entries: Entries, delta: float, relation: Relation) -> float:
     """Epsilon by equation 6 of the Dyn-D2P paper: a limit, and no bound.
 
-    Steps may differ in noise and in rate.
-
-    Raises ``ValueError`` for another noise, another sampling than Poisson, and
-    replace-one, of which the theorem does not speak.
+    ``ValueError`` for other noise, sampling than Poisson, and replace-one.
     """
     parts = [
         clt.clt_mu([mu], rate) * math.sqrt(count)
@@ -60,10 +50,7 @@ def clt_epsilon(entries: Entries, delta: float, relation: Relation) -> float:
 
 
 def clt_distance(entries: Entries) -> float:
-    """Distance, in probability, of the gdp-clt account of ``entries`` from its limit.
-
-    As `privaudit.accounting.clt.distance_from_limit`; raises as `clt_epsilon`.
-    """
+    """Distance of the gdp-clt account from its limit, as `clt.distance_from_limit`."""
     return clt.distance_of_groups(
         (np.full(count, mu), rate)
         for mu, rate, count in _poisson_steps(entries, "add-or-remove-one")
@@ -79,10 +66,7 @@ def analytic_epsilon(entries: Entries, delta: float, relation: Relation) -> floa
 
 
 def classical_epsilon(entries: Entries, delta: float, relation: Relation) -> float:
-    """Epsilon of a single Gaussian release by the classical theorem.
-
-    Raises ``ValueError`` where it would be 1 or more.
-    """
+    """Epsilon of a single Gaussian release by the classical theorem, if below 1."""
     release = _single("classical-gaussian", entries)
     return gaussian.classical_epsilon(
         release.noise, delta, release.sensitivity_under(relation)

@@ -57,19 +57,12 @@ def _log_clt_mu(mus: NDArray[np.float64], rate: float) -> float:
 def distance_from_limit(mus: ArrayLike, rate: float) -> float:
     """Distance, in probability, of the privacy loss from its normal limit, at most.
 
-    The total privacy loss is a sum of independent terms, one a step. Its distribution
-    function is within 0.56 sum_k rho_k / (sum_k v_k)^(3/2) of a normal one of the same
-    mean and variance (Berry and Esseen; the constant of Shevtsova), v_k being the
-    variance of step k's loss and rho_k its third absolute central moment. The larger of
-    this for data with and without the record is returned; at most 1.
-
-    For steps without sampling the loss is normal, and this is an overestimate.
-
-    A delta below this figure is finer than the limit is known to resolve, whatever K
-    is. It falls as 1 / sqrt(K) and grows about as exp(3/2 max mu_k^2) / (p sqrt(K)).
-    Moments are by the trapezoidal rule, to about a percent: a diagnosis, not a bound.
-
-    ``mus``, ``rate``: as `clt_mu`.
+    0.56 sum_k rho_k / (sum_k v_k)^(3/2) (Berry and Esseen; Shevtsova), v_k the variance
+    of step k's loss, rho_k its third absolute central moment: the larger for data with
+    and without the record, at most 1; an overestimate without sampling, and moments are
+    by the trapezoidal rule: a diagnosis, not a bound. A delta below it is finer than
+    the limit is known to resolve. It falls as 1 / sqrt(K), and grows about as exp(3/2
+    max mu_k^2).
     """
     return distance_of_groups([(mus, rate)])
 
@@ -119,13 +112,9 @@ def initial_budget(
 ) -> float:
     """mu0 of eq. 8: the largest for which mu_k = mu0 growth_k has mu_tot as asked.
 
-    By bisection, with the sum in log space; of the last bracket, relative width 1e-13,
-    the end whose mu_tot is not above ``mu_total``. As eq. 6 is no bound, neither is
-    this: use `privaudit.accounting.calibration` for a budget that is kept.
-
-    ``mu_total``: mu_tot of the whole run, > 0 and finite. ``growth``: schedule relative
-    to mu0, or its values: ``Growing(1.0, rho)``. ``rate``: p = 1/J in (0, 1].
-    ``steps``: K >= 1. Raises ``ValueError`` if an argument is out of its range.
+    By bisection, to 1e-13, never above ``mu_total`` > 0. No bound, as eq. 6: for a
+    budget that is kept use `privaudit.accounting.calibration`. ``growth``: schedule
+    relative to mu0, or its values. ``rate``: p = 1/J in (0, 1]. ``steps``: K >= 1.
     """
     relative = values_of(growth, steps)
     target = math.log(_positive("mu_total", mu_total))
@@ -178,13 +167,9 @@ def noise_scale(
 ) -> float:
     """sigma~ of eq. 10: the factor on given noise levels that has mu_tot as asked.
 
-    sigma~ = (p / mu_tot) sqrt(2 sum_k C_k^2 / sigma~_k^2); step k then adds noise of
-    standard deviation sigma~ sigma~_k, and has mu_k = C_k / (sigma~ sigma~_k).
-
-    ``mu_total``, ``rate``, ``steps``: as `initial_budget`. ``clips``,
-    ``relative_noise``: C_k and sigma~_k: schedules, or their values. Raises
-    ``ValueError`` if some mu_k^2 exceeds 1, where the proof's exp(x) - 1 < 2x is not
-    available, or an argument is out of its range.
+    sigma~ = (p / mu_tot) sqrt(2 sum_k C_k^2 / sigma~_k^2), ``clips`` over
+    ``relative_noise``; step k has mu_k = C_k / (sigma~ sigma~_k). ``ValueError`` if
+    some mu_k^2 exceeds 1, where the proof's exp(x) - 1 < 2x is not available.
     """
     ratio = values_of(clips, steps) / values_of(relative_noise, steps)
     rate = _rate(rate)

@@ -35,17 +35,11 @@ def matrix_factorization(
 ) -> Release:
     """The release of a training whose noise is ``strategy`` inverse times white noise.
 
-    ``strategy``: C: a column for each step. ``noise_multiplier``: standard deviation of
-    each coordinate of z over the norm bound, not over the sensitivity of C.
-    ``norm_bound``: largest norm of one record's vector in one step. ``epochs``: cyclic
-    participation: a record is in every epoch once, at the same place of it.
-    ``min_separation``: instead: it may be in any steps so far apart or more. C must be
-    banded: columns so far apart are orthogonal. ``max_participations``: with it: the
-    most steps that it may be in; None: as many as fit.
-
-    Returns one Gaussian release, with the exact sensitivity; replacing a record moves
-    it twice as far as removing its share does. Raises ``ValueError`` if a value is out
-    of its range, or the exact sensitivity is not known.
+    ``strategy``: C, a column a step. ``noise_multiplier``: of z over ``norm_bound``,
+    not over C's sensitivity. ``epochs``: a record is in each once, at one place
+    (cyclic); or ``min_separation``: in any steps so far apart, of banded C, up to
+    ``max_participations``. Returns one Gaussian release with the exact sensitivity, or
+    ``ValueError``; replacing a record moves it twice as far.
 
     Examples
     --------

@@ -55,10 +55,7 @@ class BudgetExceeded(ValueError):
 
 
 class _Filter(abc.ABC):
-    """A way of counting, fixed before anything is released.
-
-    What is left is a state, at first ``start``.
-    """
+    """A way of counting, fixed before releases; what is left is a state."""
 
     name: str
     start: _State
@@ -77,18 +74,12 @@ class _Filter(abc.ABC):
 
     @property
     def unit(self) -> tuple[Release | float | None, int]:
-        """Unit that the budget is copies of, and how many; a float is a Gaussian's mu.
-
-        None where it is counted otherwise.
-        """
+        """Unit that the budget is copies of (a float: a Gaussian's mu), or None."""
         return None, 1
 
 
 class _Additive(_Filter):
-    """Costs add up to at most a capacity: the state is what is left of it.
-
-    ``capacity``: the sum of costs that keeps (epsilon, delta)-DP, rounded down.
-    """
+    """Costs that add up to at most ``capacity``, rounded down: what is left of it."""
 
     def __init__(self, capacity: float, relation: Relation) -> None:
         self.capacity = capacity
@@ -445,10 +436,7 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
         return most
 
     def _alone(self, release: Release, count: int) -> bool:
-        """Return whether they keep to the budget as the first that tell anything.
-
-        What they are depends on no outcome then, and an account of them bounds them.
-        """
+        """Return whether they keep to the budget as the first that tell anything."""
         if not release.is_private or any(
             _tells(one, self._relation) for one in self._releases
         ):

@@ -33,13 +33,11 @@ _LEAST_NOISE = 0.01
 
 
 def pld_epsilon(entries: tuple[Entry, ...], delta: float, relation: Relation) -> float:
-    """Upper bound on epsilon from dp-accounting's PLD accountant.
+    """Upper bound on epsilon from dp-accounting's PLD accountant, discretised at 1e-4.
 
     Gaussian and Laplace, unsampled or Poisson sampled; replace-one for the Gaussian and
-    the unsampled Laplace. Discretised at 1e-4, pessimistic.
-
-    Raises ``ValueError`` if delta is below `LEAST_PLD_DELTA`, where the figure is no
-    bound, or a release is of another sort, or has too little noise for the grid.
+    the unsampled Laplace. ``ValueError`` below `LEAST_PLD_DELTA`, where it is no bound,
+    and for others.
     """
     from dp_accounting.pld import PLDAccountant
     from dp_accounting.privacy_accountant import NeighboringRelation
@@ -81,10 +79,7 @@ def _epsilon(accountant: PrivacyAccountant, delta: float) -> float:
 
 
 def _event(release: Release, relation: Relation) -> DpEvent:
-    """The event with noise over *sensitivity*.
-
-    Under add-or-remove-one its readings agree for a sum.
-    """
+    """The event with noise over *sensitivity*."""
     import dp_accounting as dpa
 
     multiplier = release.noise_over_sensitivity(relation)

@@ -28,19 +28,9 @@ def together(
 ) -> tuple[Entries, ...]:
     """Releases that a record at ``overlap`` nodes may be in, in sequence; the worst.
 
-    Parameters
-    ----------
-    nodes
-        The releases of each. If there are fewer than ``overlap``, others are taken to
-        release no more than these.
-    node
-        One that holds the record. None: any.
-
-    Raises
-    ------
-    ValueError
-        If more than 256 combinations of nodes may be the worst, or a release is
-        allocated at random, which is accounted for one node alone.
+    Further nodes than ``nodes`` are taken to release no more than these; ``node`` holds
+    the record, if given. ``ValueError`` if more than 256 combinations may be the worst,
+    or a release is allocated at random.
     """
     if len(nodes) < overlap:
         nodes = [entries for entries in nodes for _ in range(overlap)]
@@ -69,10 +59,7 @@ def together(
 
 
 def may_be_worst(nodes: Sequence[Entries], overlap: int) -> tuple[int, ...]:
-    """Nodes among which are the worst ``overlap``; of nodes alike, no more than that.
-
-    Of nodes that differ in sampling rates alone, those of larger rates are worse.
-    """
+    """Nodes among which are the worst ``overlap``; of nodes alike no more than that."""
     alike: dict[Entries, list[int]] = {}
     for node, entries in enumerate(nodes):
         alike.setdefault(entries, []).append(node)

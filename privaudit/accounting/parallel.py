@@ -46,15 +46,8 @@ MOST_VIEWS = 256
 def views(entries: Entries, relation: Relation) -> tuple[Entries, ...]:
     """Ways a record can enter: all that is in no pass, and one release of each pass.
 
-    The node's loss is that of the worst of these, each an ordinary composition. Of
-    releases without sampling and of one shape of noise only the one with the least
-    noise over its sensitivity is kept: it costs most at every delta.
-
-    Raises
-    ------
-    ValueError
-        If a release of a pass has no meaning under ``relation``, or the passes mix so
-        many kinds of releases that there are more than 256 ways through them.
+    The node's loss is that of the worst. Of unsampled releases of one noise only the
+    costliest is kept. ``ValueError`` if there are more than 256 ways, or no meaning.
     """
     shared = outside_passes(entries)
     if len(shared) == len(entries):
@@ -93,11 +86,7 @@ def worst_way(
 
 
 def outside_passes(entries: Entries) -> Entries:
-    """Releases that every record enters.
-
-    All that a lower side can rest on: a pass may deal its parts by secret coins, which
-    hide a record better than any part that is known.
-    """
+    """Releases that every record enters: all that a lower side can rest on."""
     return tuple(entry for entry in entries if entry.disjoint is UNSET)
 
 

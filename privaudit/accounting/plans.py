@@ -135,11 +135,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     ) -> Plan:
         """A CSV with the columns noise_multiplier and sampling_rate, or a TOML file.
 
-        A third column, steps, says how many such steps a row stands for. A TOML file
-        has ``steps``, and for each of the two a number or a schedule, such as
-        ``noise_multiplier = {type = "shrinking", initial = 2.0, rho = 1.5}``.
-
-        Raises ``ValueError`` if it is neither, or a value is out of range.
+        A column steps says how many steps a row stands for. A TOML file has ``steps``,
+        and numbers or schedules: ``noise_multiplier = {type = "shrinking", initial =
+        2.0, rho = 1.5}``.
         """
         try:
             if path.suffix == ".csv":
@@ -161,10 +159,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         scheme: str = "poisson",
         mechanism: Mechanism = "gaussian",
     ) -> Plan:
-        """Plan from noise multipliers, sampling rates, perhaps steps.  # (rows, 2 or 3)
-
-        Raises ``ValueError`` if it is neither, or a value is out of range.
-        """
+        """Plan from noise multipliers, rates, perhaps steps.  # (rows, 2 or 3)"""
         if table.ndim != 2 or table.shape[1] not in (2, 3):
             raise ValueError(
                 "a schedule has a noise multiplier and a sampling rate for every step, "
@@ -180,10 +175,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         )
 
     def ledger(self, scale: float = 1.0, steps: int | None = None) -> Ledger:
-        """Make the ledger of what it would release, with all noise times ``scale``.
-
-        ``steps`` replaces the count of a constant plan.
-        """
+        """Make the ledger, with noise times ``scale``; ``steps`` of a constant."""
         recorder = Recorder(1)
         noise = self.noise_multiplier * scale
         counts = np.broadcast_to(self.count if steps is None else steps, noise.shape)
@@ -249,10 +241,7 @@ def _sampling(scheme: str, rate: float) -> Sampling:
 
 
 def _allocation(scheme: str, rate: float) -> RandomAllocation:
-    """In lowest terms, unless the scheme says how many batches a record is in.
-
-    2 of 100 is not 1 of 50: an epoch is twice as long.
-    """
+    """In lowest terms, unless the scheme says how many batches a record is in."""
     share = _share(rate)
     if ":" not in scheme:
         return RandomAllocation(share.denominator, share.numerator)
@@ -276,10 +265,7 @@ def _share(rate: float) -> fractions.Fraction:
 
 
 def _passes(made: int, count: int, rate: float) -> Iterator[tuple[int, int]]:
-    """Number of each pass and its steps, for ``count`` steps after ``made``.
-
-    A pass has as many batches as there are whole ones; more passes cost more.
-    """
+    """Number of each pass and its steps, for ``count`` steps after ``made``."""
     batches = math.floor(1 / _share(rate))
     while count:
         some = min(count, batches - made % batches)

@@ -90,10 +90,7 @@ class Steps:
         relation: Relation,
         dealt: Sequence[Allocated] = (),
     ) -> Steps:
-        """All of ``entries``, and of the passes ``dealt`` one part each.
-
-        Raises ``ValueError`` for a release without a meaning under ``relation``.
-        """
+        """All of ``entries``, and of the passes ``dealt`` one part each."""
         plain = [entry for entry in entries if not is_allocated(entry)]
         allocated = [*epochs_of(entries), *dealt]
         known = [one for some in allocated for one in some.known_batches(relation)]
@@ -633,13 +630,9 @@ def prove(
 ) -> dict[Direction, Proved]:
     """The best bounds of each direction, narrow for the worse one only.
 
-    Closed forms come first, privacy loss distributions if these leave a gap, Renyi if
-    finer grids were too much work. The upper side is the same whether or not a lower
-    one is asked for, which is refined until it is as near as the question wants. With
-    one side asked for, the other is what came for nothing.
-
-    Raises ``ValueError`` if no prover bounds these releases from above. Raises
-    ``CrossedSides`` if a lower bound lies above an upper one of the same direction.
+    Closed forms first, privacy loss distributions if these leave a gap, Renyi if finer
+    grids were too much work. The upper side is the same without a lower one.
+    ``ValueError`` if no prover bounds releases; `CrossedSides` if two sides cross.
     """
     ways = ways or steps.directions
     known = _Sides(question, ways)
@@ -706,11 +699,9 @@ def _look_at_zero(steps: Steps, question: Question, known: _Sides) -> None:
 
 
 def likely_epsilon(steps: Steps, delta: float, scouted: bool = False) -> float:
-    """About epsilon at ``delta`` in (0, 1): no bound.
+    """About epsilon at ``delta`` in (0, 1), no bound: by mu^2 = sum log(1 + X_i).
 
-    That of a Gaussian whose mu^2 is the sum of log(1 + X_i) (see `TotalVariation`), or
-    what the pure bound allows; ``scouted``, what privacy loss distributions see before
-    they compose.
+    X_i as in `TotalVariation`; or by the pure bound; or ``scouted`` before composing.
     """
     if not steps.entries:
         return 0.0

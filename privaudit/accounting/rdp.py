@@ -29,12 +29,8 @@ _INTEGERS_FROM = 6  # above, only integers: fractional orders gain less than the
 def rdp_epsilon(entries: tuple[Entry, ...], delta: float, relation: Relation) -> float:
     """Upper bound on epsilon by Renyi differential privacy.
 
-    Gaussian: unsampled, Poisson sampled, and sampled without replacement
-    (replace-one). Laplace: the same but Poisson sampling under replace-one.
-    See `privaudit.accounting.renyi` for the divergences and their proofs.
-
-    Entries have noise, and ``delta`` is in (0, 1). Raises ``ValueError`` for a release
-    that has no bound under ``relation``.
+    Gaussian: any sampling (fixed under replace-one); Laplace the same, but for Poisson
+    sampling under replace-one. Divergences and proofs: `privaudit.accounting.renyi`.
     """
 
     total, most = _total(entries, relation)
@@ -73,12 +69,8 @@ def least_epsilon(
 ) -> tuple[float, float]:
     """Least epsilon over all orders, and the order that gives it.
 
-    Every order gives a valid bound, so the search affects only how tight the answer is.
-    It starts on a coarse grid, widens it until the best order is inside or at an end of
-    what is allowed, and refines three times around the best.
-
-    ``rdp`` is from an order alpha > 1 to a bound on the Renyi divergence of all
-    releases, ``delta`` in (0, 1), and ``most`` the largest order to try.
+    Every order gives a valid bound. From a coarse grid, widened until the best order is
+    inside; three times refined. ``rdp``: divergence by order, up to ``most``.
     """
     return best_order(lambda order: epsilon_at(order, rdp(order), delta), most=most)
 

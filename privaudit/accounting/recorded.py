@@ -116,10 +116,7 @@ def worth(
     says: Mapping[str, float] | None = None,
     seconds: float = 0.0,
 ) -> RecordedResult:
-    """Worth of ``ledger``, as ``run`` asks for it.
-
-    Raises ``ValueError`` if a release has no meaning under the relation.
-    """
+    """Worth of ``ledger``, as ``run`` asks for it."""
     claimed = None if run.claim is None else run.claim.relation
     relation = run.relation or claimed or relation_of(ledger)
     nodes = account_nodes(ledger, run.delta, relation)
@@ -264,10 +261,7 @@ def write(
     ledger: Ledger,
     says: Mapping[str, float] | None = None,
 ) -> RecordedResult:
-    """Write the folder of a run that is over, from its ledger.
-
-    Raises ``ValueError`` if ``out`` cannot be used, as `RunWriter`.
-    """
+    """Write the folder of a run that is over, from its ledger; as `RunWriter`."""
     with RunWriter(out, run, nodes=len(ledger.nodes)) as writer:
         writer.replace(ledger)
         return writer.finish(says, timed=False)

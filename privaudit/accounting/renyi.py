@@ -70,10 +70,8 @@ _CELLS = 20_000
 def divergence(release: Release, relation: Relation, order: float) -> float:
     """Upper bound on the Renyi divergence of one release between any neighbours.
 
-    ``release``: with noise. ``relation``: the neighbour relation. ``order``: alpha > 1;
-    infinity gives the pure epsilon, which only Laplace noise has. Raises ``ValueError``
-    for Laplace noise under Poisson sampling and replace-one, for which no bound is
-    known here, and for sampling without replacement under add-or-remove-one.
+    ``order``: alpha > 1; at infinity pure epsilon, of Laplace. ``ValueError`` where
+    none is known.
     """
     if not order > 1:
         raise ValueError(f"a Renyi order must be > 1, got {order}")
@@ -332,9 +330,7 @@ def _from_cells(
 ) -> float:
     """D from the masses of cells, and the losses and log heights at their edges.
 
-    The height is convex in r = e^loss, so that its mean over a cell is at most its
-    chord's value at the mean of r, which is P / Q of the cell (Edmundson and Madansky):
-    an upper bound, of second order in the width.
+    By Edmundson and Madansky, since heights are convex in r = e^loss: an upper bound.
     """
     # Rounding of a log mass: that of log_ndtr over the width of the cell.
     far = 1 + np.abs(x).max()

@@ -25,10 +25,7 @@ def verdict_by_node(
     ledger: Ledger,
     nodes: Sequence[UpperBound],
 ) -> Finding:
-    """The verdict on a claim of all ``nodes``, by their accounts: that of the worst.
-
-    ``budgets`` are what each node promises, where that is not ``claim``'s epsilon.
-    """
+    """The verdict on a claim of all ``nodes``, by their accounts and ``budgets``."""
     for node, (own, bound) in enumerate(zip(budgets or (), nodes, strict=False)):
         if not bound.epsilon <= own:
             alone = msgspec.structs.replace(ledger, nodes=(ledger.nodes[node],))
@@ -47,11 +44,7 @@ def verdict_on(
     # what its scores show by another method; see `Finding.held_against`
     beside: LowerBound | None = None,
 ) -> Finding:
-    """The verdict on ``claim``, a proved lower side with it where that may decide.
-
-    Raises ``ValueError`` if the figures are of another relation, unit or delta than the
-    claim.
-    """
+    """The verdict on ``claim``, with a proved lower side where that may decide."""
     known = Finding(claim=claim, upper=upper, lower=lower).held_against(beside)
     met = (
         upper.standing in ("certified", "conditional")  # else it bounds nothing

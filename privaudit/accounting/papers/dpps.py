@@ -47,10 +47,7 @@ def ledger(
     # for ``record``: bound on ||eps_i||_1, that is gamma_s times the clip norm
     perturbation: float | None = None,
 ) -> Ledger:
-    """Ledger of one node's releases, for neighbours that differ in ``unit``.
-
-    Raises ``ValueError`` if an argument is out of its range.
-    """
+    """Ledger of one node's releases, for neighbours that differ in ``unit``."""
     scales = np.asarray(sensitivities, dtype=np.float64)
     _positive("b", budget)
     if scales.ndim != 1 or not ((scales > 0) & (scales < np.inf)).all():
@@ -83,11 +80,7 @@ def total(
     perturbation: float | None = None,
     method: str = "rdp",
 ) -> UpperBound:
-    """The account of all rounds at ``delta``; other arguments as `ledger`.
-
-    It is for noise scaled by sensitivities that hold and do not depend on the data. If
-    they hold but for a probability, add that to delta.
-    """
+    """The account of all rounds at ``delta``, for public sensitivities that hold."""
     released = ledger(
         sensitivities,
         budget=budget,

@@ -46,10 +46,7 @@ _UNIT = 2.0**-53
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PaperEstimate:
-    """One step of equation 22, for runs in which the noise depends on S itself.
-
-    ``constant`` is C' > 0, ``decay`` lambda in (0, 1), ``noise_rate`` gamma_n >= 0.
-    """
+    """One step of equation 22, of C', lambda and gamma_n, where noise depends on S."""
 
     constant: float
     decay: float
@@ -154,12 +151,7 @@ class Spread:
 
     @classmethod
     def start(cls, norms: ArrayLike, *, window: int = 64) -> Spread:
-        """States with ||s_i||_1 <= ``norms``, shape (nodes,), and nothing more known.
-
-        ``window`` >= 1 is how many rounds are kept apart: more is tighter, and less
-        than the graph needs to reach everyone from anywhere keeps the bound from
-        decaying.
-        """
+        """States with ||s_i||_1 <= ``norms``, (nodes,); ``window`` rounds apart."""
         norms = _norms(norms, 1)
         return cls.equal(len(norms), 0.0, window=window).added(norms)
 
@@ -253,13 +245,10 @@ def data_independent_sensitivity(
     # states are set equal before every round that is a multiple of it
     sync_interval: int | None = None,
 ) -> Floats:
-    """S(t) for every round, from no data and no broadcast: certified.
+    """S(t) for every round, from no data and no broadcast: certified, (rounds,).
 
-    `Spread` with ||eps_i||_1 replaced by its bound, and the norm of each node's noise
-    by one that a Gamma variable exceeds with probability ``failure`` / (rounds nodes).
-    The scales do not depend on the data, so ``failure`` is simply added to delta.
-
-    Returns an array of shape (rounds,).
+    `Spread` with ||eps_i||_1 at its bound, and noise's norm at one that a Gamma exceeds
+    with probability ``failure`` / (rounds nodes): ``failure`` is simply added to delta.
     """
     from scipy import special
 

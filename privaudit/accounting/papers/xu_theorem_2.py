@@ -70,10 +70,7 @@ class TheoremTwo:
         return math.sqrt(variance / (data * mu * self.epsilon))
 
     def slacks(self, mu: float) -> tuple[float, float]:
-        """Slack of each condition at ``mu``: both hold if both are >= 0.
-
-        The first is in units of epsilon, the second of alpha.
-        """
+        """Slack of each condition at ``mu``, in units of epsilon and of alpha."""
         self._check(mu)
         alpha, data = self.order(mu), (self.workers * self.records) ** 2
         first = 10 * self.batch**2 * self.steps * alpha / (3 * data * mu) - self.epsilon
@@ -83,11 +80,7 @@ class TheoremTwo:
         return first, second - alpha
 
     def admissible(self) -> tuple[tuple[float, float], ...]:
-        """All mu that meet both conditions, as closed intervals, rounded inwards.
-
-        Raises ``ValueError`` if there are none: the theorem then says nothing of this
-        setting.
-        """
+        """All mu that meet both conditions, as closed intervals, rounded inwards."""
         second = self._second_condition()
         found = [] if second is None else self._where_first_holds(*second)
         if not found:
@@ -95,11 +88,7 @@ class TheoremTwo:
         return tuple(found)
 
     def least_sigma(self) -> tuple[float, float]:
-        """The least noise over all admissible mu, and the mu that has it.
-
-        alpha / mu is convex in mu, so that the search over an interval finds its least.
-        Raises ``ValueError`` if no mu is admissible.
-        """
+        """The least noise over all admissible mu, and the mu that has it."""
         best = (
             _minimum(lambda mu: self.order(mu) / mu, low, high)
             for low, high in self.admissible()
@@ -185,11 +174,8 @@ def corrected(
 ) -> CorrectedNoise:
     """The theorem with a worker's own rate and steps, and the noise where it counts.
 
-    It is the theorem for one worker that makes ``steps_per_worker`` steps on batches of
-    its own ``records``: rate B/n, sensitivity 2G/B of the mean. The noise on the sum is
-    B times that on the mean.
-
-    Raises ``ValueError`` if no mu is admissible, or an argument is out of its range.
+    Of ``steps_per_worker`` steps on batches of its own ``records``: rate B/n,
+    sensitivity 2G/B of the mean; noise on the sum is B times as much.
     """
     theorem = TheoremTwo(
         steps=steps_per_worker,

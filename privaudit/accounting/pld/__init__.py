@@ -1,8 +1,4 @@
-"""Certified accounts by privacy loss distributions, all of whose steps may differ.
-
-`CertifiedAccountant` is loaded when it is first asked for: it imports dp-accounting,
-which takes a second. It stands on the certificate, and so above this folder.
-"""
+"""Certified accounts by privacy loss distributions, all of whose steps may differ."""
 
 import importlib
 from typing import Any

@@ -56,10 +56,7 @@ class _Seen:
 
 @dataclasses.dataclass(frozen=True)
 class _View:
-    """One direction: the unit, its parts, and what is left beside them.
-
-    ``log_allowed``: of what a part may add, times exp(tilt epsilon), over the moments.
-    """
+    """One direction: the unit, its parts, and what is left beside them."""
 
     grid: Grid
     tilt: float
@@ -146,11 +143,7 @@ class _View:
         return one, above, below
 
     def adds(self, first: tuple[_Seen, int], other: tuple[_Seen, int]) -> float:
-        """Largest by which ``first`` beside the reserve exceeds ``other``, at least.
-
-        Times exp(tilt epsilon), over the moments of the reserve and of ``other``;
-        infinity where it is not known.
-        """
+        """Largest by which ``first`` beside the reserve exceeds ``other``, at least."""
         assert self._kernel is not None
         kernel, kernel_off, power, norm = self._kernel
         parts = self.parts
@@ -185,9 +178,8 @@ class _View:
 class Units:
     """Filter that counts (epsilon, delta)-DP in units of one pair.
 
-    ``step``: the typical release, Gaussian and sampled. ``epsilon``: >= 0 and finite.
-    ``delta``: in (0, 1). ``count``: how many there are: 0 if none fits, or no grid
-    holds them. ``reserve``: how many must be left when anything but units is paid.
+    ``step``: typical, Gaussian and sampled. ``count``: 0 if none fits. ``reserve``: how
+    many must be left when anything but units is paid.
     """
 
     def __init__(self, step: Step, epsilon: float, delta: float) -> None:

@@ -85,13 +85,10 @@ class Law:
 def epoch_measure(
     epoch: Epoch, way: Direction, spacing: float, tail: float
 ) -> GridMeasure | None:
-    """A measure that dominates ``epoch`` in one direction.
+    """A measure that dominates ``epoch`` in one direction; None with too little noise.
 
-    None where there is so little noise that ratios are not held by doubles.
-
-    ``epoch``, ``way``: the pair, mixture against noise alone for ``remove``, reversed
-    for ``add``. ``spacing``: of the losses. ``tail``: about how much probability may be
-    counted as lost, in (0, 1).
+    Mixture against noise alone for ``remove``, reversed for ``add``. ``tail``: about
+    how much probability may be counted as lost, in (0, 1).
     """
     side: Side = "remove" if epoch.opposed else way
     law = epoch_masses(epoch, side, tail)
@@ -242,11 +239,7 @@ def _sum(epoch: Epoch, side: Side, tail: float) -> Law | None:
 
 
 def _kinds(epoch: Epoch, side: Side) -> list[tuple[Floats, Floats, int]]:
-    """Shifts, their weights in a mixture, and how many ratios have that law.
-
-    Of many different shifts groups of neighbours: from below all are the least, from
-    above all are one mixture of the least and the largest.
-    """
+    """Shifts, weights and counts of ratios alike; many are grouped, safely."""
     shifts, counts = np.array(epoch.shifts, float), np.array(epoch.counts)
     if shifts.size <= _MOST_KINDS:
         return [
@@ -294,11 +287,7 @@ def _one(shifts: Floats, weights: Floats, side: Side, tail: float, fine: float) 
 
 
 def _law(mass: Floats, mean: Floats, edges: Floats, side: Side, error: float) -> Law:
-    """The law with these masses and means in cells; the last has no upper end.
-
-    ``error`` bounds their relative errors. From above the mean of a cell is raised for
-    ``remove``, and lowered for ``add``, by what rounding leaves open.
-    """
+    """The law with these masses and means in cells, off by ``error`` at most."""
     if side == "below":
         some = (mass > _LEAST_MASS) & (mean > _LEAST_MASS)
         value = mean[some] / mass[some]

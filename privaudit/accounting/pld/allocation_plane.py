@@ -87,10 +87,7 @@ def shape_of(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Masses:
-    """P's and Q's masses of some outputs, and P's where Q has none.
-
-    ``accuracy`` bounds relative errors, and how far losses are misplaced.
-    """
+    """P's and Q's masses of outputs, and P's where Q has none, to ``accuracy``."""
 
     p: Floats
     q: Floats
@@ -201,10 +198,7 @@ def _one(
 def _one_opposed(
     logs: Floats, sums: tuple[Floats, Floats, Floats], s: float, error: float
 ) -> Points:
-    """An arc of the hyperbola u v = exp(-s^2), in the triangle of chord and corner.
-
-    Mass at a corner is affine in the arc's mean. Rounding raises u and lowers v.
-    """
+    """An arc of the hyperbola u v = exp(-s^2), in the triangle of chord and corner."""
     mass, one, other = sums
     u, v = np.exp(logs - s * s / 2), np.exp(-logs - s * s / 2)
     inner = slice(1, -1)

@@ -1,7 +1,4 @@
-"""Probability masses of two neighbouring outputs in cells of the privacy loss.
-
-What the noises of ``mechanisms/gaussian.py`` and ``laplace.py`` have in common.
-"""
+"""Probability masses of two neighbouring outputs in cells of the privacy loss."""
 
 from __future__ import annotations
 

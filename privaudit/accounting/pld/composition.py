@@ -100,11 +100,7 @@ class Composition:
         return sum(family.steps for family in self.families) + often
 
     def epsilon(self, delta: float, width: float = 0.01) -> Sides:
-        """Sides of the least epsilon >= 0 with which this is (epsilon, delta)-DP.
-
-        ``delta``: in (0, 1). ``width``: relative width to stop at, in (0, 1]. Raises
-        ``ValueError`` if an argument is out of its range.
-        """
+        """Sides of the least epsilon >= 0 with which this is (epsilon, delta)-DP."""
         if not 0 < delta < 1:
             raise ValueError(
                 f"delta must be in (0, 1), got {delta}; "
@@ -226,13 +222,9 @@ class Composition:
     ) -> Found:
         """Bounds of each direction, narrow for the worse one only.
 
-        Refined until the width is reached, or it would be too much work. By one thread:
-        sums of a few thousand numbers are slower by several, and their last bits would
-        depend on how many there are.
-
-        ``side``: the side that is wanted. An upper side alone is as narrow as grids
-        make it: nothing is there to compare it to. ``caps``: upper bounds known
-        already, by direction: no work is spent above them.
+        Refined until the width is reached, or it would be too much work; by one thread,
+        on whose number last bits depend. ``side``: what is wanted. ``caps``: upper
+        bounds known.
         """
         ways = directions or self.directions
         if self.bounded and self.is_empty:
@@ -284,10 +276,7 @@ class Composition:
         )
 
     def _narrow(self, found: Found, search: _Search) -> None:
-        """Put in a better upper bound of equal batches of a fixed size, if there is.
-
-        Nothing else may be composed with them.
-        """
+        """Put in a better upper bound of equal batches of a fixed size alone."""
         way: Direction = "remove"
         alone = len(self.families) == 1 and not self.epochs and not self.others
         if not (self.ball and alone and 0 < found.upper.get(way, 0.0) < math.inf):
@@ -323,10 +312,7 @@ class Composition:
     def _realised_lower(
         self, target: Target, width: float, fine: float
     ) -> dict[Direction, float]:
-        """A lower bound from what two data sets attain.
-
-        Of fixed-size batches, two whose other records are alike.
-        """
+        """A lower bound from what two data sets attain."""
         base = self.attained or self
         families = tuple(
             dataclasses.replace(family, scheme="poisson")
@@ -400,10 +386,7 @@ class Composition:
         guess: Guess,
         side: Literal["above", "below", "lowered"] = "above",
     ) -> Tilted | None:
-        """A composition that dominates, or one that is dominated.
-
-        None if no grid can hold it.
-        """
+        """A composition that dominates, or is dominated; None if no grid holds it."""
         tilt, spacing = guess.tilt, grid.spacing
         if any(family.noise == "laplace" for family in self.families):
             # No largest loss may lie above the last point, if only by rounding.
@@ -502,10 +485,7 @@ class Composition:
         aims: Floats | None = None,
         uniform: bool = False,
     ) -> Grid:
-        """Grid, and cells on it, that move epsilon by about ``slack``.
-
-        Of one family's step, ``uniform``ly where the grid is to suit that.
-        """
+        """Grid, and cells on it, that move epsilon by ``slack``, about."""
         log_tail = max(guess.log_delta, -800.0) + math.log(width * 2e-3 / self.steps)
         reach = -float(special.ndtri_exp(min(log_tail, -1.0)))
         aims = np.array([guess.epsilon]) if aims is None else aims
@@ -549,10 +529,7 @@ class Composition:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Found:
-    """Bounds by direction; a lower one may be missing.
-
-    ``coarse``: finer grids would narrow the upper side, but were too much work.
-    """
+    """Bounds by direction, a lower one perhaps missing; ``coarse`` if too much work."""
 
     upper: dict[Direction, float]
     lower: dict[Direction, float]

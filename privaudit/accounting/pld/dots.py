@@ -23,11 +23,7 @@ _ENDS = 8  # ends that are tried
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GridMeasure:
-    """P by privacy loss: ``mass[i]`` at loss (start + i) * spacing.
-
-    ``infinite`` is mass at infinite loss, relatively exact to ``accuracy``, which is as
-    in `Cells`.
-    """
+    """P by privacy loss: ``mass[i]`` at loss (start + i) * spacing; ``infinite``."""
 
     start: int
     mass: Floats
@@ -154,9 +150,7 @@ def _first_dot(
     spacing: float,
     least: int,
 ) -> tuple[int, float, float]:
-    """The first dot at which 1 - a is below H by at least the gap of the next cell.
-
-    None before ``least``.
+    """First dot at which 1 - a is below H by the gap of the next cell, or None.
 
     Returns its index, a Q(losses below), and by how much (rounded up).
     """
@@ -186,9 +180,7 @@ def _last_dot(
     spacing: float,
     most: int,
 ) -> tuple[int, float, float]:
-    """The last dot at which 0 is below H by at least the gap of the cell before.
-
-    None after ``most``.
+    """Last dot at which 0 is below H by the gap of the cell before, or None.
 
     Returns its index, a Q(losses above), and by how much (rounded down).
     """
@@ -243,10 +235,7 @@ def _first_true(found: np.ndarray) -> int:
 def _scaled(
     cells: Cells, spacing: float
 ) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
-    """P and Q of the left and of the right halves, Q times exp(loss at the left end).
-
-    The scale keeps Q in range where its mass alone would underflow.
-    """
+    """P and Q of the left and right halves, Q times exp(loss at the left end)."""
     at = (cells.start + np.arange(len(cells))) * spacing
     p = np.exp(cells.log_p.reshape(-1, 2))
     q = np.exp(cells.log_q.reshape(-1, 2) + at[:, None])

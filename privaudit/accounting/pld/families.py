@@ -60,11 +60,7 @@ class Family:
         return -np.exp(-shift / 2)
 
     def typical(self) -> tuple[list[Step], Floats]:
-        """Some fifty steps that stand for all, with their counts.
-
-        As many of the loudest as of the most frequent: where delta is small, all of it
-        may be from a few.
-        """
+        """Some fifty steps for all, with counts: loudest ones, and frequent ones."""
         index = np.arange(self.shift.size)
         if self.shift.size > _MOST_TYPICAL:
             loud = self.rate**2 * np.expm1(np.minimum(self.shift**2, 30.0))

@@ -169,10 +169,7 @@ def boxes_of(parts: int) -> list[Box]:
 
 
 def largest(boxes: list[Box], worth: Callable[[Box], float], gain: float) -> float:
-    """No triangle's ``worth`` is more; quarters take a box's place in ``boxes``.
-
-    As long as that lowers the largest by ``gain``.
-    """
+    """No triangle's ``worth`` is more; quarters take a box's place if they lower it."""
     worths = [worth(box) for box in boxes]
     while True:
         top = int(np.argmax(worths))

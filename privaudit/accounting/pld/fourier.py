@@ -286,12 +286,7 @@ class Bundle:
 
 
 def compose(bundles: Sequence[Bundle], spacing: float, guess: Guess) -> Tilted | None:
-    """The composition of ``bundles``; None if it needs too much.
-
-    That is if the window has too many points, if kinds that are composed one by one are
-    too much work, or if the spacing is too small for the sums of waves. Of ``guess``
-    the tilt is taken, and the changes of it that bound the window.
-    """
+    """The composition of ``bundles``; None if it is too much work, or too fine."""
     tilt = guess.tilt
     log_moment = math.fsum(one.steps * one.base for one in bundles)
     window = _window(bundles, spacing, guess, log_moment)
@@ -327,10 +322,7 @@ def compose(bundles: Sequence[Bundle], spacing: float, guess: Guess) -> Tilted |
 
 
 def _either(bundles: Sequence[Bundle], *, most: bool) -> float:
-    """The chance that one of the steps has an infinite loss.
-
-    What is finite of a step has at most one minus its chance.
-    """
+    """The chance that one of the steps has an infinite loss."""
     logs = []
     for one in bundles:
         each = one.lost / one.steps if most else one.surely
@@ -439,11 +431,7 @@ def _falling(bundles: Sequence[Bundle], points: int) -> list[Bundle]:
 def _product(
     bundles: Sequence[Bundle], points: int
 ) -> tuple[NDArray[np.intp], _Part] | None:
-    """Frequencies that matter, and the transform of all steps there.
-
-    What is left out is negligible. None if kinds that are composed one by one are too
-    much work.
-    """
+    """Frequencies that matter, and the transform of all steps there; or None."""
     bundles = _falling(bundles, points)
     transform = _Transform(points, _alive(bundles, points))
     work = 0.0
@@ -510,10 +498,7 @@ class _Transform:
     def __call__(
         self, index: Indices, vectors: Floats
     ) -> tuple[NDArray[np.complex128], float]:
-        """Transforms of vectors, and their error over the sum of sizes.
-
-        ``index`` is of all vectors, or of each.
-        """
+        """Transforms of vectors at ``index``, and errors over the sum of sizes."""
         points, live = self.points, self.live
         kinds, width = vectors.shape
         shared = index.ndim == 1

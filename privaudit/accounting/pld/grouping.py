@@ -42,8 +42,7 @@ _A_DECADE = 20  # losses between which densities of cells are chosen
 class Group:
     """Steps of a family, and the losses between their cells.
 
-    ``edges`` are multiples of the grid's spacing, increasing, and even. Kinds of steps
-    that are ``apart`` are composed one by one, others by their mean.
+    ``edges``: increasing, even multiples of spacing; ``apart``: composed one by one.
     """
 
     family: Family
@@ -118,11 +117,7 @@ def _halves(at: Floats, part: Indices) -> tuple[Indices, Indices]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Cells:
-    """Cells of groups: which, between which losses, and what each adds to epsilon.
-
-    A cell adds at most about its mass, times that of what is composed with it where the
-    gap is, times its width over 12.
-    """
+    """Cells of groups; each adds its mass times density times width / 12."""
 
     group: Indices
     low: Floats
@@ -195,11 +190,7 @@ class _Cells:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Choice:
-    """Groups of steps, the losses between their cells, and the grid's spacing for them.
-
-    ``reached`` are the least and largest losses of each group, ``waves`` and ``window``
-    as in `Law`.
-    """
+    """Groups of steps, the losses between their cells, and the grid's spacing."""
 
     groups: list[Family]
     reached: Floats
@@ -233,11 +224,9 @@ def chosen(
     reach: float,
     least: float,
 ) -> Choice:
-    """Cells of all groups of some families.
+    """Cells of all groups of some families, for ``law``, good at ``aims``.
 
-    ``law``: about the composed loss. ``aims``: epsilons at which the composition is to
-    be good. ``slack``: by how much cells may move epsilon in all. ``reach``: outputs
-    further out are lost. ``least``: least spacing.
+    ``slack``: by how much they move epsilon. ``reach``: outputs further out are lost.
     """
     groups = [group for family in families for group in groups_of(family)]
     largest = (
@@ -306,11 +295,7 @@ def _sums(values: Floats) -> Floats:
 def _log_masses(
     groups: list[Family], way: Direction, points: Floats, reach: float
 ) -> Floats:
-    """Logs of P's masses between ``points`` of steps that stand for each group.
-
-    One where masses are smooth; of noise whose losses end in atoms, which a step in
-    between would not show, some.
-    """
+    """Logs of P's masses between ``points`` of steps that stand for each group."""
     found = np.zeros((len(groups), points.size - 1))
     kinds: dict[tuple[Noise, Scheme], list[int]] = {}
     for i, group in enumerate(groups):
@@ -369,10 +354,7 @@ def bundle(
 def _raised(
     seen: Rows, edges: Indices, spacing: float, tilt: float
 ) -> tuple[Floats, Floats, float]:
-    """Masses on both ends of the cells, and their logs at most.
-
-    Tilted, and over the exponential of what comes last; see "Cells" in ``pld.md``.
-    """
+    """Masses on both ends of the cells, and their logs at most: ``pld.md``, "Cells"."""
     width = np.diff(edges) * spacing
     at = edges * spacing
     mass = seen.log_p[:, 1:-1]

@@ -33,11 +33,7 @@ _BESIDE = 2  # grid points from the last cells to knots beyond
 def bundle_below(
     group: Group, way: Direction, spacing: float, tilt: float, reach: float
 ) -> Bundle | None:
-    """Steps of a group, each dominated by its own pair; None if doubles do not do.
-
-    Each kind's losses lie on grid points moved by the loss of its heaviest cell. Kinds
-    that are composed one by one have knots of their own, others the same.
-    """
+    """Steps of a group, each dominated by its own pair; None if doubles do not do."""
     family = group.family
     at = group.edges.astype(float) * spacing
     kind = (family.noise, family.scheme)
@@ -101,11 +97,7 @@ def bundle_below(
 def _merged(
     seen: Rows, at: Floats, counts: Floats | None, spacing: float
 ) -> tuple[Floats, Floats, Indices, Floats]:
-    """Logs of P's masses of merged cells, their losses, knots, and each kind's offset.
-
-    Losses are less the offset. Cells of one knot are merged, which is no part of the
-    proof. Kinds have the same knots, those of their mean; without ``counts`` their own.
-    """
+    """Logs of P's masses of merged cells, their losses, knots, each kind's offset."""
     log_p, log_q = seen.log_p[:, 1:-1], seen.log_q[:, 1:-1]
     low, high = at[None, :-1], at[None, 1:]
     if seen.atom.any():

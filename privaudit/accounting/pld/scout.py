@@ -1,7 +1,4 @@
-"""Choice of tilt, grid spacing and window, from moments by quadrature.
-
-Nothing here enters a bound. A poor guess makes a bracket wide or slow, never wrong.
-"""
+"""Choice of tilt, grid spacing and window, from moments: no part of any bound."""
 
 from __future__ import annotations
 
@@ -161,10 +158,7 @@ class Scout:
         return float(self._counts @ (top + np.log(total)))
 
     def at_delta(self, log_delta: float, room: float = math.inf) -> Guess:
-        """Near the tilt at which Chernoff's bound on epsilon is least.
-
-        Where errors must not grow by more than exp(``room``) beside delta, nearer.
-        """
+        """Near the tilt of Chernoff's least epsilon; errors grow by exp(``room``)."""
         self._look(self.reach(log_delta))
 
         def bound(log_tilt: float) -> float:
@@ -197,12 +191,7 @@ class Scout:
         return self._narrowest(guess)
 
     def _narrowest(self, guess: Guess, room: float = math.inf) -> Guess:
-        """The tilt up to that of ``guess`` that needs the shortest window.
-
-        Heavy tails make the saddle point's own distribution wide. A smaller tilt lets
-        errors grow relative to delta, for which there is room, and more mass counts
-        that lies outside the window.
-        """
+        """The tilt up to that of ``guess`` that needs the shortest window."""
         best = guess
         most = max(_ROOM - math.log(float(self._counts.sum())), _LEAST_ROOM)
         for share in _SHARES:
@@ -225,10 +214,7 @@ class Scout:
         )
 
     def wider(self, guess: Guess, epsilon: float) -> Guess:
-        """``guess`` with less outside its window, if delta is little of what is seen.
-
-        As it is of a loss that is nearly always small and rarely large.
-        """
+        """``guess`` with less outside its window, if delta is little of all."""
         excess = self.log_moment(guess.tilt) - guess.tilt * epsilon
         outside = _LOG_BESIDE + excess + log_peak(guess.tilt) - guess.log_delta
         if not guess.outside + 1 < outside < _MOST_OUTSIDE:

@@ -31,15 +31,11 @@ def compose_steps(
 ) -> Composition:
     """The composition of many steps, given as arrays that broadcast.
 
-    ``noise_multiplier``: standard deviation (gaussian) or scale (laplace) of the noise
-    over how far one record can move the release: over its own size with ``scheme``
-    ``poisson`` (adding or removing a record) and ``replace`` (Poisson sampling,
-    replacing one by its opposite), over the difference of two with ``fixed``.
-    ``sampling_rate``: probability, or share of the records, in [0, 1]. ``count``: how
-    often each step is taken, >= 0. ``noise``: shape of the noise. ``scheme``:
-    ``poisson``: Poisson sampling or none, add or remove one record. ``replace``:
-    Poisson sampling, replace one. ``fixed``: fixed-size samples without replacement,
-    replace one.
+    ``noise_multiplier``: deviation (gaussian) or scale (laplace) over how far one
+    record moves the release: over its own size with ``scheme`` ``poisson`` (Poisson
+    sampling or none, add or remove one) and ``replace`` (Poisson, by its opposite),
+    over the difference of two with ``fixed`` (fixed-size samples, replace one).
+    ``count``: how often each is taken.
     """
     z, q, n = (
         np.ascontiguousarray(a, float).ravel()
@@ -126,11 +122,7 @@ def _composition(
 
 
 def compose_entries(entries: Sequence[Entry], relation: Relation) -> Composition:
-    """The composition of a node's releases under ``relation``.
-
-    Raises ``ValueError`` if a release has no noise, or no meaning under the relation,
-    or is one of a pass over disjoint records.
-    """
+    """The composition of a node's releases under ``relation``, outside of passes."""
     kinds: dict[tuple[Noise, Scheme], list[tuple[float, float, float, int]]] = {}
     balls = []  # whether, of each entry of batches of a fixed size
     for entry in entries:
@@ -194,9 +186,7 @@ def others_of(
 ) -> tuple[tuple[Loss, float], ...]:
     """Losses of the mechanisms with details among ``entries``, and their counts.
 
-    Under replace-one a Poisson sampled release is accounted as without sampling, which
-    costs no less, and from below as nothing. Raises ``ValueError`` for one without a
-    meaning under ``relation``.
+    Under replace-one as without sampling, which costs no less; from below nothing.
     """
     counts: dict[tuple[Mechanism, float, bool], float] = {}
     curves: list[tuple[ZCDP | RDP, float]] = []

@@ -83,10 +83,7 @@ class Target(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class EpsilonAt(Target):
-    """Epsilon at a delta, to a relative width or to an absolute ``tolerance``.
-
-    Or, not ``refined``, from above by the first grid.
-    """
+    """Epsilon at a delta, to a width or ``tolerance``; or by the first grid alone."""
 
     delta: float
     width: float
@@ -224,11 +221,7 @@ def least_epsilon(
     slope: float,
     width: float,
 ) -> float:
-    """An epsilon with ``delta_above(epsilon) <= delta``, near the least.
-
-    0 if it holds at 0, infinity if it is found to hold nowhere. ``slope`` is about that
-    at which log delta falls.
-    """
+    """An epsilon with ``delta_above(epsilon) <= delta``, near the least, or inf."""
 
     def excess(epsilon: float) -> float:
         return _excess(delta_above(epsilon), delta, unknown=math.inf)
@@ -243,11 +236,7 @@ def largest_epsilon(
     slope: float,
     width: float,
 ) -> float:
-    """An epsilon with ``delta_below(epsilon) > delta``, near the largest; or 0.
-
-    It need not hold at 0, which may lie outside the window of a composition, and so may
-    a few times 1 / tilt below the largest.
-    """
+    """An epsilon with ``delta_below(epsilon) > delta``, near the largest; or 0."""
     if not 0 < guess < math.inf:
         return 0.0
 
@@ -291,10 +280,7 @@ def _bracketed(
     fine: float,
     most: float = math.inf,
 ) -> tuple[float, float]:
-    """As `crossing`; but low is 0 if none was seen down from the guess.
-
-    Below the crossing it may be above 0 for no further than ``most / slope``.
-    """
+    """As `crossing`; but low is 0 if none was seen down from the guess."""
     x, slope = max(guess, 1e-12), max(1e-300, min(1e300, slope))  # finite steps
     low, high, above, below = 0.0, math.inf, math.inf, -math.inf
     least, stride, before = 1e-9 * x, 0.1 * fine * x, (0.0, math.inf)

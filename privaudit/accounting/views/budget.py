@@ -19,10 +19,7 @@ _PROVED = {
 
 
 def check_observer(algorithm: str, observer: str, nodes: int) -> str:
-    """``observer``, as it is written down.
-
-    Raises ``ValueError`` if there is none such, or ``algorithm`` has no such account.
-    """
+    """``observer``, as it is written down; ``ValueError`` if there is none such."""
     if algorithm not in _PROVED:
         raise ValueError(
             f"a budget for an observer is proved for {', '.join(_PROVED)}, not for "
@@ -68,10 +65,7 @@ def account_observed(
     relation: Relation,
     method: str = "certified",
 ) -> tuple[UpperBound, ...]:
-    """As `account_nodes`, for ``observer``; None: for an observer of all releases.
-
-    Of the observer's own nodes there is the account of all releases, which says so.
-    """
+    """As `account_nodes`, for ``observer``; for its own nodes of all releases."""
     seen = observed_by(algorithm, ledger, observer, relation)
     told = account_nodes(seen, delta, relation, method)
     if not seen.observing:

@@ -344,11 +344,7 @@ def _less(release: Release, size: int) -> Release:
 def _sizes(
     nodes: int, steps: int, of: int, observer: Observer | None, graph: str
 ) -> NDArray[np.int_]:
-    """(steps,): `fresh_noises`; by any node, a sequence that is below all of theirs.
-
-    Noises are fixed beforehand, so that an account does not depend on their order: it
-    is enough that no node has more steps with so many noises or fewer, for any number.
-    """
+    """(steps,): `fresh_noises`; by any node, a sequence that is below all of theirs."""
     if observer is not None:
         return fresh_noises(nodes, steps, of, observer, graph)
     alike = graph == "butterfly" and nodes & (nodes - 1) == 0

@@ -78,11 +78,7 @@ def information(signal: Floats, noise: Floats) -> Information:
 
 
 def _by_gap(rows: Floats, width: int) -> tuple[int, Information] | None:
-    """Rank and information by singular values, where a wide gap tells which are 0.
-
-    None where there is no such gap, or entries are of very different size: there small
-    values may be no rounding.
-    """
+    """Rank and information by singular values with a wide gap; or None."""
     if not rows.size:
         return None
     largest = abs(rows).max(0)
@@ -210,8 +206,8 @@ def _balanced(matrix: Floats) -> bool:
 def _program(matrix: Floats) -> Floats:
     """min sum D with diag(D) >= ``matrix``: an interior point, lifted until it holds.
 
-    Helmberg, Rendl, Vanderbei and Wolkowicz 1996. X is a point of the dual, max <M, X>
-    with diag(X) = 1: where both meet, neither can be better.
+    Helmberg, Rendl, Vanderbei and Wolkowicz 1996, with the dual max <M, X>, diag(X) =
+    1.
     """
     used = matrix.diagonal() > 0
     largest = matrix.diagonal().max()

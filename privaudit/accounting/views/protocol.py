@@ -175,10 +175,7 @@ def _cycle(matrices: ArrayLike) -> Floats:
 def _sent(
     cycle: Floats, rounds: int, held: Floats, step: float = 0.0
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """(rounds times nodes, inputs): what each sends; and who hears it.
-
-    All mix what they hold, and, unless ``step`` is 0, take a sum each off.
-    """
+    """(rounds times nodes, inputs): what each sends of a mix; and who hears it."""
     nodes = len(held)
     each = np.eye(nodes)
     sent = np.zeros((rounds, *held.shape))

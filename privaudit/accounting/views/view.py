@@ -22,8 +22,7 @@ from privaudit.accounting.views.protocol import LinearProtocol
 class View:
     """Noise of independent releases above what is seen of one node's inputs.
 
-    Each figure is (inputs of the node,): standard deviations, in the unit of the
-    inputs, infinite where nothing is seen, and 0 where a sum is seen without noise.
+    (inputs,) deviations each, in their unit: infinite where unseen, 0 without noise.
     """
 
     nobody_reacts: Floats
@@ -37,11 +36,7 @@ def of_observer(
     of: int,
     sizes: ArrayLike = 1.0,
 ) -> View:
-    """View that ``observer`` has of node ``of``'s inputs.
-
-    ``sizes``, (inputs of the node,), are how far neighbouring data can move them: they
-    choose among noises that are all above what is seen.
-    """
+    """View that ``observer`` has of ``of``'s inputs, which move by ``sizes``."""
     return next(
         iter(of_nodes_seen(protocol, observer, {of: np.asarray(sizes, float)}))
     )[1]

@@ -1,8 +1,4 @@
-"""A pair with countably many outputs, each an atom of the loss.
-
-Where two outputs have one loss they are one output: whoever sees the sum of both can
-draw which it was.
-"""
+"""A pair with countably many outputs, each an atom of the loss of its own."""
 
 from __future__ import annotations
 
@@ -16,11 +12,9 @@ from privaudit.accounting.pld.mechanisms.loss import Pair
 
 
 class Atoms(Pair):
-    """Outputs with logs of chances ``log_p`` and ``log_q``, exact to some units.
+    """Outputs with logs of chances ``log_p`` and ``log_q``, exact to ``far`` units.
 
-    ``top``, ``null``: P's mass where Q has none, and Q's where P has none. ``lattice``:
-    of what all losses are multiples. ``far``: bound on the error of the logs, in units
-    in the last place.
+    ``top``, ``null``: masses where the other has none. ``lattice``: losses' unit.
     """
 
     def __init__(
@@ -42,10 +36,7 @@ class Atoms(Pair):
 
     @classmethod
     def of(cls, p: Floats, q: Floats) -> Atoms:
-        """From chances, some of which may be 0; all chances given are taken as exact.
-
-        Both are divided by their sums.
-        """
+        """From chances, some perhaps 0, taken as exact; both divided by their sums."""
         p, q = p / math.fsum(p), q / math.fsum(q)
         both = (p > 0) & (q > 0)
         top, null = math.fsum(p[q == 0]), math.fsum(q[p == 0])

@@ -40,10 +40,7 @@ def total_variation(shift: float) -> float:
 def upper_reach(
     shift: float | Floats, rate: float | Floats, reach: float
 ) -> float | Floats:
-    """Reach beyond the shift that leaves about Phi(-reach) of the mixture.
-
-    Most of what lies so far out is of records that are in the batch.
-    """
+    """Reach beyond the shift that leaves about Phi(-reach) of the mixture."""
     if not reach < math.inf:
         return reach
     log_tail = special.log_ndtr(-reach) - math.log(2)
@@ -53,10 +50,7 @@ def upper_reach(
 
 
 def masses(edges: Floats, shift: Floats, rate: Floats, reach: float) -> Masses:
-    """Logs of the masses of N(0), and of its mixture with N(shift), by their loss.
-
-    Below the first of ``edges``, between, and above, a row a step; see `noise.masses`.
-    """
+    """Logs of masses of N(0), and of its mixture with N(shift); see `noise.masses`."""
     x = unsampled_loss(edges, rate) / shift + shift / 2
     x = np.clip(x, -reach, upper_reach(shift, rate, reach) + shift)
     log_a = _normal(x, 0.0)

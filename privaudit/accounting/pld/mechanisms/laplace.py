@@ -29,10 +29,7 @@ def total_variation(shift: float) -> float:
 
 
 def masses(edges: Floats, shift: Floats, rate: Floats, reach: float) -> Masses:
-    """Logs of the masses of Laplace at 0, and of its mixture with that at the shift.
-
-    Below the first of ``edges``, between, and above, a row a step; see `noise.masses`.
-    """
+    """Logs of masses of Laplace at 0, and of its mixture; see `noise.masses`."""
     x = np.clip(0.5 * (unsampled_loss(edges, rate) + shift), 0.0, shift)
     low, high = (
         np.array([[sampled_loss(sign * m, q)] for m, q in zip(*of, strict=True)])

@@ -31,8 +31,8 @@ MOST_CELLS = 1 << 19
 class Loss(abc.ABC):
     """The privacy loss of one release, sampling included; upper bounds hold for it.
 
-    ``symmetric``: both directions are the same pair. ``lattice``: of what all losses
-    are multiples, if they are of anything. ``points``: most that its grid may have.
+    ``symmetric``: one pair both ways. ``lattice``: losses' unit. ``points``: of grids,
+    most.
     """
 
     symmetric: ClassVar[bool] = False
@@ -88,10 +88,7 @@ class Loss(abc.ABC):
 
 
 class Pair(abc.ABC):
-    """P and Q without sampling, by their loss.
-
-    ``top`` and ``null`` are P's mass where Q has none, and Q's where P has none.
-    """
+    """P and Q without sampling, by loss; ``top``, ``null``: masses of one alone."""
 
     symmetric: ClassVar[bool] = False
     top: float = 0.0
@@ -132,11 +129,7 @@ class Pair(abc.ABC):
 
 
 class PairLoss(Loss):
-    """The loss of a pair, Poisson sampled with ``rate`` in (0, 1].
-
-    ``attained``: other pairs, where ``pair`` is not attained by any data; None if it
-    is.
-    """
+    """The loss of a pair, Poisson sampled with ``rate``; or others ``attained``."""
 
     def __init__(
         self, pair: Pair, rate: float = 1.0, attained: tuple[Pair, ...] | None = None

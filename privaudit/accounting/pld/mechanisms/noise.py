@@ -53,19 +53,10 @@ def rows(
     rate: Floats,
     reach: float = math.inf,
 ) -> Rows:
-    """Masses of many steps between the same losses.
+    """Masses of many steps, shift and rate (steps,), between the same losses.
 
-    Parameters
-    ----------
-    kind, way
-        The pairs: as `Step` says, or reversed for ``add``.
-    edges
-        Losses, increasing; of ``fixed`` steps 0 is one of them.
-    shift, rate
-        One a step; shape (steps,).
-    reach
-        Outputs further out count as below or above all losses: so far out that less
-        than Phi(-reach), about, of the mixture is left there.
+    ``way``: as `Step` says, or reversed for ``add``. ``edges``: increasing; of
+    ``fixed`` steps 0 is one. ``reach``: Phi(-reach), about, counts as below or above.
     """
     noise, scheme = kind
     masses = _NOISE[noise].masses
@@ -117,10 +108,8 @@ def loss_cells(
 ) -> Cells:
     """The masses of ``step`` on a grid that covers all but its far tails.
 
-    ``step``, ``way``: the pair: as `Step` says, or reversed for ``add``. ``spacing``:
-    distance of the grid points. ``reach``: the grid ends where less than Phi(-reach) of
-    any of the mixed variables is left. ``limit``: largest number of cells; what lies
-    further out is counted as below or above.
+    The grid ends where less than Phi(-``reach``) of any mixed variable is left, or
+    after ``limit`` cells.
     """
     low, high = ends(step, way, reach)
     start, stop = grid_span(low, high, spacing, limit)

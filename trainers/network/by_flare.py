@@ -35,7 +35,7 @@ from nvflare.private.fed.authenticator import Authenticator
 
 from trainers.network.exchange import ENDED, PATIENCE, Exchange, PartyLostError
 from trainers.network.kit import Kit
-from trainers.network.queued import Queued
+from trainers.network.queued import Bytes, Queued
 from trainers.network.ranks import GO_ON
 
 _CHANNEL, _TOPIC = "privaudit", "exchange"
@@ -102,7 +102,7 @@ class ByFlare(Queued):
         return make_reply(ReturnCode.OK, body=_TAKEN if taken else _FULL)
 
     def _carry(
-        self, other: int, kind: str, what: str, content: bytes, number: int = 0
+        self, other: int, kind: str, what: str, content: Bytes, number: int = 0
     ) -> bool:
         how = {"secure": self._sealed, "optional": True}
         where, there = {"channel": _CHANNEL, "topic": _TOPIC}, self._places[other]

@@ -27,7 +27,7 @@ from trainers.network.exchange import (
     PartyLostError,
     plain,
 )
-from trainers.network.queued import MOST_WORDS, Queued
+from trainers.network.queued import MOST_WORDS, Bytes, Queued
 from trainers.network.ranks import GO_ON, by_torchrun, ended_by_torchrun
 
 _LAST = b"last"
@@ -43,7 +43,7 @@ class ByTorch(Queued):
 
     def __init__(self, rank: int, size: int, patience: float = PATIENCE) -> None:
         super().__init__(rank, size, patience)
-        self._going: dict[tuple[int, bool], queue.Queue[tuple[bytes, bytes]]] = {}
+        self._going: dict[tuple[int, bool], queue.Queue[tuple[bytearray, Bytes]]] = {}
         self._threads: list[threading.Thread] = []
         for lane in itertools.product(self.others, (False, True)):
             self._going[lane] = queue.Queue()
@@ -53,13 +53,13 @@ class ByTorch(Queued):
                 self._threads.append(thread)
 
     def _carry(
-        self, other: int, kind: str, what: str, content: bytes, number: int = 0
+        self, other: int, kind: str, what: str, content: Bytes, number: int = 0
     ) -> bool:
         going = self._going[other, kind in _URGENT]
         if kind == "message" and going.qsize() >= _AHEAD:
             return False
         head = f"{kind} {len(content)} {number} {what}".encode()
-        going.put((head[:_HEAD].ljust(_HEAD, b"\0"), content))
+        going.put((bytearray(head[:_HEAD].ljust(_HEAD, b"\0")), content))
         return True
 
     def _sends(self, other: int, urgent: bool) -> None:
@@ -69,7 +69,8 @@ class ByTorch(Queued):
             while True:
                 head, content = going.get()
                 for part in (head, content) if content else (head,):
-                    rows = torch.frombuffer(bytearray(part), dtype=torch.uint8)
+                    whole = part if isinstance(part, bytearray) else bytearray(part)
+                    rows = torch.frombuffer(whole, dtype=torch.uint8)
                     _done(dist.isend(rows, other, tag=int(urgent)))
                 if head.startswith(_LAST):
                     return
@@ -77,11 +78,12 @@ class ByTorch(Queued):
     def _hears(self, other: int, urgent: bool) -> None:
         """Take in order what comes of ``other``, until nothing more will."""
 
-        def received(size: int) -> bytes:
-            into = torch.empty(size, dtype=torch.uint8)
+        def received(size: int) -> bytearray:
+            into = bytearray(size)
             if size:
-                _done(dist.irecv(into, other, tag=int(urgent)))
-            return into.numpy().tobytes()
+                rows = torch.frombuffer(into, dtype=torch.uint8)
+                _done(dist.irecv(rows, other, tag=int(urgent)))
+            return into
 
         try:
             while not (head := received(_HEAD)).startswith(_LAST):
@@ -110,7 +112,7 @@ class ByTorch(Queued):
         """Wait until what was said last has gone, and for the others' last word."""
         super()._leave()
         for going in self._going.values():
-            going.put((_LAST.ljust(_HEAD, b"\0"), b""))
+            going.put((bytearray(_LAST.ljust(_HEAD, b"\0")), b""))
         until = time.monotonic() + (10.0 if self.failure is None else _GRACE)
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))

@@ -26,6 +26,7 @@ from trainers.network.exchange import (
 )
 
 MOST_WORDS = 1 << 20  # bytes of public words that a party may have said
+Bytes = bytes | bytearray
 _QUEUED = 64  # messages that a party may be ahead
 _RECENT = 1024  # of what came, remembered so that it is not taken twice
 _LOOK = 0.5  # seconds between looks at whether a party was lost
@@ -40,11 +41,11 @@ class Queued(Exchange):
     def __init__(self, rank: int, size: int, patience: float = PATIENCE) -> None:
         super().__init__(rank, size, patience)
         self._changed = threading.Condition()
-        self._messages: dict[int, collections.deque[tuple[str, bytes]]] = {
+        self._messages: dict[int, collections.deque[tuple[str, Bytes]]] = {
             other: collections.deque() for other in self.others
         }
         self._queued = dict.fromkeys(self.others, 0)  # bytes of them
-        self._words: dict[int, dict[str, bytes]] = {other: {} for other in self.others}
+        self._words: dict[int, dict[str, Bytes]] = {other: {} for other in self.others}
         self._waits: dict[int, tuple[int, float]] = {}  # who for whom, and when said
         self._awaited: int | None = None  # by this party
         self._said = 0.0  # when that began, or was said last
@@ -55,7 +56,7 @@ class Queued(Exchange):
 
     @abc.abstractmethod
     def _carry(
-        self, other: int, kind: str, what: str, content: bytes, number: int = 0
+        self, other: int, kind: str, what: str, content: Bytes, number: int = 0
     ) -> bool:
         """Have ``arrived`` called at ``other``; what it returned."""
 
@@ -63,7 +64,7 @@ class Queued(Exchange):
         """Look whether ``other``, who is waited for, is there; `PartyLostError`."""
 
     def arrived(
-        self, other: int, kind: str, what: str, content: bytes, number: int = 0
+        self, other: int, kind: str, what: str, content: Bytes, number: int = 0
     ) -> bool:
         """Take what ``other`` sent; False if there is no room yet.
 
@@ -86,7 +87,7 @@ class Queued(Exchange):
             self._fail(other, MALFORMED, str(error))
         return True
 
-    def _has_room(self, other: int, what: str, content: bytes) -> bool:
+    def _has_room(self, other: int, what: str, content: Bytes) -> bool:
         """Return whether a message may be queued; ``ValueError`` if it never may."""
         if self._most is None:
             return False
@@ -97,7 +98,7 @@ class Queued(Exchange):
             len(queue) < _QUEUED and self._queued[other] + len(content) <= self._most
         )
 
-    def _take(self, other: int, kind: str, what: str, content: bytes) -> None:
+    def _take(self, other: int, kind: str, what: str, content: Bytes) -> None:
         words = self._words[other]
         if kind == "message":
             self._messages[other].append((what, content))
@@ -188,13 +189,15 @@ class Queued(Exchange):
             raise ValueError(f"{plain(what)}{one or ', which is not due'}")
         if len(content) != like.numel() * like.element_size():
             raise ValueError(f"{len(content)} bytes as {what}")
-        rows = torch.frombuffer(bytearray(content), dtype=like.dtype)
+        # What an engine received into it may write to, and need not be copied.
+        content = content if isinstance(content, bytearray) else bytearray(content)
+        rows = torch.frombuffer(content, dtype=like.dtype)
         return what, rows.view(like.shape)
 
     def _send(self, other: int, what: str, rows: Tensor) -> None:
-        self._put(other, "message", what, rows.numpy().tobytes())
+        self._put(other, "message", what, bytearray(rows.numpy().data.cast("B")))
 
-    def _put(self, other: int, kind: str, what: str, content: bytes) -> None:
+    def _put(self, other: int, kind: str, what: str, content: Bytes) -> None:
         began, number = time.monotonic(), next(self._numbers)
         with self._waiting(other):
             while other not in self.left and not self._carry(
@@ -214,7 +217,7 @@ class Queued(Exchange):
 
     def _hear(self, other: int, topic: str) -> bytes:
         self._await(other, lambda: topic in self._words[other])
-        return self._words[other][topic]
+        return bytes(self._words[other][topic])
 
     def _tell(self, accused: int, why: int) -> None:
         for other in {*self.others, accused} - {self.rank}:
@@ -248,6 +251,6 @@ class InProcess(Queued):
         return found
 
     def _carry(
-        self, other: int, kind: str, what: str, content: bytes, number: int = 0
+        self, other: int, kind: str, what: str, content: Bytes, number: int = 0
     ) -> bool:
         return self._all[other].arrived(self.rank, kind, what, content, number)

@@ -227,14 +227,7 @@ class TruncatedPoisson(Mechanism, frozen=True, tag="truncated-poisson"):
         return self.sampling_rate > 0 and self.batch_size > 0 and self.records > 0
 
 
-class ExponentialMechanism(Mechanism, frozen=True, tag="exponential"):
-    """The exponential mechanism, which is ``epsilon``-DP by its own theorem.
-
-    Its privacy losses lie in an interval of length ``epsilon`` whose place depends on
-    the data (bounded range: Durfee and Rogers 2019). That costs less than epsilon-DP
-    alone.
-    """
-
+class _Selection(Mechanism, frozen=True):
     epsilon: float
 
     def __post_init__(self) -> None:
@@ -248,6 +241,24 @@ class ExponentialMechanism(Mechanism, frozen=True, tag="exponential"):
     def pure_under(self, relation: Relation) -> float:
         """Epsilon."""
         return self.epsilon
+
+
+class ExponentialMechanism(_Selection, frozen=True, tag="exponential"):
+    """The exponential mechanism, which is ``epsilon``-DP by its own theorem.
+
+    Its privacy losses lie in an interval of length ``epsilon`` whose place depends on
+    the data (bounded range: Durfee and Rogers 2019). That costs less than epsilon-DP
+    alone.
+    """
+
+
+class PermuteAndFlip(_Selection, frozen=True, tag="permute-and-flip"):
+    """Permute and flip, which is ``epsilon``-DP by its own theorem.
+
+    So is a report of the noisy maximum with exponential or Laplace noise, of scale
+    twice a score's sensitivity over ``epsilon``. All cost as much as Laplace noise of
+    scale 1 / ``epsilon``, which is less than epsilon-DP alone.
+    """
 
 
 class EpsilonDelta(Mechanism, frozen=True, tag="epsilon-delta"):
@@ -364,6 +375,7 @@ Any = (
     | MixtureOfGaussians
     | TruncatedPoisson
     | ExponentialMechanism
+    | PermuteAndFlip
     | EpsilonDelta
     | ZCDP
     | RDP
@@ -378,6 +390,7 @@ NAMES: dict[type, str] = {
         MixtureOfGaussians,
         TruncatedPoisson,
         ExponentialMechanism,
+        PermuteAndFlip,
         EpsilonDelta,
         ZCDP,
         RDP,

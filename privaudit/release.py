@@ -177,6 +177,7 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         "mixture-of-gaussians",
         "truncated-poisson",
         "exponential",
+        "permute-and-flip",
         "epsilon-delta",
         "zcdp",
         "rdp",
@@ -449,7 +450,17 @@ def _event_of(details: mechanisms.Any) -> DpEvent:
                 details.batch_size,
                 details.noise_multiplier,
             )
-    raise ValueError(
-        f"dp-accounting 0.6 has no event for {type(details).__name__}; use the "
-        "certified account"
-    )
+    newer = {
+        mechanisms.ExponentialMechanism: "ExponentialMechanismDpEvent",
+        mechanisms.PermuteAndFlip: "PermuteAndFlipDpEvent",
+        mechanisms.EpsilonDelta: "EpsilonDeltaDpEvent",
+        mechanisms.DiscreteGaussian: "DiscreteGaussianDpEvent",
+    }.get(type(details), "")
+    kind = getattr(dp_event, newer, None)
+    if kind is None:
+        raise ValueError(
+            f"this dp-accounting has no event for {type(details).__name__}; use the "
+            "certified account"
+        )
+    fields = msgspec.structs.asdict(details)
+    return kind(**fields, **({"dimension": 1} if "sigma" in fields else {}))

@@ -163,7 +163,8 @@ class CertifiedAccountant(PrivacyAccountant):
                 first = deltas + np.exp(epsilons) * a
                 second = 1 - np.exp(-epsilons) * (1 - deltas - a)
             found = np.minimum(first, second).min(axis=-1)
-            found = np.clip(found * (1 + 1e-12), rates, 1.0)
+            slack = 1e-12 if self._counts else 0.0
+            found = np.clip(found * (1 + slack), rates, 1.0)
         return float(found) if np.isscalar(false_positive_rates) else found
 
     def get_gdp_parameter_estimate(
@@ -209,8 +210,9 @@ class CertifiedAccountant(PrivacyAccountant):
             return PrivacyAccountant.CompositionErrorDetails(
                 invalid_event=error.event, error_message=error.why
             )
+        relation = RELATIONS[self.neighboring_relation]
         for release, times in found:
-            if do_compose:
+            if do_compose and release.sensitivity_under(relation):
                 self._counts[release] = self._counts.get(release, 0) + times
         return None
 

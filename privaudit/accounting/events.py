@@ -117,7 +117,10 @@ def _release(event: DpEvent, inner: DpEvent, sampling: Sampling) -> Release:
     if details is None:
         return Release.of_sum(norm_bound=1.0, noise_multiplier=0.0, sampling=sampling)
     try:
-        return Release.of(details, sampling)
+        # How far a replaced record moves a sum is not said of all coordinates at once.
+        moved = isinstance(details, mechanisms.ZCDP) and hasattr(inner, "dimension")
+        relation = "add-or-remove-one" if moved else None
+        return Release.of(details, sampling, relation=relation)
     except ValueError as error:
         raise UnknownEventError(event, str(error)) from None
 
@@ -207,6 +210,18 @@ def _details(event: DpEvent, inner: DpEvent) -> mechanisms.Any | None:
                 inner.dataset_size,
             )
             return told if inner.noise_multiplier or not told.tells else None
+    match type(inner).__name__:  # events that dp-accounting 0.6 does not have
+        case "ExponentialMechanismDpEvent":
+            return mechanisms.ExponentialMechanism(inner.epsilon)
+        case "PermuteAndFlipDpEvent":
+            return mechanisms.PermuteAndFlip(inner.epsilon)
+        case "EpsilonDeltaDpEvent":
+            return mechanisms.EpsilonDelta(inner.epsilon, inner.delta)
+        case "DiscreteGaussianDpEvent" if inner.dimension == 1:
+            return mechanisms.DiscreteGaussian(inner.sigma, int(inner.sensitivity))
+        case "DiscreteGaussianDpEvent":  # of several coordinates no pair is known
+            moved = inner.sensitivity / inner.sigma  # Canonne et al. 2020, theorem 14
+            return mechanisms.ZCDP(moved * moved / 2 * (1 + 1e-15))
     raise UnknownEventError(
         event,
         f"{type(inner).__name__} is not accounted here: Gaussian and Laplace events "

@@ -149,8 +149,8 @@ def _of_details(
             found = msgspec.structs.replace(what, sensitivity=what.sensitivity * size)
         case mechanisms.DiscreteLaplace():
             found = msgspec.structs.replace(what, sensitivity=what.sensitivity * size)
-        case mechanisms.ExponentialMechanism():
-            found = mechanisms.ExponentialMechanism(_times(what.epsilon, size))
+        case mechanisms.ExponentialMechanism() | mechanisms.PermuteAndFlip():
+            found = type(what)(_times(what.epsilon, size))
         case mechanisms.EpsilonDelta():
             far = _times(what.epsilon, size)
             _checked(far)

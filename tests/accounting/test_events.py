@@ -1,5 +1,6 @@
 """Events of dp-accounting, there and back, and in files."""
 
+import attrs
 import dp_accounting as dpa
 import pytest
 from hypothesis import given
@@ -7,6 +8,12 @@ from hypothesis import strategies as st
 
 from privaudit.accounting import Certificate, events
 from privaudit.ledger import Ledger
+from privaudit.mechanisms import (
+    DiscreteGaussian,
+    EpsilonDelta,
+    ExponentialMechanism,
+    PermuteAndFlip,
+)
 from privaudit.release import NoSampling, PoissonSampling, Release, Sensitivity
 
 RELEASES = st.builds(
@@ -79,6 +86,61 @@ def test_nothing_sampled_is_nothing(inside):
 
 def _noises(ledger):
     return [entry.release.noise for entry in ledger.nodes[0]]
+
+
+@attrs.frozen
+class ExponentialMechanismDpEvent(dpa.DpEvent):
+    epsilon: float
+
+
+class PermuteAndFlipDpEvent(ExponentialMechanismDpEvent):
+    pass
+
+
+@attrs.frozen
+class EpsilonDeltaDpEvent(dpa.DpEvent):
+    epsilon: float
+    delta: float
+
+
+@attrs.frozen
+class DiscreteGaussianDpEvent(dpa.DpEvent):
+    sigma: float
+    sensitivity: float = 1.0
+    dimension: int | None = None
+
+
+class TestOfItsHead:
+    """Events that 0.6 does not have, as google/differential-privacy of 2026 does."""
+
+    @pytest.mark.parametrize(
+        ("event", "details"),
+        [
+            (ExponentialMechanismDpEvent(1.0), ExponentialMechanism(1.0)),
+            (PermuteAndFlipDpEvent(1.0), PermuteAndFlip(1.0)),
+            (EpsilonDeltaDpEvent(1.0, 1e-6), EpsilonDelta(1.0, 1e-6)),
+            (DiscreteGaussianDpEvent(4.0, 3.0, 1), DiscreteGaussian(4.0, 3)),
+        ],
+    )
+    def test_there_and_back(self, event, details, monkeypatch):
+        for kind in (event, dpa.PoissonSampledDpEvent(0.1, event)):
+            ledger = events.ledger_of(kind)
+            assert ledger.nodes[0][0].release.details == details
+            with pytest.raises(ValueError, match="has no event for"):
+                ledger.to_event()
+            with monkeypatch.context() as patched:
+                name = type(event).__name__
+                patched.setattr(dpa.dp_event, name, type(event), raising=False)
+                assert events.ledger_of(ledger.to_event()) == ledger
+
+    def test_several_coordinates_of_discrete_gaussian_noise(self):
+        """Its rdp_privacy_accountant_test: s^2 / (2 sigma^2) times the order."""
+        ledger = events.ledger_of(DiscreteGaussianDpEvent(10.0, 2.0))
+        gaussian = Certificate.of(events.ledger_of(dpa.GaussianDpEvent(5.0)))
+        found = Certificate.of(ledger).epsilon(1e-5).upper
+        assert gaussian.epsilon(1e-5).upper < found < 1.2 * gaussian.epsilon(1e-5).upper
+        with pytest.raises(ValueError, match="under add-or-remove-one"):
+            Certificate.of(ledger, "replace-one").epsilon(1e-5)
 
 
 class TestRefused:

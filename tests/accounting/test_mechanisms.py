@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import mpmath
@@ -26,6 +27,7 @@ from privaudit.mechanisms import (
     EpsilonDelta,
     ExponentialMechanism,
     MixtureOfGaussians,
+    PermuteAndFlip,
     RandomizedResponse,
     TruncatedPoisson,
 )
@@ -250,6 +252,49 @@ class TestSound:
                 assert hockey_stick(all_, epsilon) <= bracket.upper * (1 + 1e-12)
             assert 0.2 * bracket.upper < bracket.lower <= bracket.upper
 
+    @pytest.mark.sized
+    @pytest.mark.parametrize("e", [0.5, 3.0])
+    def test_permute_and_flip(self, e):
+        """Algorithm 1 of McKenna and Sheldon 2020, by all orders of candidates."""
+
+        def law(scores):
+            chances = np.zeros(3)
+            for order in itertools.permutations(range(3)):
+                left = 1 / 6
+                for i in order:
+                    wins = math.exp(e / 2 * (scores[i] - max(scores)))
+                    chances[i] += left * wins
+                    left *= 1 - wins
+            return chances
+
+        random, moves = (
+            np.random.default_rng(0),
+            [*itertools.product((-1, 1), repeat=3)],
+        )
+        for count in (1, 2):
+            found = certificate((Release.of(PermuteAndFlip(e)), count))
+            # As Laplace noise of scale 1 / e, from both sides.
+            noise = Release.of_sum(
+                norm_bound=1.0,
+                noise_multiplier=1 / e,
+                sampling=NoSampling(),
+                mechanism="laplace",
+            )
+            for epsilon in (0.3 * e, 0.7 * e, 0.95 * count * e):
+                bracket, most = found.delta(epsilon), 0.0
+                truth = certificate((noise, count)).delta(epsilon)
+                assert truth.lower <= bracket.upper <= truth.upper * (1 + 1e-3)
+                for scores in random.uniform(-2, 2, (size(40, 8), 3)):
+                    for move in moves:
+                        p, q = law(scores), law(scores + move)
+                        assert (p / q).max() <= math.exp(e) * (1 + 1e-9)
+                        one = atoms(p, q)
+                        all_ = one if count == 1 else together(one, one)
+                        most = max(most, hockey_stick(all_, epsilon))
+                assert 0 < most <= bracket.upper * (1 + 1e-9)
+                assert bracket.lower <= bracket.upper
+                assert bracket.lower >= 0.8 * bracket.upper or count > 1
+
     @pytest.mark.parametrize("rate", [1.0, 0.3])
     def test_zcdp_bounds_the_gaussian(self, rate):
         sampling = NoSampling() if rate == 1 else PoissonSampling(rate)
@@ -467,6 +512,7 @@ class TestLaws:
             MixtureOfGaussians(1.0, [0, 1], [0.5, 0.5]),
             TruncatedPoisson(1.0, 0.1, 10, 50),
             ExponentialMechanism(1.0),
+            PermuteAndFlip(1.0),
             EpsilonDelta(1.0, 1e-6),
             ZCDP(0.1, 0.01),
             RDP([2.0, math.inf], [0.1, math.inf]),
@@ -632,6 +678,7 @@ def test_sampled_losses_move_toward_0():
         DiscreteLaplace(1.0),
         EpsilonDelta(1.0, 0.01),
         ExponentialMechanism(2.0),
+        PermuteAndFlip(2.0),
         RandomizedResponse(0.4, 3),
     ],
 )

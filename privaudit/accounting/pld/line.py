@@ -70,7 +70,7 @@ def unsampled_loss(loss: Floats, rate: float | Floats) -> Floats:
     Minus infinity at and below log(1 - rate).
     """
     # Each form where it has digits: far below 0 only what is left of 1 - rate counts.
-    with np.errstate(divide="ignore", over="ignore"):
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         near = np.log1p(np.maximum(np.expm1(loss) / rate, -1.0))
         rest = np.minimum((1 - rate) * np.exp(-loss), 1.0)
         far = loss - np.log(rate) + np.log1p(-rest)

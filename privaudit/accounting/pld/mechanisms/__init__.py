@@ -16,6 +16,7 @@ from privaudit.accounting.pld.mechanisms import (
     epsilon_delta,
     exponential,
     gaussian_mixture,
+    permute_and_flip,
     randomized_response,
     truncated_poisson,
 )
@@ -50,6 +51,8 @@ def loss_of(mechanism: mechanisms.Any, relation: Relation, rate: float = 1.0) ->
             return truncated_poisson.loss(mechanism, relation)
         case mechanisms.ExponentialMechanism():
             return exponential.loss(mechanism, rate)
+        case mechanisms.PermuteAndFlip():
+            return permute_and_flip.loss(mechanism, rate)
         case mechanisms.EpsilonDelta():
             return epsilon_delta.loss(mechanism, rate)
         case mechanisms.DiscretePair():

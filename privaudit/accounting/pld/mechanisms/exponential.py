@@ -54,10 +54,16 @@ class _BoundedRange(Pair):
         return math.tanh(self.epsilon / 4) * (1 + 1e-14)
 
     def divergence(self, order: float) -> float:
-        """Bounded range e is e^2 / 8 times the order (Cesar and Rogers 2021)."""
-        if order == math.inf:
-            return self.epsilon
-        return min(self.epsilon, self.epsilon**2 / 8 * order * (1 + 1e-14))
+        """The largest KL and (order - 1) e^2 / 8, as no tilt has a variance of e^2 / 4.
+
+        Dong, Durfee and Rogers 2020, section 3; KL is at most e^2 / 8.
+        """
+        e = self.epsilon
+        if order == math.inf or not e:
+            return e
+        kl = min(e / math.expm1(e) - 1 - math.log(e / math.expm1(e)), e * e / 8)
+        kl = min(kl + 64 * UNIT, e * e / 8) if e < 36 else e
+        return min(e, (kl + e * e / 8 * (order - 1)) * (1 + 1e-14))
 
 
 def loss(mechanism: ExponentialMechanism, rate: float) -> Loss:

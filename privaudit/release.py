@@ -450,13 +450,13 @@ def _event_of(details: mechanisms.Any) -> DpEvent:
                 details.batch_size,
                 details.noise_multiplier,
             )
-    newer = {
+    newer: dict[type, str] = {
         mechanisms.ExponentialMechanism: "ExponentialMechanismDpEvent",
         mechanisms.PermuteAndFlip: "PermuteAndFlipDpEvent",
         mechanisms.EpsilonDelta: "EpsilonDeltaDpEvent",
         mechanisms.DiscreteGaussian: "DiscreteGaussianDpEvent",
-    }.get(type(details), "")
-    kind = getattr(dp_event, newer, None)
+    }
+    kind = getattr(dp_event, newer.get(type(details), ""), None)
     if kind is None:
         raise ValueError(
             f"this dp-accounting has no event for {type(details).__name__}; use the "

@@ -210,17 +210,18 @@ def _details(event: DpEvent, inner: DpEvent) -> mechanisms.Any | None:
                 inner.dataset_size,
             )
             return told if inner.noise_multiplier or not told.tells else None
+    told = attrs.asdict(inner, recurse=False)
     match type(inner).__name__:  # events that dp-accounting 0.6 does not have
         case "ExponentialMechanismDpEvent":
-            return mechanisms.ExponentialMechanism(inner.epsilon)
+            return mechanisms.ExponentialMechanism(**told)
         case "PermuteAndFlipDpEvent":
-            return mechanisms.PermuteAndFlip(inner.epsilon)
+            return mechanisms.PermuteAndFlip(**told)
         case "EpsilonDeltaDpEvent":
-            return mechanisms.EpsilonDelta(inner.epsilon, inner.delta)
-        case "DiscreteGaussianDpEvent" if inner.dimension == 1:
-            return mechanisms.DiscreteGaussian(inner.sigma, int(inner.sensitivity))
+            return mechanisms.EpsilonDelta(**told)
+        case "DiscreteGaussianDpEvent" if told["dimension"] == 1:
+            return mechanisms.DiscreteGaussian(told["sigma"], int(told["sensitivity"]))
         case "DiscreteGaussianDpEvent":  # of several coordinates no pair is known
-            moved = inner.sensitivity / inner.sigma  # Canonne et al. 2020, theorem 14
+            moved = told["sensitivity"] / told["sigma"]  # Canonne et al. 2020, thm 14
             return mechanisms.ZCDP(moved * moved / 2 * (1 + 1e-15))
     raise UnknownEventError(
         event,

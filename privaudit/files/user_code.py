@@ -15,10 +15,7 @@ import sys
 import traceback
 import types
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Literal
-
-if TYPE_CHECKING:
-    import numpy as np
+from typing import Any, Literal
 
 # Frames that say nothing of where somebody's code went wrong.
 _HERE = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
@@ -92,33 +89,58 @@ def takes(function: Callable[..., Any], *names: str) -> bool:
     return True
 
 
-def _second(function: Callable[..., Any]) -> str:
-    """Name of the second parameter of ``function``; "" if it does not tell."""
+def _draws(function: Callable[..., Any], before: int = 1) -> tuple[str, bool]:
+    """The name of the parameter that draws are made by, and whether it is given by it.
+
+    It is the one after ``before`` others, whatever its name; rng or seed where that
+    may be left out, or is given by name alone, as after ``functools.partial``.
+    """
     try:
-        return [*inspect.signature(function).parameters, "", ""][1]
-    except (TypeError, ValueError):
-        return ""
+        parameters = [*inspect.signature(function).parameters.values()][before:]
+    except (TypeError, ValueError):  # it does not tell
+        return "", False
+    for first in parameters[:1]:
+        needed = first.name in ("rng", "seed") or first.default is first.empty
+        if needed and first.kind < first.VAR_POSITIONAL:
+            return first.name, False
+    names = [one.name for one in parameters]
+    return next(
+        ((name, True) for name in ("rng", "seed") if name in names), ("", False)
+    )
 
 
 def by_seed(function: Callable[..., Any]) -> Callable[[Any, int], Any]:
-    """``function(data, seed)``, where ``function`` may be ``(data, rng)`` as well."""
-    if _second(function) != "rng":
-        return function
+    """``function(data, seed)``, where ``function`` may be ``(data, rng)`` as well.
+
+    A parameter that is called rng gets ``numpy.random.default_rng(seed)``.
+    """
     from numpy.random import default_rng
 
-    return lambda data, seed: function(data, default_rng(seed))
+    name, named = _draws(function)
+
+    def run(data: Any, seed: int) -> Any:
+        drawn = default_rng(seed) if name == "rng" else seed
+        return function(data, **{name: drawn}) if named else function(data, drawn)
+
+    return run
 
 
-def by_generator(
-    function: Callable[..., Any],
-) -> Callable[[Any, np.random.Generator], Any]:
-    """``function(data, rng)``, where ``function`` may be ``(data, seed)`` as well."""
+def by_generator(function: Callable[..., Any], before: int = 1) -> Callable[..., Any]:
+    """``function(data, rng)``, where ``function`` may be ``(data, seed)`` as well.
+
+    ``before``: how many other arguments there are.
+    """
     if not callable(function):
         raise ValueError(f"give a function of data and a generator, got {function!r}")
-    if _second(function) != "seed":
-        return function
-    # numpy's older generators take no larger seed, and so many libraries do not.
-    return lambda data, rng: function(data, int(rng.integers(2**32)))
+    name, named = _draws(function, before)
+
+    def run(*given: Any) -> Any:
+        *given, rng = given
+        # numpy's older generators take no larger seed, and so many libraries do not.
+        drawn = int(rng.integers(2**32)) if name == "seed" else rng
+        return function(*given, **{name: drawn}) if named else function(*given, drawn)
+
+    return run
 
 
 def is_class(name: str) -> bool:

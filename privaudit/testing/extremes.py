@@ -11,12 +11,17 @@ import itertools
 import math
 from typing import Any
 
+from privaudit.testing import tables
+
 _MOST = 12  # records
 _LEAST_FLOAT = 5e-324
 
 
 def records_of(strategy: Any) -> list[Any]:
-    """Extreme records of lists, arrays and pandas' tables; [] if not known.
+    """Extreme records of lists, arrays and tables; [] if not known.
+
+    Of tables of pandas they are dictionaries, of lists mapped to tables, these, each
+    of one row.
 
     Reads attributes of hypothesis' strategies that it does not document: where a
     version has others, nothing is known.
@@ -38,6 +43,9 @@ def records_of(strategy: Any) -> list[Any]:
                 return []
             ends = _ends(inner.element_strategy)
             return [np.full(shape[1:], end, dtype=inner.dtype)[()] for end in ends]
+        if type(inner).__name__ == "MappedStrategy":  # of lists, to tables
+            rows = [inner.pack([end]) for end in records_of(inner.mapped_strategy)]
+            return rows if all(map(tables.kind_of, rows)) else []
         return _of_pandas(strategy)
     return []
 

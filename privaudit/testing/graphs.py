@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -37,7 +38,8 @@ def of_networkx(graph: Any, draw: Draw, unit: str, replace: bool) -> tuple[Any, 
             other.remove_edge(*draw(st.sampled_from(list(graph.edges))))
         return graph, other
     assume(nodes)
-    node = draw(st.sampled_from(nodes))
+    # That of the most edges first, which leaks most.
+    node = draw(st.sampled_from(sorted(nodes, key=graph.degree, reverse=True)))
     if not replace:
         other.remove_node(node)
         return other, graph
@@ -82,7 +84,8 @@ def of_matrix(
             put(draw(st.sampled_from(edges)), 0)
         return matrix, other
     assume(many)
-    node = draw(st.integers(0, many - 1))
+    edges = (matrix != 0).sum(0) + (matrix != 0).sum(1)
+    node = draw(st.sampled_from(np.argsort(-edges, kind="stable").tolist()))
     if not replace:
         rest = np.delete(np.delete(matrix, node, axis=0), node, axis=1)
         return rest, matrix
@@ -121,7 +124,8 @@ def of_edges(edges: Any, draw: Draw, unit: str, replace: bool) -> tuple[Any, Any
             return edges, kind([*listed[:place], more, *listed[place + 1 :]])
         place = draw(st.integers(0, len(listed) - 1))
         return kind([*listed[:place], *listed[place + 1 :]]), edges
-    node = draw(st.sampled_from(nodes))
+    many = collections.Counter(node for edge in listed for node in edge)
+    node = draw(st.sampled_from([node for node, _ in many.most_common()]))
     rest = [edge for edge in listed if node not in edge]
     if not replace:
         return kind(rest), edges

@@ -106,6 +106,7 @@ def neighbours(
         if unit in ("record", "user", "window"):
             found = _records(data, draw(strategy), draw, replace)
             rows, others, build = found.rows, found.others, found.build
+            data = data if rows else build([])
             # The first that hypothesis tries, and what it shrinks to.
             if far and not draw(st.booleans()):
                 # All records at one end, and what differs at any, first the next.
@@ -214,6 +215,8 @@ def _records(data: Any, other: Any, draw: Draw, replace: bool) -> _Records:
     if kind is None:
         raise ValueError(f"got {type(data).__name__} by record: {_HOW}")
     assume(kind.alike(data, other))
+    if not len(data):  # which may not know its types
+        data = kind.joined([], other, False)
     rows, others = kind.rows(data), kind.rows(kind.typed(other, data))
 
     def table(changed: list[Any]) -> Any:

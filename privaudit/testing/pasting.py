@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import functools
 import pickle
 import zlib
 from collections.abc import Callable, Mapping
@@ -140,6 +141,8 @@ def repeat(pair: tuple[Any, Any], call: str) -> list[str]:
         ]
     if lines[0].startswith("import base64"):
         lines.insert(0, f"# {shown}")
+    if "functools.partial(" in call:
+        lines.insert(0, "import functools")
     return ["  repeat with:"] + [
         f"    {line}" for line in ("import privaudit.testing", *lines, call)
     ]
@@ -157,6 +160,17 @@ def name_of(function: Any) -> str:
 
 
 def called(function: Any) -> str:
-    """Its name in a call; a lambda has none."""
+    """Its text in a call, a partial one's with what it is given; a lambda has none."""
     name = name_of(function)
-    return name if name.isidentifier() else "mechanism"
+    name = name if name.isidentifier() else "mechanism"
+    if not isinstance(function, functools.partial):
+        return name
+    modules: set[str] = set()
+    try:
+        given = [_literal(one, modules) for one in function.args]
+        named = function.keywords.items()
+        given += [f"{key}={_literal(one, modules)}" for key, one in named]
+    except TypeError:
+        return name
+    text = f"functools.partial({', '.join([called(function.func), *given])})"
+    return name if modules or len(text) > _LONGEST else text

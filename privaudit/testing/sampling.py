@@ -49,7 +49,7 @@ class Sampler:
             np.random.default_rng(one)
             for one in np.random.SeedSequence(stream).spawn(2)
         )
-        called = mechanism if vectorised else by_generator(mechanism)
+        called = by_generator(mechanism, 2 if vectorised else 1)
         reader = reader or Reader(bits=score == "bits")
         return cls(called, pair, score, vectorised, coins, draws, reader)
 

@@ -33,8 +33,8 @@ class Table:
         return self._join(rows) if rows else table.slice(0, 0)
 
     def record(self, end: Any, row: Any) -> Any:
-        """``row`` with extreme values; of these tables none are known."""
-        return row
+        """``row`` with extreme values: ``end``, which is a table as well."""
+        return self.typed(end, row) if len(row) else end
 
     def content(self, table: Any) -> tuple[Any, ...]:
         """Plain values that are equal for equal tables, however these are kept."""
@@ -71,7 +71,10 @@ class Pandas(Table):
         return found.sort_index(kind="stable") if rises else found
 
     def record(self, end: Any, row: Any) -> Any:
-        """``row`` with the values ``end``, a dictionary of them for a frame."""
+        """``row`` with the values ``end``: a dictionary for a frame, or one itself."""
+        if isinstance(end, type(row)):
+            end = end.set_axis(row.index, axis=0) if len(row) else end
+            return end.astype(row.dtypes)
         given = {"index": row.index} if len(row) else {}
         if not hasattr(row, "columns"):
             given["name"] = row.name

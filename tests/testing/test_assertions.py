@@ -1,3 +1,4 @@
+import functools
 import re
 import sys
 
@@ -12,6 +13,7 @@ from privaudit.testing import (
     assert_private,
     assert_probes,
     assert_refuted,
+    judge,
     neighbours,
     record,
     searching,
@@ -275,6 +277,25 @@ class TestWithoutPytest:
 
         assert one().name.endswith("one")
         assert (one().pairs, other().pairs) == (2, 0)
+
+    def test_what_draws_may_be_given_by_name_alone(self):
+        def by_rng(data, cap, *, rng):
+            return min(cap, len(data)) + rng.laplace()
+
+        def by_seed(data, cap=9, seed=None):
+            return min(cap, len(data)) + np.random.default_rng(seed).laplace()
+
+        def many(data, size, scale=1.0, *, rng):
+            return len(data) + rng.laplace(scale=scale, size=size)
+
+        given = functools.partial(by_rng, cap=9)
+        for one, vectorised in ((given, False), (by_seed, False), (many, True)):
+            found = judge(
+                one, ([], [1.0]), epsilon=1.0, runs=300, vectorised=vectorised
+            )
+            assert not found.refuted
+        found = pa.probe(lambda data, *, rng: data.sum(0) + rng.normal(size=5))
+        assert not found.findings
 
     def test_a_seed_is_one_that_older_generators_take(self):
         def old(data, seed):

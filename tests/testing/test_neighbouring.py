@@ -577,6 +577,39 @@ class TestExtremes:
         found = records_of(hnp.arrays("f4", (3, 2), elements=floats, fill=st.nothing()))
         assert [end.tolist() for end in found[:2]] == [[0.0, 0.0], [1.0, 1.0]]
 
+    @pytest.mark.parametrize(
+        ("module", "make"),
+        [("pandas", "DataFrame"), ("polars", "DataFrame"), ("pyarrow", "table")],
+    )
+    def test_of_lists_that_are_made_tables(self, module, make):
+        made = getattr(pytest.importorskip(module), make)
+        rows = st.lists(st.floats(-1, 1), max_size=3).map(lambda x: made({"a": x}))
+        assert [float(end["a"][0]) for end in records_of(rows)][:2] == [-1.0, 1.0]
+        seen = []
+
+        @FEW
+        @given(neighbours(rows, relation=ADD))
+        def check(pair):
+            seen.append([float(str(x)) for x in pair[1]["a"]])
+
+        check()
+        assert seen[0] == [1.0]  # the first pair: nothing, and one at an end
+
+    def test_nodes_with_the_most_edges_come_first(self):
+        networkx = pytest.importorskip("networkx")
+        star = networkx.star_graph(3)
+        edges = [(0, 1), (0, 2), (0, 3)]
+        pairs = []
+        for graph in (star, networkx.to_numpy_array(star), edges):
+
+            @settings(FEW, max_examples=1)
+            @given(neighbours(st.just(graph), relation=ADD, unit="node"))
+            def check(pair):
+                pairs.append(pair[0])
+
+            check()
+        assert pairs[0].number_of_edges() == pairs[1].sum() == len(pairs[2]) == 0
+
     def test_a_fault_at_one_end_is_found_at_once(self):
         def overflows(data, rng):
             """Records are clipped but for infinities."""

@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 import math
 
 import numpy as np
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import privaudit as pa
-from privaudit.testing.pasting import pasted
+from privaudit.testing.pasting import called, pasted, repeat
 
 ATOMS = (
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary()
@@ -106,3 +107,12 @@ class TestAgain:
 )
 def test_no_line_where_none_can_be_pasted(data):
     assert pasted((data, 1))[1] == []
+
+
+def test_a_partial_function_is_called_with_what_it_is_given():
+    partial = functools.partial(sum, start=1.5)
+    assert called(partial) == "functools.partial(sum, start=1.5)"
+    assert eval(called(partial))([1]) == 2.5
+    assert called(functools.partial(sum, start=Opaque())) == "sum"
+    lines = repeat(([], [1.0]), f"judge({called(partial)}, pair)")
+    assert "    import functools" in lines

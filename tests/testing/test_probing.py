@@ -412,6 +412,15 @@ def test_values_out_of_range(values, words):
         assert_probes(total, PAIR, **values)
 
 
+def test_a_dictionary_is_its_numbers():
+    def named(data, rng):
+        noise = rng.normal(scale=2.0)
+        return {"sum": sum(data) + noise, "count": len(data) + noise}
+
+    with pytest.raises(AssertionError, match="coordinates 0 and 1 share noise"):
+        assert_probes(named, PAIR, low_bits=False)
+
+
 def test_releases_must_be_numbers_of_one_length():
     with pytest.raises(ValueError, match="no numbers"):
         assert_probes(lambda data, rng: "a", PAIR)

@@ -5,7 +5,7 @@ Both probes of a function of somebody's hold its releases against these.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,8 @@ NAMED = 3  # coordinates that one finding names
 
 def row(found: Any) -> Rows:
     """All numbers of one release; ``ValueError`` unless they are finite."""
+    if isinstance(found, Mapping):
+        found = [found[key] for key in sorted(found, key=repr)]
     if hasattr(found, "detach"):
         found = found.detach().cpu().numpy()
     try:

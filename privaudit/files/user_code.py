@@ -134,8 +134,8 @@ def by_generator(function: Callable[..., Any], before: int = 1) -> Callable[...,
         raise ValueError(f"give a function of data and a generator, got {function!r}")
     name, named = _draws(function, before)
 
-    def run(*given: Any) -> Any:
-        *given, rng = given
+    def run(*all_given: Any) -> Any:
+        *given, rng = all_given
         # numpy's older generators take no larger seed, and so many libraries do not.
         drawn = int(rng.integers(2**32)) if name == "seed" else rng
         return function(*given, **{name: drawn}) if named else function(*given, drawn)

@@ -21,7 +21,7 @@ from privaudit.release import (
     SamplingWithoutReplacement,
 )
 from tests.accounting import reference_gdp as reference
-from tests.tiers import examples
+from tests.tiers import examples, size
 
 
 def release(noise, rate=1.0, mechanism="gaussian"):
@@ -62,6 +62,7 @@ class TestSound:
         truth = Certificate.of(Ledger(nodes=(got,))).epsilon(delta, 0.05)
         assert truth.lower <= budget.epsilon
 
+    @pytest.mark.sized
     @examples(20)
     @given(
         st.lists(
@@ -72,7 +73,7 @@ class TestSound:
                     st.sampled_from([1.0, 0.5, 1e-3, 1e-6]),
                     kinds,
                 ),
-                st.sampled_from([1, 7, 10_000]),
+                st.sampled_from([1, 7, size(10_000, 100)]),
             ),
             min_size=2,
             max_size=6,

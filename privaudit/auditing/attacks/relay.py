@@ -12,6 +12,7 @@ the attacker's, coins, noise and engine privaudit's own.
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 import torch
@@ -149,8 +150,15 @@ def _problem(settings: dict, thresholds: np.ndarray, records: int) -> Problem:
         Dataset(torch.ones(records, 1), torch.tensor(some)[:, None].float())
         for some in each
     ]
-    material = Material.own(_Coordinate(), shares, loss=_absolute)
+    material = dataclasses.replace(_material(), shares=shares)
     return Problem.of(training, material=material)
+
+
+@functools.cache
+def _material() -> Material:
+    """Model and loss, with one record."""
+    one = Dataset(torch.ones(1, 1), torch.zeros(1, 1))
+    return Material.own(_Coordinate(), [one], loss=_absolute)
 
 
 def _relayed(protocol: LinearProtocol) -> tuple[int, int]:

@@ -56,6 +56,7 @@ def not_above(name, nodes, seed, noise, runs):
 
 
 class TestRefutes:
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("noise", [0.5, 0.7])
     def test_a_path_of_three(self, noise):
         relay = Relay.of(PATH, Observer.of(2), noise_multiplier=noise, delta=DELTA)

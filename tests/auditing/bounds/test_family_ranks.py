@@ -285,6 +285,7 @@ class TestTight:
         ranks, half = np.median(found, axis=0)
         assert ranks >= max(least, half)
 
+    @pytest.mark.full
     def test_rare_and_large_losses_are_seen(self):
         released = entries(0.01, 0.4, 10)
         random = np.random.default_rng(3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import gc
+import itertools
 import os
 import pathlib
 from collections.abc import Callable, Generator
@@ -93,7 +94,14 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
-    large_pages()
+
+
+def pytest_runtest_setup() -> None:
+    if next(_TESTS) % 200 == 0:  # memory that came since is in small ones
+        large_pages()
+
+
+_TESTS = itertools.count()
 
 
 def large_pages() -> None:

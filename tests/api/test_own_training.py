@@ -345,11 +345,11 @@ class TestIndependence:
         ids=["model", "loss", "transform", "data set"],
     )
     def test_own_code_is_conditional_everywhere(self, changes, tmp_path):
-        given = {"model": net(), "shares": [data(40), data(40)], **changes}
+        given = {"model": net(), "shares": [data(20), data(20)], **changes}
         if given["shares"] == "lazy":
-            both = [torch.utils.data.TensorDataset(*data(40)) for _ in range(2)]
+            both = [torch.utils.data.TensorDataset(*data(20)) for _ in range(2)]
             given["shares"] = [torch.utils.data.ConcatDataset([one]) for one in both]
-        how = {"epsilon": 1, "rounds": 2, "batch_size": 4}
+        how = {"epsilon": 1, "rounds": 2, "batch_size": 2}
         run = pa.train(**given, **how, out=tmp_path / "run")
         found = run.certificate.epsilon(1e-5)
         assert found.standing == run.certificate.standing == "conditional"

@@ -67,7 +67,7 @@ def lower_bound(epsilon, **change):
 
 
 class TestAgainstIndependentAccount:
-    @pytest.mark.sampled(2)
+    @pytest.mark.sampled(3)
     @pytest.mark.parametrize(
         ("epsilon", "steps"), [(0.3, 2500), (1.0, 2500), (3, 2500)]
     )

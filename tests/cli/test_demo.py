@@ -30,7 +30,7 @@ from trainers.runs.problem import Problem
 
 pytestmark = pytest.mark.sized
 
-RUNS = size(1200, 300)
+RUNS = size(1200, 150)
 NAMES = ["neighbour", "final-model", "planted-bug"]
 
 

@@ -103,7 +103,8 @@ def test_a_model_of_ones_own_starts_as_it_is_on_data_that_we_know(here, capsys):
 
 def test_a_transform(here, capsys, tmp_path):
     """Of pixels that it turns to 0, there is no gradient."""
-    given = ("--model", f"{here}:images", *SMALL, "--set", "train=40")
+    given = ("--model", f"{here}:images", "--set", "train=40", "--set", "rounds=2")
+    given += ("--set", "nodes=2", "--set", "batch_size=2", "--seed", "0", "--json")
     norms = []
     for out, transform in (("plain", ()), ("dark", ("--transform", f"{here}:dark"))):
         assert main(["train", "dsgt", *given, *transform, "--out", out]) == FINE

@@ -45,10 +45,10 @@ def all_that_fits(budget, wanted):
     """What a greedy adversary gets: of each wish as much as the budget lets it."""
     got = []
     for one, count in wanted:
-        for size in (count, max(1, int(min(budget.room(one), 10**6)))):
+        for number in (count, max(1, int(min(budget.room(one), 10**6)))):
             with contextlib.suppress(BudgetExceeded):
-                budget.spend(one, size)
-                got.append(Entry(one, size))
+                budget.spend(one, number)
+                got.append(Entry(one, number))
     return tuple(got)
 
 

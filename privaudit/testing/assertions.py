@@ -7,6 +7,7 @@ most 1 - confidence, however many pairs there are and however they are chosen: s
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -316,14 +317,15 @@ def assert_probes(
             lines += [f"  {check.name}: {finding}" for finding in check.findings]
             if check.skipped:
                 lines.append(f"  {check.name}: not looked at, {check.skipped}")
-        asked = f", sensitivity={sensitivity!r}, norm={norm}, noise={noise!r}"
-        for name, given in (("deterministic", deterministic), ("spent", spent)):
-            asked += f", {name}={called(given)}" if given else ""
-        asked += ", pairs=pairs" if pairs is not None else ""
-        asked += f", {budget=}" if budget is not None else ""
-        asked += ", timing=True" if timing else ""
+        asked = {
+            one.name: called(value) if callable(value) else repr(value)
+            for one in dataclasses.fields(promises)
+            if (value := getattr(promises, one.name)) != one.default
+        }
+        asked |= {"pairs": "pairs"} if pairs is not None else {}
+        told = "".join(f"{name}={value}, " for name, value in asked.items())
         call = (
-            f"privaudit.testing.assert_probes({called(release)}, pair{asked}, "
-            f"low_bits={low_bits}, runs={runs}, seed={seed})"
+            f"privaudit.testing.assert_probes({called(release)}, pair, {told}"
+            f"runs={runs}, seed={seed})"
         )
         raise AssertionError("\n".join([*lines, *repeat(pair, call)]))

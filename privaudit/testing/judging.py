@@ -309,16 +309,15 @@ def _check(
     for name, value, least in (("runs", runs, 1), ("k", k, 1), ("seed", seed, 0)):
         if value < least:
             raise ValueError(f"{name} must be >= {least}, got {value}")
-    if not 0 <= epsilon < math.inf:
-        raise ValueError(f"epsilon must be >= 0 and finite, got {epsilon}")
-    if epsilon > _HIGHEST:
-        raise ValueError(
-            f"epsilon must be <= {_HIGHEST}, got {epsilon:g}: no runs refute so much"
-        )
-    if not 0 <= delta < 1:
-        raise ValueError(f"delta must be in [0, 1), got {delta}")
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be in (0, 1), got {confidence}")
+    allowed = (
+        (0 <= epsilon < math.inf, "epsilon must be >= 0 and finite", epsilon),
+        (epsilon <= _HIGHEST, f"no runs refute more than epsilon {_HIGHEST}", epsilon),
+        (0 <= delta < 1, "delta must be in [0, 1)", delta),
+        (0 < confidence < 1, "confidence must be in (0, 1)", confidence),
+    )
+    for holds, words, given in allowed:
+        if not holds:
+            raise ValueError(f"{words}, got {given}")
     if not (score is None or score == "bits" or callable(score)):
         raise ValueError(
             f"score must be a function of an output or 'bits', got {score!r}"

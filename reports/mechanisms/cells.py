@@ -284,14 +284,8 @@ def _one_by_one(draw: Callable[..., np.ndarray]) -> Callable[[Rng, Any], np.floa
 
 def _histogram_tester() -> Any:
     """Its class, without the packages' own imports of TensorFlow and Vizier."""
-    place = next(
-        (
-            pathlib.Path(path, "dp_auditorium")
-            for path in sys.path
-            if pathlib.Path(path, "dp_auditorium", "testers").is_dir()
-        ),
-        None,
-    )
+    places = [pathlib.Path(path, "dp_auditorium") for path in sys.path]
+    place = next((one for one in places if (one / "testers").is_dir()), None)
     if place is None:
         return None
     for name in ("", "testers", "configs"):
@@ -325,44 +319,28 @@ def suites(first: int, suites: int, runs: int, confidence: float) -> dict[str, A
         ]
         alarms += sum(tests)
         failed += any(tests)
-    return {
-        "suites": suites,
-        "tests": suites * len(right),
-        "alarms": alarms,
-        "failed": failed,
-    }
+    tests = suites * len(right)
+    return {"suites": suites, "tests": tests, "alarms": alarms, "failed": failed}
 
 
 def cells(quick: bool) -> Iterator[Cell]:
     """Every mechanism by every tool, and suites of right ones."""
     found = [
-        Cell(
-            f"{tool.__name__}: {name}",
-            tool,
-            {"case": name, "runs": case.runs},
-        )
+        Cell(f"{tool.__name__}: {name}", tool, {"case": name, "runs": case.runs})
         for tool in (ours, statdp, dp_auditorium)
         for name, case in BY_NAME.items()
     ]
+    most = {"privaudit": 4_000_000, "statdp": 64_000, "dp_auditorium": 4_096_000}
     found += [
         Cell(
-            f"needed by {tool}: {name}",
-            needed,
-            {"case": name, "tool": tool, "runs": most},
+            f"needed by {tool}: {name}", needed, {"case": name, "tool": tool, "runs": n}
         )
-        for tool, most in (
-            ("privaudit", 4_000_000),
-            ("statdp", 64_000),
-            ("dp_auditorium", 4_096_000),
-        )
+        for tool, n in most.items()
         for name in OTHERS
     ]
+    given = {"suites": 25, "runs": 400, "confidence": 0.99}
     found += [
-        Cell(
-            f"suites from {first}",
-            suites,
-            {"first": first, "suites": 25, "runs": 400, "confidence": 0.99},
-        )
+        Cell(f"suites from {first}", suites, {"first": first, **given})
         for first in range(0, 200, 25)
     ]
     yield from small(found, suites=1, runs=200) if quick else found

@@ -2,8 +2,10 @@
 
 A study is a folder beside this file with
 
-- ``cells.py``: its function ``cells(quick)`` gives the `Cell` objects, and
-  ``settings.toml``, if need be: what they have in common;
+- ``cells.py``: functions that compute; its ``cells()``, where not all are declared,
+  gives the other `Cell` objects, its ``quick()`` those of a quick study;
+- ``settings.toml``, if need be: ``[[cells]]``, see `declared`, what they have in
+  common, and ``[quick]``, by which the first of each function is `shrunk`;
 - ``results.json``: a record for every cell that was computed;
 - ``README.md.jinja`` and perhaps other templates: what is said, and all tables, made of
   ``results``, the names of ``cells.py`` (as ``cells``) and `reports.pages`;
@@ -25,6 +27,7 @@ import fnmatch
 import functools
 import hashlib
 import importlib
+import itertools
 import math
 import os
 import pathlib
@@ -39,6 +42,7 @@ import numpy
 from privaudit.files.folder import write_whole
 from privaudit.files.json import decode, encode
 from privaudit.version import __version__
+from reports import told
 from reports.pages import dots, environment
 from reports.papers.manifest import published, study_of
 
@@ -110,12 +114,68 @@ def shrunk(cell: Cell, **settings: Any) -> Cell:
 
 
 def small(cells: Iterable[Cell], **settings: Any) -> Iterator[Cell]:
-    """The first cell of each function, `shrunk`: for a quick study."""
-    first: dict[Callable[..., Any], Cell] = {}
-    for cell in cells:
-        first.setdefault(cell.compute, cell)
-    for cell in first.values():
-        yield shrunk(cell, **settings)
+    """The first cell of each function with what it needs, `shrunk`: a quick study."""
+    every = {cell.name: cell for cell in cells}
+    wanted = {cell.compute: cell.name for cell in reversed(every.values())}.values()
+    chosen = set(wanted)
+    for name in reversed(every):
+        if name in chosen:
+            chosen.update(every[name].needs)
+    for name, cell in every.items():
+        if name in chosen:
+            yield shrunk(cell, **settings)
+
+
+def declared(told: Mapping[str, Any], module: Any) -> Iterator[Cell]:
+    """Cells of ``[[cells]]`` in settings: one for each point of a grid.
+
+    ``over`` has the grid's axes by name, or where ``told`` has them, the last one
+    running fastest; a value that is a table sets several names, and points like one of
+    ``without`` are left out. ``cell`` (its name), ``compute`` and ``needs`` are a
+    cell's, all else its settings. In them "{axis}" is the value itself ("{none}" is
+    None, "{count}" how many cells came before), and in other text it is written;
+    ``use`` of a table lists tables that it begins with, by their places in ``told``,
+    where ``others`` names studies whose settings are there as well.
+    """
+    count = 0
+    for entry in told.get("cells", ()):
+        rest = {k: v for k, v in entry.items() if k not in ("over", "without")}
+        axes = {
+            name: told[axis] if isinstance(axis, str) else axis
+            for name, axis in entry.get("over", {}).items()
+        }
+        for point in itertools.product(*axes.values()):
+            known: dict[str, Any] = {"none": None, "count": count}
+            for axis, value in zip(axes, point, strict=True):
+                one = value if isinstance(value, dict) else {axis: value}
+                known |= filled(one, known)
+            if any(each.items() <= known.items() for each in entry.get("without", ())):
+                continue
+            count += 1
+            found = filled(rest, known, told)
+            path = found.pop("compute").split(".")
+            compute = functools.reduce(getattr, path, module)
+            needs = tuple(found.pop("needs", ()))
+            yield Cell(found.pop("cell"), compute, found, needs)
+
+
+def filled(value: Any, known: dict[str, Any], told: Mapping[str, Any] = {}) -> Any:
+    """A part of a declared cell with the values of a point: see `declared`."""
+    if isinstance(value, str):
+        known = {"none": None, **known}
+        whole = value[1:-1] if value[:1] + value[-1:] == "{}" else ""
+        return known[whole] if whole in known else value.format_map(known)
+    if isinstance(value, list):
+        return [filled(each, known, told) for each in value]
+    if not isinstance(value, dict):
+        return value
+    begin: dict[str, Any] = {}
+    for place in value.get("use", ()):
+        path = place.format_map(known).split("/")
+        part = functools.reduce(lambda part, key: part[key], path, told)
+        begin |= filled(part, known, told)
+    rest = {name: each for name, each in value.items() if name != "use"}
+    return begin | {name: filled(each, known, told) for name, each in rest.items()}
 
 
 @functools.cache
@@ -244,7 +304,7 @@ class Study:
     def cells(self, *, quick: bool = False) -> dict[str, Cell]:
         """All cells by name, in order; of the quick study few and small ones."""
         found: dict[str, Cell] = {}
-        for cell in self._module("cells").cells(quick):
+        for cell in self._quick() if quick else self._every():
             if cell.name in found:
                 raise ValueError(f"two cells of {self.name} are named {cell.name!r}")
             if missing := [name for name in cell.needs if name not in found]:
@@ -253,6 +313,24 @@ class Study:
                 )
             found[cell.name] = cell
         return found
+
+    def _every(self) -> Iterator[Cell]:
+        module = self._module("cells")
+        yield from declared(self._told, module)
+        yield from getattr(module, "cells", tuple)()
+
+    def _quick(self) -> Iterable[Cell]:
+        module = self._module("cells")
+        if hasattr(module, "quick"):
+            return module.quick()
+        return small(self._every(), **self._told.get("quick", {}))
+
+    @property
+    def _told(self) -> dict[str, Any]:
+        if not (self.folder / "settings.toml").exists():
+            return {}
+        found = told(str(self.folder / "cells.py"))
+        return found | {name: Study(name)._told for name in found.get("others", ())}
 
     def named(self, pattern: str, *, quick: bool = False) -> dict[str, Cell]:
         """Cells by a pattern of their names; ``ValueError`` if there are none."""

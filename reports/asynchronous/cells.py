@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,6 @@ from privaudit.accounting import account, account_nodes
 from privaudit.accounting.papers.xu_theorem_2 import TheoremTwo
 from privaudit.ledger import Ledger
 from privaudit.release import Release, SamplingWithoutReplacement
-from reports import told
-from reports.study import Cell, small
 from trainers.algorithms.asynchronous.clock import Clock, Speed, bipartite_ring
 from trainers.algorithms.asynchronous.family import staleness
 from trainers.algorithms.asynchronous.virtual_time import Asynchronous
@@ -30,11 +28,7 @@ DELTA = 1e-5
 SIGMAS = (0.0, 1.0, 2.0, 4.0)
 CASES = ("constant", "random-slowdown:2", "one-slow:10")
 NODES, RECORDS, BATCH = 16, 3125, 256  # the paper's: 50 000 records over 16 learners
-PAPER_STEPS = 58_560  # 300 epochs
-ROUNDS, LARGE_ROUNDS, SEEDS = 200, 60, 3
 STEPS = (1.0, 2.0, 4.0, 8.0)  # of the large batches
-COMMON = told(__file__)["COMMON"]
-SOFTMAX = {**COMMON, "model": "softmax", "step_size": 4.0, "final_step_size": 0.4}
 
 
 def problem_of(algorithm: str, sigma: float, training: dict[str, Any]) -> Problem:
@@ -199,60 +193,3 @@ def accounts(sigma: float, steps: int, on: str) -> dict[str, Any]:
     share = Ledger.of(release, steps // NODES)
     bound = account(share, DELTA, "replace-one")
     return {"certified": bound.epsilon, "theorem": formula(sigma, steps)}
-
-
-def cells(quick: bool) -> Iterator[Cell]:
-    """Accounts, cases I to III, and the real clock."""
-    if not quick:
-        return everything()
-    size = {"data": "digits", "nodes": 4, "train": 400, "batch_size": 20, "rounds": 8}
-    return small(everything(), training=size, seeds=2, points=2, look=100, runs=1)
-
-
-def everything() -> Iterator[Cell]:
-    """At full size."""
-    for steps in (NODES * ROUNDS, PAPER_STEPS):
-        for on in ("sum", "mean"):
-            for sigma in SIGMAS[1:]:
-                settings = {"sigma": sigma, "steps": steps, "on": on}
-                yield Cell(f"epsilon {steps} {on} {sigma:g}", accounts, settings)
-    for sigma in SIGMAS:
-        settings = {"sigma": sigma, "seeds": SEEDS, "points": 25, "look": 1000}
-        training = {**SOFTMAX, "rounds": ROUNDS}
-        alone = {"training": training, "cases": CASES, **settings}
-        yield Cell(f"sync {sigma:g}", synchronous, alone)
-        for case in CASES:
-            training = {**SOFTMAX, "rounds": NODES * ROUNDS, "speed": case}
-            name = f"adp2sgd {sigma:g} {case}"
-            yield Cell(name, asynchronous, {"training": training, **settings})
-    for step in STEPS:
-        for factor in (1, 2):  # of batch and step size, in as many epochs
-            for algorithm in ("dp-sync", "adp2sgd"):
-                each = NODES if algorithm == "adp2sgd" else 1
-                training = {
-                    **COMMON,
-                    "model": "tanh-mlp",
-                    "rounds": LARGE_ROUNDS // factor * each,
-                    "batch_size": BATCH * factor,
-                    "step_size": step * factor,
-                    "final_step_size": step * factor / 10,
-                }
-                settings = {"algorithm": algorithm, "training": training, "sigma": 1.0}
-                settings |= {"seeds": SEEDS, "points": 0, "look": 1000}
-                yield Cell(f"large {algorithm} {step:g} {factor}", large, settings)
-    for case in ("constant", "one-slow:10"):
-        training = {
-            **SOFTMAX,
-            "algorithm": "adp2sgd",
-            "nodes": 4,
-            "train": 4 * RECORDS,
-            "rounds": 4 * ROUNDS,
-            "speed": case,
-        }
-        settings = {"training": training, "sigma": 2.0, "runs": 5}
-        yield Cell(f"virtual {case}", virtual, settings)
-        more: dict[str, Any] = {"clock": "real", "most_steps": training["rounds"]}
-        if case != "constant":
-            more["step_time"] = 0.02
-        settings = settings | {"training": training | more}
-        yield Cell(f"real {case}", real, settings)

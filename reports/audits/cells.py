@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import pathlib
 import tempfile
-from collections.abc import Iterator
 from typing import Any
 
 from privaudit.accounting import noise_multiplier
@@ -19,22 +18,15 @@ from privaudit.auditing.scores import Scores
 from privaudit.files.folder import RunFolder
 from privaudit.results import Claim
 from reports import told
-from reports.study import Cell, digest, small
-from trainers.algorithms import ALGORITHMS
+from reports.study import digest
 from trainers.runs.problem import Problem
 from trainers.runs.training import training_from
 
 HERE = pathlib.Path(__file__).parent
-DELTA = 1e-5
-RUNS = {1.0: 20_000, 4.0: 4_000, 10.0: 4_000}
-WORKERS = 2  # of one audit; they change no figure
 SETTINGS = told(__file__)
-NETWORK = SETTINGS["NETWORK"]
-ALL_HEARD = SETTINGS["ALL_HEARD"]
-SOME_HEARD = SETTINGS["SOME_HEARD"]
-APPENDIX_D = SETTINGS["APPENDIX_D"]
-BLACK_BOX = SETTINGS["BLACK_BOX"]
-FULL = {"batch_size": 20.0}  # all records of a node: the curve is a Gaussian one
+APPENDIX_D, BLACK_BOX = SETTINGS["APPENDIX_D"], SETTINGS["BLACK_BOX"]
+RUNS = {each["epsilon"]: each["runs"] for each in SETTINGS["cells"][0]["over"]["size"]}
+WORKERS = 2  # of one audit; they change no figure
 
 
 def audited(
@@ -94,49 +86,3 @@ def audited(
         "family_gap": None if beside is None else beside.summary(),
         "training_seconds": result.seconds,
     }
-
-
-def everything() -> Iterator[Cell]:
-    """The most important first. No two audits toss the same coins."""
-    plans: list[tuple[str, str, dict[str, Any], float]] = []
-    for kind, cases, epsilons in (
-        ("neighbour", ALL_HEARD, (4.0, 10.0, 1.0)),
-        ("partly", SOME_HEARD, (4.0,)),
-        ("black-box clipbkd", BLACK_BOX, (1.0,)),
-        ("full", ALL_HEARD, (4.0, 10.0, 1.0)),
-    ):
-        for epsilon in epsilons:
-            for name, more in cases.items():
-                if kind == "black-box clipbkd":
-                    training = APPENDIX_D | more
-                elif kind == "full":
-                    even = {"partition": "even"} if name == "adp2sgd" else {}
-                    training = NETWORK | FULL | more | even
-                else:
-                    training = NETWORK | more
-                plans.append((kind, name, training, epsilon))
-    for seed, (kind, name, training, epsilon) in enumerate(plans):
-        black_box = kind == "black-box clipbkd"
-        algorithm = name.split(" ")[0]
-        beneath = ALGORITHMS[algorithm].defaults
-        settings = {
-            "name": name,
-            "training": {**beneath, **training, "algorithm": algorithm},
-            "epsilon": epsilon,
-            "delta": 1e-2 if black_box else DELTA,
-            "adversary": "final-loss" if black_box else "neighbour",
-            "canary": "clipbkd" if black_box else "gradient",
-            "runs": 10_000 if black_box else RUNS[epsilon],
-            "seed": seed,
-            "kept": True,
-        }
-        yield Cell(
-            f"{kind} {name}" + ("" if black_box else f" {epsilon:g}"), audited, settings
-        )
-
-
-def cells(quick: bool) -> Iterator[Cell]:
-    """Cells: an observer of all messages, of some, and of one loss."""
-    if not quick:
-        return everything()
-    return small(everything(), runs=200, training={"rounds": 4}, kept=False)

@@ -14,7 +14,7 @@ from privaudit.auditing import selfcheck
 from privaudit.auditing.bounds import ESTIMATORS, ONE_RUN, Game, TopHalf
 from privaudit.auditing.bounds._gaussian import mu_up
 from privaudit.auditing.scores import Scores
-from reports.study import Cell, small
+from reports.study import Cell
 
 TRUTH = {1e-5: 4.377178, 1e-2: 2.317789}  # of N(0, 1) against N(1, 1)
 RUNS = (1000, 5000, 100_000)  # a world
@@ -99,8 +99,8 @@ def check(name: str, mechanism: str, repeats: int) -> list[dict[str, Any]]:
     return [dataclasses.asdict(row) for row in rows]
 
 
-def everything() -> Iterator[Cell]:
-    """At full size; slow ones last."""
+def cells() -> Iterator[Cell]:
+    """Runs until refuted, bounds over the truth, the self-check; slow ones last."""
     for claim in CLAIMS:
         for name, compute, repeats in (
             ("top-half", power_of_top_half, 1000),
@@ -120,8 +120,3 @@ def everything() -> Iterator[Cell]:
         for mechanism in selfcheck.MECHANISMS:
             settings = {"name": name, "mechanism": mechanism.name, "repeats": 2000}
             yield Cell(f"check {name} {mechanism.name}", check, settings)
-
-
-def cells(quick: bool) -> Iterator[Cell]:
-    """Runs until refuted, bounds over the truth, and the self-check."""
-    return small(everything(), repeats=40) if quick else everything()

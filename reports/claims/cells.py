@@ -19,7 +19,7 @@ from privaudit.claims.attacks import audit_of, training_of
 from privaudit.claims.claim import PaperClaim, judged
 from privaudit.settings import AttackSettings
 from privaudit.task_settings import changes_of
-from reports.study import Cell, digest, small
+from reports.study import Cell, digest
 
 HERE = pathlib.Path(__file__).parent
 WORKERS = 2  # of one attack; they change no figure
@@ -95,8 +95,8 @@ def attacked(
     }
 
 
-def everything() -> Iterator[Cell]:
-    """At full size."""
+def cells() -> Iterator[Cell]:
+    """Accounts of all claims, and the attacks on those that have one."""
     for claim in all_claims():
         told = ("claimed", "delta", "relation", "unit", "quantity")
         settings = {"claim": claim.key} | {name: getattr(claim, name) for name in told}
@@ -117,16 +117,3 @@ def everything() -> Iterator[Cell]:
             }
             name = f"attack {claim.key}" + ("/corrected" if corrected else "")
             yield Cell(name, attacked, settings)
-
-
-def cells(quick: bool) -> Iterator[Cell]:
-    """Accounts of all claims, and the attacks on those that have one."""
-    if not quick:
-        return everything()
-    few = {
-        "runs": 60,
-        "block": 30,
-        "algorithm": "dp-dsgd",
-        "settings": ["nodes=2", "digits=0,1", "train=20", "rounds=5", "batch_size=4"],
-    }
-    return small(everything(), attack=few, kept=False)

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -20,7 +18,6 @@ from privaudit.auditing.attacks.canaries import mislabelled
 from privaudit.auditing.bounds import ESTIMATORS
 from privaudit.auditing.scores import Scores
 from reports import told
-from reports.study import Cell, small
 from trainers.algorithms.family import HasPaperNoise
 from trainers.numerics.randomness import Streams
 from trainers.runs.material import Material
@@ -31,16 +28,8 @@ from trainers.runs.training import training_from
 DATA = ("glyphs-pca", "forest")
 NODES = (1, 3, 5, 10, 20)
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 16.0)
-SLOW_EPSILONS = (0.25, 1.0, 4.0, 16.0)  # of deep-Q networks
-PUBLIC_SEED = 3  # of 1 to 23 the one that showed most, in 800 other runs each
-LARGER_CLAIMS = (0.25, 1.0)  # less noise, of the attack on choices
-RECORDS, BATCH, TURNS = 3000, 50, 60
 SETTINGS = told(__file__)
-COMMON = SETTINGS["COMMON"]
-CASES = SETTINGS["CASES"]
-POLICIES = SETTINGS["POLICIES"]
-# Convex: of 0.1, the paper's, and 0.5 the better for the coin at epsilon 1, seed 0.
-STEPS = {"glyphs-pca": {"convex": 0.1}, "forest": {"convex": 0.5}}
+COMMON, POLICIES = SETTINGS["COMMON"], SETTINGS["POLICIES"]
 
 
 @functools.cache
@@ -198,86 +187,3 @@ def choices(
         "fpr": None if fpr is None else fpr.hits / fpr.runs,
         "epsilon at least": bound.lower.epsilon,
     }
-
-
-def cell(
-    data: str, nodes: int, case: str, policy: str, noise: str, epsilon: float = 1.0
-) -> Cell:
-    """One number of a table: five runs."""
-    if policy in ("noiseless", "local alone"):
-        noise, epsilon = "none", 0.0
-    training = {
-        **COMMON,
-        "data": data,
-        "train": nodes * RECORDS,
-        "nodes": nodes,
-        "step_size": STEPS[data].get(case, 0.45),
-        **CASES[case],
-        **POLICIES[policy],
-    }
-    settings = {"training": training, "noise": noise, "epsilon": epsilon}
-    settings |= {"seeds": 5, "tested": 10_000}
-    name = " | ".join(map(str, (data, nodes, case, policy, noise, epsilon)))
-    return Cell(name, trained, settings)
-
-
-def tables() -> Iterator[Cell]:
-    """Both tables, under both noises, and accuracy by epsilon at ten nodes."""
-    for case in CASES:
-        for noise in ("joint", "paper"):
-            for nodes, data in itertools.product(NODES, DATA):
-                for policy in POLICIES:
-                    if policy == "deep-Q" and nodes == 1:
-                        continue  # nobody to choose against, as in the paper
-                    if policy == "DP-SGD with replacement" and nodes != 10:
-                        continue  # the paper has it in the figures only
-                    yield cell(data, nodes, case, policy, noise)
-    for data, policy in itertools.product(DATA, POLICIES):
-        for epsilon in SLOW_EPSILONS if policy == "deep-Q" else EPSILONS:
-            yield cell(data, 10, "convex", policy, "joint", epsilon)
-
-
-def attacks() -> Iterator[Cell]:
-    """Four records of three digits at one node, batches of one, a start far from 0.
-
-    "known": the networks' own coins are public, as where a seed is in the program.
-    """
-    claims = [("known", epsilon) for epsilon in (0.1, *LARGER_CLAIMS)]
-    for coins, epsilon in (("secret", 0.1), *claims):
-        training = {
-            "algorithm": "deep-q",
-            "policy": "deep-q",
-            "q_seed": PUBLIC_SEED if coins == "known" else None,
-            "model": "one-vs-all",
-            "data": "digits-pca",
-            "digits": (0, 1, 2),
-            "train": 4,
-            "nodes": 1,
-            "partition": "even",
-            "batch_size": 1,
-            "rounds": 4,
-            "step_size": 0.5,
-            "gain": 3.0,
-        }
-        settings = {"training": training, "epsilon": epsilon, "delta": 1e-2}
-        settings |= {"runs": 4000, "block": 200, "seed": 8}
-        less = f" {epsilon:g}" if epsilon in LARGER_CLAIMS else ""
-        yield Cell(f"choices {coins}{less}", choices, settings)
-
-
-def cells(quick: bool) -> Iterator[Cell]:
-    """The tables and the attacks."""
-    both = {one.name: one for one in (*tables(), *attacks())}.values()
-    if not quick:
-        yield from both
-        return
-    size = {
-        "data": "digits-pca",
-        "train": 300,
-        "nodes": 3,
-        "batch_size": 10,
-        "rounds": 5,
-    }
-    some = [one for one in both if "deep-Q | joint" in one.name]
-    yield from small(some, training=size, seeds=2, tested=100)
-    yield from small(attacks(), runs=400)

@@ -11,7 +11,7 @@ import torch
 from privaudit.accounting import account_nodes, noise_multiplier
 from reports import told
 from reports.papers.manifest import published
-from reports.study import Cell, small
+from reports.study import Cell
 from trainers.numerics.randomness import Streams
 from trainers.runs.measures import accuracy
 from trainers.runs.problem import Problem
@@ -118,7 +118,7 @@ def trained(
     return result
 
 
-def everything() -> Iterator[Cell]:
+def cells() -> Iterator[Cell]:
     """Table 1, then what Table 2 has besides; searches before they are needed."""
     first = [
         (method, epsilon, graph, 1.0)
@@ -153,12 +153,3 @@ def everything() -> Iterator[Cell]:
         name = f"{method} {epsilon} {graph} {split}"
         settings |= {"values": values, "seeds": SEEDS}
         yield Cell(name, trained, settings, needs=(search,))
-
-
-def cells(quick: bool) -> Iterator[Cell]:
-    """Searches, and the seeds of each cell of the tables with what they chose."""
-    if not quick:
-        return everything()
-    size = {"data": "digits", "train": 600, "rounds": 5, "batch_size": 20}
-    some = (cell for cell in everything() if "DSGD 1.0" in cell.name)
-    return small(some, values=size, begin=[{"step_size": 1.0}], seeds=2)

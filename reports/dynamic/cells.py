@@ -11,7 +11,7 @@ import torch
 
 from privaudit.accounting import account, noise_multiplier
 from reports import told
-from reports.study import Cell, shrunk
+from reports.study import Cell
 from trainers.algorithms.family import HasPaperNoise
 from trainers.data import Dataset
 from trainers.gradients.per_sample import PerSample
@@ -272,8 +272,8 @@ def cell(how: str, method: str, epsilon: float, **network: Any) -> Cell:
     return Cell(name, trained, settings, needs=(*search["tuned"], *planned))
 
 
-def everything() -> Iterator[Cell]:
-    """At full size."""
+def cells() -> Iterator[Cell]:
+    """Noise, tuning, and five seeds of every method, epsilon and network."""
     for how in CALIBRATIONS:
         yield from of_one(how)
     yield from map(noise_at_length, EPSILONS)
@@ -294,21 +294,3 @@ def everything() -> Iterator[Cell]:
     for nodes in NODES:
         if nodes != 20:
             yield cell("certified", "dyn-d2p", TUNED_AT, nodes=nodes)
-
-
-def cells(quick: bool) -> Iterator[Cell]:
-    """Noise, tuning, and five seeds of every method, epsilon and network."""
-    if not quick:
-        return everything()
-    wanted = ("noise certified epsilon=1 1/rho_mu=1.0", "norms")
-    wanted += (
-        "tuning certified const",
-        "cell certified const-d2p epsilon=1",
-        "cell none",
-    )
-    size = {"rounds": 9, "train": 200}
-    return (
-        shrunk(cell, training=size, seeds=[0, 1], tested=50)
-        for cell in everything()
-        if cell.name.startswith(wanted)
-    )

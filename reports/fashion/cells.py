@@ -10,48 +10,18 @@ import copy
 import importlib
 import itertools
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 import privaudit as pa
 from privaudit.accounting import noise_multiplier
-from reports import told
-from reports.fashion.model import tanh_cnn
-from reports.study import Cell, shrunk
 from trainers.numerics.randomness import Streams
 from trainers.runs.measures import accuracy
 from trainers.runs.problem import Problem
 from trainers.runs.training import training_from
 
 DELTA = 1e-5
-EPSILONS = (1.0, 4.0, 8.0, None)
-DATA = "idx:/usr/share/datasets/fashion-mnist"
-TASK: dict[str, Any] = {
-    "data": DATA,
-    "train": 60_000,
-    "model": f"{tanh_cnn.__module__}:{tanh_cnn.__name__}",
-    "gain": 2.0,
-    "rounds": 400,
-}
-SETTINGS = told(__file__)
-PLACES = SETTINGS["PLACES"]
-ONE_CLASS_A_NODE = SETTINGS["ONE_CLASS_A_NODE"]
-STEPS = {"central": (2.0, 0.4), "complete graph": (1.0, 0.2), "ring": (0.3, 0.05)}
-
-
-def task(where: str, epsilon: float | None) -> dict[str, Any]:
-    """Settings of a training."""
-    central, private = where == "central", epsilon is not None
-    name = "sgd" if central else "dsgt"
-    return {
-        **TASK,
-        **({} if central else ONE_CLASS_A_NODE),
-        **PLACES[where],
-        "algorithm": f"dp-{name}" if private else name,
-        "step_size": STEPS[where][0 if private else 1],
-    }
 
 
 def trained(
@@ -156,34 +126,3 @@ def _opacus(
         loss(module(inputs), targets).backward()
         optimizer.step()
     return module, (time.process_time() - began) / steps, engine
-
-
-def everything() -> Iterator[Cell]:
-    """At full size; Opacus right after what its time is measured by."""
-    for epsilon in EPSILONS:
-        for where in ("central", "Opacus", "complete graph", "ring"):
-            theirs = where == "Opacus"
-            if theirs and epsilon is None:
-                continue
-            settings = {
-                "tool": "Opacus" if theirs else "privaudit",
-                "training": task("central" if theirs else where, epsilon),
-                "epsilon": epsilon,
-                "seed": 0,
-            }
-            needs = (name_of("central", epsilon),) if theirs else ()
-            yield Cell(name_of(where, epsilon), trained, settings, needs=needs)
-
-
-def name_of(where: str, epsilon: float | None) -> str:
-    """By what a cell is kept."""
-    return f"{where} epsilon={'none' if epsilon is None else f'{epsilon:g}'}"
-
-
-def cells(quick: bool) -> Iterator[Cell]:
-    """Every budget at every place, and Opacus within the same time."""
-    if not quick:
-        return everything()
-    size = {"data": "digits", "train": 400, "rounds": 9, "batch_size": 20.0}
-    wanted = (name_of("central", 4.0), name_of("ring", 4.0))
-    return (shrunk(cell, training=size) for cell in everything() if cell.name in wanted)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from privaudit.testing import assert_private, judge, neighbours, record
-from reports.study import Cell, small
+from reports.study import Cell
 
 RUNS = 10_000
 ALARM = 0.001  # chance of a false alarm on any promise of the study
@@ -137,11 +137,9 @@ def planted(case: str, runs: int) -> dict[str, Any]:
     }
 
 
-def cells(quick: bool) -> Iterator[Cell]:
+def cells() -> Iterator[Cell]:
     """One for each promise and each planted fault."""
-    found = [Cell(name, verdict, {"case": name, "runs": RUNS}) for name in PROMISES]
-    found += [
-        Cell(f"planted, {name}", planted, {"case": name, "runs": RUNS})
-        for name in PLANTED
-    ]
-    yield from small(found, runs=200) if quick else found
+    for name in PROMISES:
+        yield Cell(name, verdict, {"case": name, "runs": RUNS})
+    for name in PLANTED:
+        yield Cell(f"planted, {name}", planted, {"case": name, "runs": RUNS})

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import importlib
 import importlib.util
+import itertools
 import pathlib
 import sys
 import time
@@ -21,10 +22,10 @@ from typing import Any
 import numpy as np
 
 from privaudit.testing import judge
-from reports.study import Cell, small
+from reports.study import Cell
 from tests.testing.mechanisms import CASES, OTHERS, Case
 
-RUNS = 20_000
+NEEDED = {"privaudit": 4_000_000, "statdp": 64_000, "dp_auditorium": 4_096_000}
 Rng = np.random.Generator
 
 
@@ -323,24 +324,14 @@ def suites(first: int, suites: int, runs: int, confidence: float) -> dict[str, A
     return {"suites": suites, "tests": tests, "alarms": alarms, "failed": failed}
 
 
-def cells(quick: bool) -> Iterator[Cell]:
+def cells() -> Iterator[Cell]:
     """Every mechanism by every tool, and suites of right ones."""
-    found = [
-        Cell(f"{tool.__name__}: {name}", tool, {"case": name, "runs": case.runs})
-        for tool in (ours, statdp, dp_auditorium)
-        for name, case in BY_NAME.items()
-    ]
-    most = {"privaudit": 4_000_000, "statdp": 64_000, "dp_auditorium": 4_096_000}
-    found += [
-        Cell(
-            f"needed by {tool}: {name}", needed, {"case": name, "tool": tool, "runs": n}
-        )
-        for tool, n in most.items()
-        for name in OTHERS
-    ]
-    given = {"suites": 25, "runs": 400, "confidence": 0.99}
-    found += [
-        Cell(f"suites from {first}", suites, {"first": first, **given})
-        for first in range(0, 200, 25)
-    ]
-    yield from small(found, suites=1, runs=200) if quick else found
+    for tool, (name, case) in itertools.product(
+        (ours, statdp, dp_auditorium), BY_NAME.items()
+    ):
+        settings = {"case": name, "runs": case.runs}
+        yield Cell(f"{tool.__name__}: {name}", tool, settings)
+    for tool, most in NEEDED.items():
+        for name in OTHERS:
+            settings = {"case": name, "tool": tool, "runs": most}
+            yield Cell(f"needed by {tool}: {name}", needed, settings)

@@ -5,14 +5,15 @@ Cells whose name begins with "pilot" are some rounds each, and tell what others 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import Any
 
+from reports.asynchronous import cells as asynchronous  # noqa: F401  # of settings
+from reports.collaborative import cells as collaborative  # noqa: F401  # the same
 from reports.papers import bayrooti, deep_q, xu, zhou, zhu
 from reports.papers.manifest import published
 from reports.papers.running import pilot
-from reports.study import Cell, shrunk, small
+from reports.study import Cell, Study, shrunk, small
 
 PAPERS: dict[str, Any] = {
     "zhu": zhu,
@@ -23,23 +24,21 @@ PAPERS: dict[str, Any] = {
 }
 
 
-def everything() -> Iterator[Cell]:
-    """All pilots, then each paper's cells."""
+def cells() -> Iterator[Cell]:
+    """All pilots, then each paper's cells that are not declared."""
     for name in PAPERS:
         for settings in published(name).get("pilot", ()):
             of = {key: value for key, value in settings.items() if key != "name"}
             yield Cell(f"pilot {name} {settings['name']}", pilot, of)
-    yield from deep_q.pilots()
-    yield from itertools.chain.from_iterable(one.cells() for one in PAPERS.values())
+    for paper in (zhu, bayrooti, zhou):
+        yield from paper.cells()
 
 
-def cells(quick: bool) -> Iterator[Cell]:
+def quick() -> Iterator[Cell]:
     """Pilots, and one run of each number of a table or point of a figure."""
-    if not quick:
-        return everything()
     size: dict[str, Any] = {"train": 300, "nodes": 3, "rounds": 3, "batch_size": 5.0}
-    first = list(small(everything(), seeds=1, tested=100, points=2))
-    return (shrunk(cell, **_quick(cell, size)) for cell in first)
+    for cell in small(Study("papers").cells().values(), seeds=1, tested=100, points=2):
+        yield shrunk(cell, **_quick(cell, size))
 
 
 def _quick(cell: Cell, size: dict[str, Any]) -> dict[str, Any]:

@@ -11,64 +11,17 @@ from reports import told
 from reports.collaborative import cells as collaborative
 from reports.papers.manifest import published
 from reports.papers.programme import Case, Shown, above, per_cent, within
-from reports.study import Cell, Results
+from reports.study import Results
 
 FIGURES = told(__file__)["deep_q"]["FIGURES"]
 EPSILONS = (0.25, 0.5, 1.0)
-POLICIES = ("noiseless", "fully collaborative", "DP-SGD with replacement", "deep-Q")
-NODES, RECORDS, BATCH = 10, 6000, 50  # 60 000 over ten nodes
-PRINTED_RECORDS = 60_000  # a node, in the tables
-TABLES_RECORDS = 20_000  # as many as forest has for twenty nodes
+CASES = tuple(collaborative.SETTINGS["CASES"])
 TABLES = {"Table I": "forest", "Table II": "glyphs-pca"}  # as collaborative has them
-SEEDS = 3
 
 
-def cell(data: str, case: str, policy: str, noise: str, epsilon: float) -> Cell:
-    """One curve's point of a figure: some runs as one block."""
-    step = collaborative.STEPS.get(data, {"convex": 0.1}).get(case, 0.45)
-    training: dict[str, Any] = {
-        **collaborative.COMMON,
-        "data": data,
-        "train": NODES * RECORDS,
-        "nodes": NODES,
-        "rounds": RECORDS // BATCH,
-        "step_size": step,
-        **collaborative.CASES[case],
-        **collaborative.POLICIES[policy],
-    }
-    settings = {"training": training, "noise": noise, "epsilon": epsilon}
-    settings |= {"seeds": SEEDS, "tested": 10_000}
-    if policy == "DP-SGD with replacement":  # steps 1 / sqrt(t)
-        training["rounds"], settings["roots"] = 5 * RECORDS // BATCH, True
-    name = " | ".join((f"deep-q {data}", case, noise, policy, f"{epsilon:g}"))
-    return Cell(name, collaborative.trained, settings)
-
-
-def table(item: str, nodes: int, case: str, policy: str) -> Cell:
-    """One number of Table I or II, under the exact account of all classes."""
-    data = TABLES[item]
-    older = collaborative.cell(data, nodes, case, policy, "joint").settings
-    training = {
-        **older["training"],
-        "train": nodes * TABLES_RECORDS,
-        "rounds": TABLES_RECORDS // BATCH,
-    }
-    settings = {**older, "training": training, "seeds": 1}
-    if item == "Table II":
-        # There are no more images: a node draws its own of the same ones.
-        training |= {"data": "fashion-mnist-pca", "train": PRINTED_RECORDS}
-        settings["drawn"] = TABLES_RECORDS
-    name = f"deep-q {item} | {nodes} | {case} | {policy}"
-    return Cell(name, collaborative.trained, settings)
-
-
-def pilots() -> Iterator[Cell]:
-    """The costliest policy, some turns."""
-    for data in ("forest", "fashion-mnist-pca"):
-        one = cell(data, "convex", "deep-Q", "joint", 1.0)
-        training = {**one.settings["training"], "rounds": 10, "train": 20_000}
-        settings = {**one.settings, "training": training, "seeds": 1, "tested": 100}
-        yield Cell(f"pilot deep-q {data}", one_run, settings)
+def name_of(data: str, case: str, policy: str, noise: str, epsilon: float) -> str:
+    """By what a curve's point of a figure is kept."""
+    return " | ".join((f"deep-q {data}", case, noise, policy, f"{epsilon:g}"))
 
 
 def one_run(**settings: Any) -> dict[str, float]:
@@ -79,28 +32,11 @@ def one_run(**settings: Any) -> dict[str, float]:
     return {"cpu": time.process_time() - began}
 
 
-def cells() -> Iterator[Cell]:
-    """All points of the four figures, under the exact account and the paper's noise."""
-    for noise in ("joint", "paper"):
-        for data, case in FIGURES.values():
-            for policy in POLICIES:
-                for epsilon in EPSILONS if policy != "noiseless" else (0.0,):
-                    if policy == "noiseless" and noise == "paper":
-                        continue
-                    yield cell(data, case, policy, noise, epsilon)
-    for item, case, nodes in itertools.product(
-        TABLES, collaborative.CASES, collaborative.NODES
-    ):
-        for policy in ("noiseless", "fully collaborative", "deep-Q"):
-            if (nodes, policy) != (1, "deep-Q"):  # as in the paper
-                yield table(item, nodes, case, policy)
-
-
 def _pairs(own: Results, other: str, noise: str) -> Iterator[tuple[str, Any, Any]]:
     """Results of deep-Q and of another policy, by figure and epsilon."""
     for (item, (data, case)), epsilon in itertools.product(FIGURES.items(), EPSILONS):
         one, less = (
-            own.get(cell(data, case, policy, noise, epsilon).name)
+            own.get(name_of(data, case, policy, noise, epsilon))
             for policy in ("deep-Q", other)
         )
         if one and less:
@@ -123,10 +59,12 @@ def _with_papers_noise(own: Results) -> Iterator[Case]:
 
 def _single(own: Results, item: str, nodes: int, case: str, policy: str) -> Any:
     """Accuracy of a cell of the tables, of one seed; None if it was not run."""
-    return own.get(table(item, nodes, case, policy).name, {}).get("accuracy", [None])[0]
+    return own.get(f"deep-q {item} | {nodes} | {case} | {policy}", {}).get(
+        "accuracy", [None]
+    )[0]
 
 
-PLACES = tuple(itertools.product(TABLES, collaborative.CASES))
+PLACES = tuple(itertools.product(TABLES, CASES))
 
 
 def _together(
@@ -178,7 +116,7 @@ def _near(own: Results) -> Iterator[Case]:
 
 def _theirs(own: Results, data: str, case: str) -> float | None:
     """Epsilon certified for the paper's noise for epsilon 1, at a figure's size."""
-    name = cell(data, case, "fully collaborative", "paper", 1.0).name
+    name = name_of(data, case, "fully collaborative", "paper", 1.0)
     return own.get(name, {}).get("account")
 
 
@@ -214,7 +152,7 @@ def _drawn_by_several(own: Results) -> list[Case]:
     """Cases of Table II, where each node draws its own records from the same pool."""
     cases = {}
     for nodes in collaborative.NODES[1:]:
-        name = table("Table II", nodes, "convex", "fully collaborative").name
+        name = f"deep-q Table II | {nodes} | convex | fully collaborative"
         if name in own:
             cases[f"{nodes} nodes"] = (1.0, own[name]["held by all"])
     return within(cases)

@@ -6,13 +6,7 @@ import itertools
 from collections.abc import Iterator
 
 from privaudit.results import round_up
-from reports.asynchronous.cells import (
-    CASES,
-    NODES,
-    SIGMAS,
-    asynchronous,
-    synchronous,
-)
+from reports.asynchronous.cells import CASES, SIGMAS
 from reports.papers.programme import (
     Case,
     Shown,
@@ -22,43 +16,9 @@ from reports.papers.programme import (
     per_cent,
     results_of,
 )
-from reports.study import Cell, Results
+from reports.study import Results
 
-NETWORKS = {"lstm": "lstm:hidden=64", "resnet8": "reports.papers.networks:resnet8"}
-ROUNDS = 100
-DROPS = {160: 0.04, 240: 0.004}  # of 300 epochs
-
-
-def network(of: str, method: str, sigma: float) -> Cell:
-    """A network on Fashion-MNIST, with the printed step size and its two drops."""
-    each = 1 if method == "sync" else NODES  # rounds there are one worker's steps
-    drops = {ROUNDS * each * epoch // 300: size for epoch, size in DROPS.items()}
-    training = {
-        "data": "fashion-mnist",
-        "train": 50_000,
-        "partition": "even",
-        "nodes": NODES,
-        "batch_size": 64,
-        "clip_norm": 1.0,
-        "model": NETWORKS[of],
-        "step_size": 0.4,
-        "schedule": "parts:" + ",".join(f"{k}={size}" for k, size in drops.items()),
-        "rounds": ROUNDS * each,
-    }
-    settings = {"training": training, "sigma": sigma, "seeds": 1}
-    settings |= {"points": 10, "look": 500}
-    name = f"xu {of} {method} sigma={sigma:g}"
-    if method == "sync":
-        return Cell(name, synchronous, {**settings, "cases": ["constant"]})
-    return Cell(name, asynchronous, settings)
-
-
-def cells() -> Iterator[Cell]:
-    """Two networks of their kinds; all else was run in reports/asynchronous."""
-    for sigma in (1.0, 0.0, 2.0, 4.0):
-        for of in ("lstm", "resnet8"):
-            for method in ("sync", "adp2sgd"):
-                yield network(of, method, sigma)
+NETWORKS = ("lstm", "resnet8")
 
 
 def shown(own: Results) -> Iterator[Shown]:
@@ -138,7 +98,7 @@ def _theorem(own: Results, noise: str) -> Iterator[Case]:
 def _networks(own: Results) -> Iterator[Case]:
     for of, sigma in itertools.product(NETWORKS, SIGMAS):
         found = [
-            per_cent(own.get(network(of, method, sigma).name, {}).get("accuracy"))
+            per_cent(own.get(f"xu {of} {method} sigma={sigma:g}", {}).get("accuracy"))
             for method in ("sync", "adp2sgd")
         ]
         if all(found):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import tempfile
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,6 @@ from privaudit.accounting import account, noise_multiplier
 from privaudit.accounting.papers.push_sum_sensitivity import least_constant
 from privaudit.settings import ProgramSettings
 from reports import told
-from reports.study import Cell, small
 from trainers.data import PrivateData
 from trainers.network.named_graphs import mixing
 from trainers.numerics.randomness import Streams
@@ -25,12 +22,8 @@ from trainers.runs.training import training_from
 
 DELTA = 1e-5
 GAMMA_N = 0.001  # of the paper's published code
-SETTINGS = told(__file__)
-MLP = SETTINGS["MLP"]
-BUDGET = SETTINGS["BUDGET"]
-DECAY = {1: 0.55, 2: 0.62}  # lambda, by how many layers are shared (Figure 2)
+MLP = told(__file__)["MLP"]
 GRAPHS = ("d-out:2", "exponential")
-SHARED = {1: "layers:1", 2: "layers:2"}
 
 
 def traced(
@@ -132,79 +125,3 @@ def constant(graph: str, decay: float, rounds: int) -> dict[str, Any]:
         for first in range(on.period)
     ]
     return {"constant": max(found)}
-
-
-def figures() -> Iterator[Cell]:
-    """Figure 2: b = 5; synchronisation every 5 rounds."""
-    names = ("published", "paper", "certified", "data-independent")
-    for graph, shared, name in itertools.product(GRAPHS, SHARED, names):
-        yield figure_2(f"figure 2 {graph} {shared} {name}", graph, shared, name)
-    for graph in GRAPHS:  # one class a node; the paper deals evenly
-        name = f"one class a node {graph} 1"
-        yield figure_2(name, graph, 1, "published", split=1.0)
-
-
-def figure_2(
-    cell: str, graph: str, shared: int, estimate: str, split: float = 0.0
-) -> Cell:
-    """One row."""
-    training = {
-        **MLP,
-        "algorithm": "partpsp",
-        "graph": graph,
-        "shared": SHARED[shared],
-        "sensitivity": estimate,
-        "constant": 0.78,
-        "decay": DECAY[shared],
-        "rounds": 25,
-        "split": split,
-    }
-    runs = 5 if estimate == "published" else 2
-    settings = {"training": training, "multiplier": GAMMA_N / 5, "runs": runs}
-    return Cell(cell, sensitivities, settings)
-
-
-def budgets() -> Iterator[Cell]:
-    """Cells of accuracy at a real budget, by method and clip norm."""
-    for epsilon in (1.0, 10.0, 100.0):
-        for method, clips, options in (
-            ("PartPSP-1", (1e-4, 1e-2), {"algorithm": "partpsp", "shared": "layers:1"}),
-            ("PartPSP-2", (1e-4, 1e-2), {"algorithm": "partpsp", "shared": "layers:2"}),
-            ("SGPDP", (1e-4, 1e-2), {"algorithm": "sgpdp"}),
-            ("SGPDP, by sample", (1e-2,), {"algorithm": "sgpdp", "clip_by": "sample"}),
-            # Next to nothing is shared at C = 1e-12.
-            ("nothing", (1e-12,), {"algorithm": "partpsp", "shared": "1.bias"}),
-            ("a bias of 10", (1e-4,), {"algorithm": "partpsp", "shared": "1.bias"}),
-        ):
-            for clip in clips:
-                training = {**BUDGET, "clip_norm": clip, **options}
-                settings = {"training": training, "epsilon": epsilon}
-                yield Cell(
-                    f"certified {method} {epsilon:g} {clip:g}", certified, settings
-                )
-
-
-def everything() -> Iterator[Cell]:
-    """At full size."""
-    yield from figures()
-    for graph in GRAPHS:
-        for interval in (4, 5, 20):
-            for decay in (0.53, 0.55, 0.62, 0.7):
-                settings = {"graph": graph, "decay": decay, "rounds": interval}
-                yield Cell(f"constant {graph} {interval} {decay}", constant, settings)
-    # Data-independent sensitivities, one layer shared, 2-Out, sync 5.
-    for b, gamma_n in ((1.0, 0.001), (5.0, 0.001), (5.0, 0.01), (1.0, 1.0)):
-        for rounds in (25, 720):
-            training = {**MLP, "algorithm": "partpsp", "graph": "d-out:2"}
-            training["rounds"] = rounds
-            settings = {"training": training, "b": b, "gamma_n": gamma_n}
-            yield Cell(f"epsilon {b:g} {gamma_n:g} {rounds}", epsilons, settings)
-    yield from budgets()
-    yield Cell("untrained", untrained, {"training": BUDGET | {"algorithm": "sgpdp"}})
-    yield Cell("final models", attacked, {"claim": 2.0, "audited": 300})
-
-
-def cells(quick: bool) -> Iterator[Cell]:
-    """Figure 2, constants, epsilons, and certified accuracies."""
-    size = {"data": "digits", "train": 500, "rounds": 5, "batch_size": 10}
-    return small(everything(), training=size, audited=8) if quick else everything()

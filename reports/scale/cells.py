@@ -11,13 +11,11 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from privaudit.auditing.experiments.presets import AUDITED
-from reports.study import Cell
 from tests.benchmarks.counting import counted
 from trainers.algorithms import ALGORITHMS
 from trainers.data import Dataset, PrivateData
@@ -31,8 +29,6 @@ from trainers.runs.problem import Problem
 from trainers.runs.training import Training
 
 BENCHMARKS = pathlib.Path(__file__).parents[2] / "tests" / "benchmarks"
-QUICK = ["--nodes", "8", "--runs", "100"]
-WIDTH = 9603  # of dense layers with 100 million parameters
 
 
 def measured(program: str, arguments: list[str]) -> dict[str, Any]:
@@ -89,23 +85,3 @@ def audited(block: int, rounds: int) -> dict[str, float]:
         "bytes": work.bytes / rounds,
         "launches": work.launches / rounds,
     }
-
-
-def cells(quick: bool) -> Iterator[Cell]:
-    """Benchmarks, and work that is counted."""
-    growth = {"program": "bench_growth.py", "arguments": ["--repeats", "3"]}
-    setup = {"program": "bench_setup.py", "arguments": QUICK if quick else []}
-    speed = {"program": "bench_speed.py", "arguments": ["--repeats", "2"]}
-    apart = {"program": "bench_ranks.py", "arguments": ["sized", "--repeats", "1"]}
-    if not quick:
-        yield Cell("growth", measured, growth)
-        yield Cell("speed", measured, speed)
-        yield Cell("processes", measured, apart)
-    yield Cell("setup", measured, setup)
-    for batch in (4,) if quick else (4, 64):
-        yield Cell(
-            f"dense {batch}", dense, {"batch": batch, "width": 50 if quick else WIDTH}
-        )
-    for block in (10,) if quick else (1000, 10_000):
-        settings = {"block": block, "rounds": 2 if quick else 100}
-        yield Cell(f"audited {block}", audited, settings)

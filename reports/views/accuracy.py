@@ -20,19 +20,15 @@ from privaudit.ledger import Ledger
 from reports import told
 from reports.consensus.cells import EPSILONS as PAPER_EPSILONS
 from reports.consensus.cells import STEP_SIZES
-from reports.study import Cell
 from trainers.numerics.randomness import Streams
 from trainers.runs.measures import accuracy
 from trainers.runs.problem import NOBODY, Observers, Problem
 from trainers.runs.search import chosen, climb, untried
 from trainers.runs.training import training_from
 
-NODES, EPSILONS, STEPS, DELTA, SEEDS = (8, 16, 64), (1.0, 4.0), 60, 1e-5, 3
-SETTINGS = told(__file__)["accuracy"]
-COMMON = SETTINGS["COMMON"]
-METHODS = SETTINGS["METHODS"]
+NODES, EPSILONS, DELTA = (8, 16, 64), (1.0, 4.0), 1e-5
+METHODS = told(__file__)["accuracy"]["METHODS"]
 RELATION = "add-or-remove-one"
-BATCH = 1920  # of all nodes together
 HELD_OUT, MOST = 0.2, 20
 LATTICE = {"step_size": (1 / 2, 2.0)}
 OURS = {"clip_norm": 1.0, "fall": 0.1, "step_size": 16.0}
@@ -185,25 +181,3 @@ def name_of(method: str, nodes: int, epsilon: float) -> str:
     """By what a cell is kept; one of all nodes together is of no number of nodes."""
     where = "" if method == "central" else f" nodes={nodes}"
     return f"accuracy {method}{where} epsilon={epsilon:g}"
-
-
-def cells(quick: bool) -> Iterator[Cell]:
-    """Every method for every network and budget."""
-    size: dict[str, Any] = {
-        "steps": STEPS,
-        "common": COMMON,
-        "batch": BATCH,
-        "seeds": SEEDS,
-    }
-    if quick:
-        small = {**COMMON, "data": "digits", "train": 400}
-        size |= {"steps": 3, "common": small, "batch": 80, "seeds": 2}
-    for nodes in (4,) if quick else NODES:
-        for epsilon in EPSILONS[-1:] if quick else EPSILONS:
-            for method in ("butterfly",) if quick else METHODS:
-                if method == "central" and nodes != NODES[0]:
-                    continue
-                settings = {"method": method, "nodes": nodes, "epsilon": epsilon}
-                yield Cell(
-                    name_of(method, nodes, epsilon), compared, {**settings, **size}
-                )

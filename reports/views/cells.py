@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
 from typing import Any
 
 from reports import told
-from reports.study import Cell
-from reports.views import accuracy, seen
+from reports.views import accuracy, seen  # noqa: F401  # settings.toml has their cells
 
 NODES, NOISE, DELTA, STEPS = 8, 1.0, 1e-5, 12
 DIRECTED = ("exponential", "directed-ring", "d-out:3")
@@ -49,30 +47,6 @@ def learnt(
             "most": max(each),
         }
     return found
-
-
-def cells(quick: bool) -> Iterator[Cell]:
-    """Averaging is one noisy vector a node and three rounds of gossip."""
-    for graph in ("star",) if quick else GOSSIP:
-        for name, algorithm, rounds, options in (
-            ("averaging", "dp-muffliato", 3, {"gossips": 3, "accelerated": False}),
-            ("training", "dp-dsgd", 3 if quick else STEPS, {}),
-        ):
-            settings = {"algorithm": algorithm, "graph": graph, "rounds": rounds}
-            yield Cell(f"{name} {graph}", learnt, {**settings, "options": options})
-    for step in ORDINARY[:1] if quick else ORDINARY:
-        for by in (2,) if quick else HEARS:
-            yield Cell(
-                f"ordinary {step:g} by {by}",
-                reacting,
-                {"step": step, "observer": by, "rounds": 6, "runs": 4000},
-            )
-    for graph, each in SUMS.items():
-        rounds = each * (1 if quick else STEPS)
-        settings = {"algorithm": f"dp-{graph}", "graph": graph, "rounds": rounds}
-        yield Cell(f"training {graph}", learnt, {**settings, "options": {}})
-    yield from accuracy.cells(quick)
-    yield from seen.cells(quick)
 
 
 def reacting(step: float, observer: int, rounds: int, runs: int) -> dict[str, float]:
@@ -141,9 +115,9 @@ def reacting(step: float, observer: int, rounds: int, runs: int) -> dict[str, fl
             observers=Observers(messages=(heard,)),
         )
         found.append(heard.stacked().numpy())
-    seen, half = np.concatenate(found), runs // 2
+    every, half = np.concatenate(found), runs // 2
     attack = LinearDiscriminantAnalysis(solver="eigen", shrinkage=1e-4)
-    scores = attack.fit(seen[:half], member[:half]).decision_function(seen[half:])
+    scores = attack.fit(every[:half], member[:half]).decision_function(every[half:])
     inside, outside = scores[member[half:]], scores[~member[half:]]
     shown = pa.lower_bound(scores, member[half:], delta=delta, confidence=0.99)
     return {

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from privaudit.accounting.views import LinearProtocol, Observer
 from privaudit.auditing.attacks.reconstruction import reconstruction
-from reports import told
-from reports.study import Cell
 
-DATA, ROUNDS, NOISE, SEED = "idx:/usr/share/datasets/fashion-mnist", 8, 0.2, 17
+ROUNDS, NOISE = 8, 0.2
 DISTANCES = (1, 2, 3)  # of nodes 1, 2 and 3 from node 0, who looks
-GRAPHS = told(__file__)["seen"]["GRAPHS"]
 
 
 def metropolis(edges: list[list[int]]) -> np.ndarray:
@@ -72,20 +68,3 @@ def unpacked(text: str) -> np.ndarray:
     """(side, side), in [0, 255]."""
     pixels = np.frombuffer(bytes.fromhex(text), np.uint8)
     return pixels.reshape(round(len(pixels) ** 0.5), -1)
-
-
-def cells(quick: bool) -> Iterator[Cell]:
-    """Each graph, without noise and with it."""
-    for graph, edges in GRAPHS.items():
-        for noise in (0.0, NOISE):
-            yield Cell(
-                f"images {graph} noise={noise:g}",
-                solved,
-                {
-                    "edges": [list(edge) for edge in edges],
-                    "noise": noise,
-                    "rounds": ROUNDS,
-                    "data": "digits" if quick else DATA,
-                    "seed": SEED,
-                },
-            )

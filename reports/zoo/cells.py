@@ -95,6 +95,6 @@ def cells() -> Iterator[Cell]:
 
 
 def quick() -> Iterator[Cell]:
-    """Of sensitivities alone."""
+    """The first bug of sensitivities, and its audit."""
     some = (cell for cell in cells() if "sensitivity" in cell.settings["bug"])
     yield from small(some, repeats=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
+import sys
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -119,14 +120,22 @@ def train(
         watch = Logged(kept_in.log_dir)
     from privaudit.api.trainings import run_training
 
-    found = run_training(
-        what,
-        settings,
-        changes=laid_over(changes_of(changes), own.changes()),
-        out=kept_in.out,
-        claimed=require is not None,
-        watch=watch,
-    )
+    try:
+        found = run_training(
+            what,
+            settings,
+            changes=laid_over(changes_of(changes), own.changes()),
+            out=kept_in.out,
+            claimed=require is not None,
+            watch=watch,
+        )
+    except OSError as error:
+        from trainers.network.exchange import CameBack
+
+        if not isinstance(error, CameBack):
+            raise
+        watch.warn(str(error))
+        os.execv(sys.executable, [sys.executable, "-m", "privaudit", *sys.argv[1:]])
     if found is None:  # rank 0 speaks for all
         return FINE
     lines = [*found.lines(), kept(found.path, sign)]

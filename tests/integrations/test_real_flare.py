@@ -19,7 +19,7 @@ import privaudit as pa
 from privaudit.api.federation import Job, write
 from privaudit.ledger import Ledger
 from trainers.network.by_flare import ByFlare
-from trainers.network.exchange import PartyLostError
+from trainers.network.exchange import CameBack, PartyLostError
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # FLARE's own
 
@@ -188,6 +188,29 @@ def test_a_site_that_began_anew_is_lost(pair):
     assert not again._carry(0, "words", "begin", b"[]", 1)
     with pytest.raises(PartyLostError, match="party 1 has ended"):
         here.check()
+
+
+def test_a_site_that_was_lost_is_there_again():
+    """It hears that it is to wait, and others that they are to begin anew."""
+    cells, places = {}, ["ward.job", "clinic.job", "lab.job"]
+    every = [ByFlare(Cell(x, cells), places, i, 2) for i, x in enumerate(places)]
+    for one in every:
+        one.may_go_on()
+        one._say("begin", b"[]")
+        one.begins(0)
+    again = ByFlare(cells["clinic.job"], places, 1, 2)
+    assert not again._carry(0, "words", "settings", b"[]", 1)
+    assert again._busy.keys() == {0}
+    here, _, third = every
+    assert here.left.keys() == here.back == {1}
+    for one in (here, third):
+        one.kept(3)
+    assert here.all_kept(3)
+    assert third.all_kept(3)
+    for one in (here, third):  # which has heard nothing of it itself
+        with pytest.raises(CameBack, match="is there again"), one:
+            one.begin_anew(3)
+        assert one.failure is None
 
 
 def test_messages_and_words_come(pair):

@@ -39,7 +39,7 @@ from trainers.network.queued import Bytes, Queued
 from trainers.network.ranks import GO_ON
 
 _CHANNEL, _TOPIC = "privaudit", "exchange"
-_TAKEN, _FULL = b"taken", b"full"
+_TAKEN, _FULL, _LATER = b"taken", b"full", b"later"
 _LOOK = 5.0  # seconds between questions to a silent party whether it is there
 _GONE = (ReturnCode.TARGET_UNREACHABLE, ReturnCode.INVALID_TARGET)
 
@@ -94,8 +94,14 @@ class ByFlare(Queued):
             *[""] * 3,
         )
         if self._lives.setdefault(other, life) != life:
-            self._fail(other, ENDED)  # it is another process, which knows of nothing
-            return make_reply(ReturnCode.SERVICE_UNAVAILABLE)
+            # It is another process, which knows of nothing.
+            if not self._goes_on:
+                self._fail(other, ENDED)
+                return make_reply(ReturnCode.SERVICE_UNAVAILABLE)
+            if "bye" not in self._words[other]:  # where all begin anew, it was first
+                self._lose(other)
+                self.back.add(other)
+            return make_reply(ReturnCode.OK, body=_LATER)
         taken = kind == "alive" or self.arrived(
             other, kind, what, content, int(number) if number.isdecimal() else 0
         )
@@ -121,7 +127,11 @@ class ByFlare(Queued):
         code = (reply.headers or {}).get(MessageHeaderKey.RETURN_CODE)
         if code == ReturnCode.OK:
             self._met.add(other)
-            return bytes(reply.payload or b"") == _TAKEN
+            said = bytes(reply.payload or b"")
+            if said == _LATER:
+                self._busy[other] = time.monotonic()
+                time.sleep(0.5)
+            return said == _TAKEN
         # It is gone, if it was there; where all can go on without, it may come back.
         if code in _GONE and other in self._met and kind != "end" and not self._goes_on:
             raise self._fail(other, ENDED)

@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 PATIENCE = 300.0  # seconds that parties wait for each other
 NOBODY = "nobody is asked any more"
+_BACK = b"back"
 _DTYPES = (torch.float32, torch.float64, torch.int64)
 
 # Why a party is the cause of an end, by number: what another party says is no text.
@@ -67,6 +68,10 @@ def plain(text: str, most: int = 200) -> str:
     return shown if len(shown) <= most else f"{shown[:most]}..."
 
 
+class CameBack(PartyLostError):
+    """A party that had left is there again: all begin anew from where they are."""
+
+
 class Exchange(abc.ABC):
     """Connections of one party to all others, by some engine.
 
@@ -83,7 +88,8 @@ class Exchange(abc.ABC):
             raise ValueError(f"patience is a number of seconds > 0, got {patience}")
         self.rank, self.size, self.patience = rank, size, patience
         self.left: dict[int, int] = {}
-        self.drops_lost = self._goes_on = False
+        self.back: set[int] = set()  # those of them that ask to come in again
+        self.drops_lost = self._goes_on = self._said_back = False
         self._round = 0
         self.failure: PartyLostError | None = None
         self._most: int | None = None  # bytes of messages to queue, once it is known
@@ -212,13 +218,26 @@ class Exchange(abc.ABC):
 
     def kept(self, k: int) -> None:
         """Tell all that this party has kept its state after ``k`` rounds."""
-        self._say(f"kept {k}", b"")
+        self._said_back = bool(self.back)
+        self._say(f"kept {k}", _BACK if self.back else b"")
 
-    def all_kept(self, k: int) -> None:
-        """Wait until all have kept their state after ``k`` rounds."""
+    def all_kept(self, k: int) -> bool:
+        """Wait until all have kept their state after ``k`` rounds.
+
+        Returns whether one of them said that a party asks to come in again.
+        """
+        back = self._said_back
         for other in self.others if k > self._common else ():
             with contextlib.suppress(HasLeft):
-                self._hear(other, f"kept {k}")
+                back |= self._hear(other, f"kept {k}") == _BACK
+        return back
+
+    def begin_anew(self, k: int) -> NoReturn:
+        """Raise `CameBack`, at all, once all have kept their state after ``k``."""
+        self.all_kept(k)
+        self.over()
+        self._agrees = False
+        raise CameBack(f"a party that was lost is there again; {GO_ON} at every party")
 
     def refuse(self, other: int, what: str) -> NoReturn:
         """End all, as ``other`` sent ``what``, or failed itself: `PartyLostError`."""

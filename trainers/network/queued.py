@@ -47,6 +47,7 @@ class Queued(Exchange):
         self._queued = dict.fromkeys(self.others, 0)  # bytes of them
         self._words: dict[int, dict[str, Bytes]] = {other: {} for other in self.others}
         self._waits: dict[int, tuple[int, float]] = {}  # who for whom, and when said
+        self._busy: dict[int, float] = {}  # when one said that it will have time later
         self._awaited: int | None = None  # by this party
         self._said = 0.0  # when that began, or was said last
         self._numbers = itertools.count(1)
@@ -169,7 +170,7 @@ class Queued(Exchange):
         for longer than there are others to be given up.
         """
         now = time.monotonic()
-        if now < began + self.patience:
+        if now < max(began, self._busy.get(other, began)) + self.patience:
             return False
         third, when = self._waits.get(other, (other, 0.0))
         waits = third not in (other, self.rank) and now < when + self.patience / 2

@@ -596,10 +596,11 @@ class PartyKeeper(Keeper):
         """
         if done % self._every and done != self._rounds:
             return
-        if self._states:
-            self._others.all_kept(self._states[-1][0])
+        back = bool(self._states) and self._others.all_kept(self._states[-1][0])
         self._write(middle())
         self._others.kept(done)
+        if back and done != self._rounds:  # as all know, who heard the same of all
+            self._others.begin_anew(done)
 
     def _store(self, content: dict[str, Any]) -> None:
         done = content["middle"]["done"]

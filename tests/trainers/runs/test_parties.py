@@ -702,9 +702,24 @@ class TestDropped:
         with mock.patch.object(Streams, "noisy", noted):
             yield seen
 
-    def trained(self, tmp_path, ends=((4, 5),), size=5, drop=True, **changes):
-        """What all say; of ``ends`` each ends in that round."""
+    def trained(self, tmp_path, ends=((4, 5),), size=5, drop=True, hears=(), **changes):
+        """What all say; of ``ends`` each ends in that round.
+
+        Who ``hears`` does so in that round, that party 4 is there again.
+        """
         exchanges = InProcess.all(size, 60)
+
+        def heard(call, back, when):
+            def sends(other, rows, k, name):
+                if k == when:
+                    back.add(4)
+                call(other, rows, k, name)
+
+            return sends
+
+        for party, k in dict(hears).items():
+            one = exchanges[party]
+            one.send = heard(one.send, one.back, k)
 
         def pulled_out(call, last):
             def fails(*given):
@@ -775,6 +790,17 @@ class TestDropped:
         assert pa.join(folders).left == ()
         with pytest.raises(ValueError, match="folder of party 4 is missing"):
             pa.join(folders[:4])
+
+    def test_who_comes_back_is_waited_for_at_a_checkpoint(self, tmp_path, seen):
+        """All begin anew where one of them hears it: nothing is released twice."""
+        said = self.trained(tmp_path, [(4, 4)], seed=None, hears={2: 5})
+        assert ["is there again" in words for words in said] == [True] * 4 + [False]
+        *rest, back = self.trained(tmp_path, [], seed=None)
+        assert back.result.missed == ((3, 9),)
+        for node, run in enumerate([*rest, back]):
+            (entries,) = run.ledger.nodes
+            assert sum(entry.count for entry in entries) == len(seen[node])
+        assert {len(seen[node]) for node in range(4)} == {SETTINGS["rounds"]}
 
     def test_who_came_back_goes_on_as_all_do(self, tmp_path, seen):
         """If all end again at once, it makes the same releases again, and no others."""

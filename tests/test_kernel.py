@@ -873,6 +873,25 @@ class TestJudge:
                 assert proves(true_kernel, false) is False, seed
         assert len(unproved) <= size(2, 0), unproved
 
+    @pytest.mark.sampled(1)
+    @pytest.mark.sized
+    @pytest.mark.parametrize(("noise", "rate"), [(0.35, 0.01), (0.5, 0.1), (2, 0.05)])
+    def test_different_steps(self, noise, rate):
+        """Of heavy tails and of light ones, on grids that are chosen by the tail."""
+        random_ = random.Random(7)
+        parts = [
+            (
+                of_sum(
+                    noise * random_.uniform(1, 2), PoissonSampling(rate / (1 + k / n))
+                ),
+                1,
+            )
+            for n in [size(3000, 210)]
+            for k in range(n)
+        ]
+        certificate = Certificate.of(ledger_of(*parts), ADD)
+        assert proves(true_kernel, certificate.witness(1e-10))
+
 
 class TestFile:
     def run(self, tmp_path, text, capsys):

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 from msgspec import UNSET, UnsetType
 
 from privaudit import mechanisms
@@ -36,9 +37,12 @@ MARGIN = 1e-3  # relative, that a claim is less than the account's figure
 # its square over 12, .02 %; cells of a tenth of all steps' by as much. Of many kinds
 # of steps, whose laws are multiplied one by one, a coarser grid is .06 % wide.
 _SPACING, _COARSE = 0.045, 0.14
-_GROWTH = (64, 24)  # cells become as wide as this part of their loss
+_GROWTH = 64  # cells become as wide as this part of their loss
 _ENDS = (14, 9)  # an end loses delta over so many powers of 2
-_KINDS = 200, 2000  # from so many on the grid is coarse, and cells grow faster
+_KINDS = 200  # from so many on the grid is coarse, and another as good may be quicker
+_GROWTHS = (16, 24, 32, 48, 64, 96, 128)
+_ROOT = math.sqrt(math.tau)
+_KNOT = 5.0  # times that a point of a grid takes
 _MOST_POINTS = 1 << 19
 _FEW = 1 << 14  # points up to a loss of its own mass that are all knots
 _WINDOW = 20  # standard deviations of the sum that masses lie in
@@ -97,14 +101,13 @@ def witness(
     mark = max(marks)[1] if marks else None
     kinds = max((len(set(entries)) for entries in different), default=0)
     # Long laws late: quicker products.
-    if kinds >= _KINDS[0] and ledger.observer is UNSET:
+    if kinds >= _KINDS and ledger.observer is UNSET:
         for node in nodes:
             for some in node["groups"]:
                 some["lines"].sort(key=_reach)
     size = upper if math.isfinite(upper) else lower
     lines = [x for node in nodes for some in node["groups"] for x in some["lines"]]
-    reach = max(map(_reach, lines), default=0.0)
-    hints = _hints(size, delta, steps, kinds, mark, reach)
+    hints = _hints(size, delta, steps, kinds, mark, lines)
     return {**found, "nodes": nodes, "hints": hints}
 
 
@@ -146,23 +149,23 @@ def _hints(
     steps: int,
     kinds: int,
     mark: float | None,
-    reach: float = 0.0,
+    lines: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, object]:
-    """Grid of masses for a composition of so many steps, of so many kinds.
-
-    Losses of one step are about ``reach`` at most.
-    """
+    """Grid of masses for a composition of so many steps, of so many kinds."""
+    reach = max(map(_reach, lines), default=0.0)
     size = float(gdp.mu(max(epsilon, 1e-6), min(max(delta, 1e-12), 0.5)))
     if not 0 < size < math.inf:
         size = 1.0
     # Where epsilon is near 0, an error of delta is a larger one of epsilon.
-    few = kinds < _KINDS[0]
+    few = kinds < _KINDS
     fine = _SPACING * math.sqrt(min(1.0, max(epsilon / size / 2, 0.01)))
     fine = fine if few else max(fine, _COARSE)
     steps = max(steps, 1)
     fine /= 5 if steps < 100 else 1  # few releases smooth no lattice of losses away
     spacing = max(fine * size / math.sqrt(steps), _WINDOW * size / _MOST_POINTS)
-    widen = _GROWTH[kinds >= _KINDS[1]]
+    widen = _GROWTH
+    if not few and delta and all(x["noise"] == "gaussian" for x in lines):
+        spacing, widen = _quickest(spacing, lines, delta)
     if mark:  # a loss that has mass of its own is put just below a grid point
         points = math.ceil(mark / spacing)
         spacing = mark / points * (1 + 1e-12)
@@ -182,6 +185,48 @@ def _hints(
         "lost": str(2 ** max(0, math.floor(bits - ends))) if delta else "0",
         "bits": bits,
     }
+
+
+def _quickest(
+    spacing: float, lines: Sequence[Mapping[str, Any]], delta: float
+) -> tuple[float, int]:
+    """Spacing and growth of the quickest grid that widens an epsilon no more.
+
+    A loss x of a cell from a to b is put at both, as often as keeps P and Q whole,
+    which multiplies its part of E exp(s loss) by about 1 + s (s + 1) (x - a) (b - x) /
+    2. A sample of ``lines`` tells by how much, at the order s of Chernoff's bound.
+    """
+    some = lines[:: math.ceil(len(lines) / 100)]
+    m, q, n = np.array(
+        [[[float(_value(x[k]))] for x in some] for k in ("moves", "rate", "count")]
+    )
+    n *= sum(float(_value(x["count"])) for x in lines) / n.sum()
+    least, far, weight = math.inf, m, n
+    for order in np.geomspace(0.05, 500, 60):
+        # Outputs between the laws without the record and with it, tilted.
+        z = ((order + 1) * m + 16) * np.linspace(0, 1, 240) - 8
+        with np.errstate(divide="ignore"):
+            loss = np.logaddexp(np.log1p(-q), np.log(q) + m * z - m * m / 2)
+        log = (order + 1) * loss - z * z / 2 + np.log((z[:, 1:2] - z[:, :1]) / _ROOT)
+        moment = np.logaddexp.reduce(log, axis=1, keepdims=True)
+        bound = (float((n * moment).sum()) - math.log(delta)) / order
+        if bound < least:
+            least, far, weight = bound, np.abs(loss), n * np.exp(log - moment)
+    reach = np.array([_reach(x) for x in some])
+
+    def widened(spacing: float, widen: int) -> float:
+        inner = far * (spacing - far)
+        cells = (spacing + far / widen) ** 2 / 6
+        return float((weight * np.where(far < spacing, inner, cells)).sum())
+
+    def work(spacing: float, widen: int) -> float:
+        points = reach / spacing + 1
+        return float((_KNOT * widen * np.log1p(points / widen) + points).sum())
+
+    most = widened(spacing, _GROWTH)
+    grids = itertools.product(spacing * np.geomspace(0.25, 64, 33), _GROWTHS)
+    good = [x for x in grids if widened(*x) <= most]
+    return min(((float(h), w) for h, w in good), key=lambda x: work(*x))
 
 
 def _mark(release: Release, relation: Relation, group: int, steps: int) -> float | None:

@@ -165,7 +165,8 @@ def _hints(
     spacing = max(fine * size / math.sqrt(steps), _WINDOW * size / _MOST_POINTS)
     widen = _GROWTH
     if not few and delta and all(x["noise"] == "gaussian" for x in lines):
-        spacing, widen = _quickest(spacing, lines, delta)
+        quick, widen = _quickest(spacing, lines, delta)
+        spacing = max(quick, _WINDOW * size / _MOST_POINTS)
     if mark:  # a loss that has mass of its own is put just below a grid point
         points = math.ceil(mark / spacing)
         spacing = mark / points * (1 + 1e-12)
@@ -319,7 +320,7 @@ def _value(text: object) -> fractions.Fraction:
     return fractions.Fraction(top) / fractions.Fraction(bottom or "1")
 
 
-def _reach(line: dict[str, object]) -> float:
+def _reach(line: Mapping[str, Any]) -> float:
     """About the largest loss of a line that is not negligible."""
     far = min(7 * float(_value(line.get("moves", 0))), 700.0)
     return math.log1p(float(_value(line["rate"])) * math.expm1(far))

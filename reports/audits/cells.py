@@ -24,7 +24,6 @@ from trainers.runs.training import training_from
 
 HERE = pathlib.Path(__file__).parent
 SETTINGS = told(__file__)
-APPENDIX_D, BLACK_BOX = SETTINGS["APPENDIX_D"], SETTINGS["BLACK_BOX"]
 RUNS = {each["epsilon"]: each["runs"] for each in SETTINGS["cells"][0]["over"]["size"]}
 WORKERS = 2  # of one audit; they change no figure
 

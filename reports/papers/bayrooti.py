@@ -9,7 +9,6 @@ from typing import Any
 
 from privaudit.results import round_down
 from reports import told
-from reports.audits import cells as audits
 from reports.consensus import cells as consensus
 from reports.papers.manifest import published as facts
 from reports.papers.programme import (
@@ -23,16 +22,12 @@ from reports.papers.programme import (
 )
 from reports.papers.running import trained
 from reports.study import Cell, Results
-from trainers.algorithms import ALGORITHMS
 
-SETTINGS = told(__file__)["bayrooti"]
-VALUES = SETTINGS["VALUES"]
-AUDITED_STEPS = SETTINGS["AUDITED_STEPS"]
+VALUES = told(__file__)["bayrooti"]["VALUES"]
 SEEDS = 3
 INVARIANT = ("DSGT", "DiNNO")
 ENDS = (consensus.GRAPHS[0], consensus.GRAPHS[-1])
 SEARCHED = 200  # rounds of each try
-AUDITED = 2500  # runs of each method
 
 
 def _name(method: str, epsilon: float | None, graph: str, split: float) -> str:
@@ -87,29 +82,6 @@ def published(
     return Cell(f"published bayrooti {where}", trained, settings)
 
 
-def audit(method: str) -> Cell:
-    """Cell of Figure 3 and Table 5: the loss of one image, with and without it."""
-    values = {**audits.APPENDIX_D, "algorithm": method}
-    values |= {"step_size": AUDITED_STEPS[method]}
-    if method == "sgd":
-        values |= audits.BLACK_BOX["dp-sgd"]
-        del values["clip_norm"]
-    else:
-        values |= audits.BLACK_BOX[method]
-    network = {name: VALUES[name] for name in ("data", "model", "hidden")}
-    settings = {
-        "name": method,
-        "training": {**ALGORITHMS[method].defaults, **values, **network},
-        "epsilon": 1.0,
-        "delta": 1e-2,
-        "adversary": "final-loss",
-        "canary": "clipbkd",
-        "runs": AUDITED,
-        "seed": list(AUDITED_STEPS).index(method),
-    }
-    return Cell(f"audit bayrooti {method}", audits.audited, settings)
-
-
 def _places() -> dict[tuple[str, float | None, str, float], None]:
     """Table 1, then what Table 2 has besides; the ends of both tables first."""
     first = [
@@ -133,7 +105,6 @@ def cells() -> Iterator[Cell]:
         if place[0] in INVARIANT and place[2] in ENDS and place[3] == 1.0:
             for seed in range(1, SEEDS):
                 yield published(*place, seed)
-    yield from map(audit, AUDITED_STEPS)
     searched: set[str] = set()
     for method, epsilon, graph, split in _places():
         settings: dict[str, Any] = {"method": method, "epsilon": epsilon}

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from reports.asynchronous import cells as asynchronous  # noqa: F401  # of settings
+from reports.audits import cells as audits  # noqa: F401  # the same
 from reports.collaborative import cells as collaborative  # noqa: F401  # the same
 from reports.papers import bayrooti, deep_q, xu, zhou, zhu
 from reports.papers.manifest import published

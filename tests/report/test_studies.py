@@ -6,6 +6,8 @@ import pathlib
 import re
 import subprocess
 import sys
+import tomllib
+import types
 from typing import ClassVar
 from xml.etree import ElementTree
 
@@ -15,7 +17,7 @@ from privaudit.version import __version__
 from reports.__main__ import compared, judged, main, untimed
 from reports.pages import chart
 from reports.papers.cells import PAPERS
-from reports.study import Cell, Results, Study, keep, names, plain, small
+from reports.study import Cell, Results, Study, declared, keep, names, plain, small
 
 ROOT = pathlib.Path(__file__).parents[2]
 STUDIES = [Study(name) for name in names()]
@@ -381,6 +383,52 @@ class TestCells:
         cells = [Cell("a", print, {"x": {"y": 1, "z": 2}, "n": 3}), Cell("b", print)]
         (only,) = small(cells, x={"y": 9}, n=1, other=5)
         assert only.settings == {"x": {"y": 9, "z": 2}, "n": 1}
+
+    def test_small_ones_have_what_they_need(self):
+        cells = [Cell("a", print), Cell("b", print), Cell("c", len, needs=("b",))]
+        assert [cell.name for cell in small(cells)] == ["a", "b", "c"]
+
+    def test_declared_ones_are_those_of_nested_loops(self):
+        """By hand, of a grid as settings.toml may have it."""
+        told = tomllib.loads(
+            """
+            STEPS = [1, 2]
+            [BASE]
+            nodes = 10
+            step = 9
+            [other.ring]
+            graph = "ring"
+            [[cells]]
+            cell = "{of} {step} {epsilon:g}"
+            compute = "pop"
+            training = { use = ["BASE", "other/{graph}"], step = "{step}" }
+            given = ["{none}", "{count}", "{epsilon}"]
+            needs = ["{of}"]
+            without = [{ of = "b", step = 2 }]
+            [cells.over]
+            of = [{ of = "a", graph = "ring", epsilon = 1.0 },
+                  { of = "b", graph = "ring", epsilon = 0.5 }]
+            step = "STEPS"
+            [[cells]]
+            cell = "last"
+            compute = "number.hex"
+            count = "{count}"
+            """
+        )
+        wanted, count = [], 0
+        for of, epsilon in (("a", 1.0), ("b", 0.5)):
+            for step in (1, 2):
+                if (of, step) != ("b", 2):
+                    settings = {
+                        "training": {"nodes": 10, "step": step, "graph": "ring"},
+                        "given": [None, count, epsilon],
+                    }
+                    name = f"{of} {step} {epsilon:g}"
+                    wanted.append(Cell(name, list.pop, settings, needs=(of,)))
+                    count += 1
+        module = types.SimpleNamespace(pop=list.pop, number=float)
+        wanted.append(Cell("last", float.hex, {"count": count}))
+        assert list(declared(told, module)) == wanted
 
     def test_settings_are_compared_as_they_are_stored(self):
         assert plain({"a": (1, 2.0)}) == {"a": [1, 2.0]}

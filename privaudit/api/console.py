@@ -1,21 +1,134 @@
-"""Progress of commands, on standard error."""
+"""Progress on standard error: bars in a terminal or a notebook, lines in a log."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from privaudit.api.progress import Pace, Seldom, bars, note, progress_bar
 from privaudit.api.watch import SILENT, Watch
 from privaudit.files.text import visible
-from privaudit.results import Claim, round_down, stated
+from privaudit.results import Claim, round_down, round_up, stated
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
+    from rich.table import Table
+
     from privaudit.auditing.experiments.sweep_run import Progress as SweepProgress
     from privaudit.auditing.selfcheck import Row
+    from trainers.runs.measures import Measured
     from trainers.runs.run import Progress
+
+
+def speaks() -> bool:
+    """Return whether this process shows progress: of ranks at one screen, the first."""
+    import os
+
+    return os.environ.get("LOCAL_RANK", os.environ.get("RANK", "0")) == "0"
+
+
+class Seldom:
+    """Says when a log may have another line: after 15 seconds, then once a minute."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self._next = self.began + 15
+
+    def due(self) -> bool:
+        """Return whether it is time; the next is a minute later."""
+        if time.monotonic() < self._next:
+            return False
+        self._next = time.monotonic() + 60
+        return True
+
+
+class Pace:
+    """Estimate of the time left, at the pace since the first call."""
+
+    def __init__(self) -> None:
+        self._first: tuple[float, int] | None = None
+
+    def left(self, done: int, total: int) -> str:
+        """The end of a line of progress: ``", about 40 s left"``, or "" if unknown."""
+        now = time.monotonic()
+        if self._first is None:
+            self._first = now, done
+        began, before = self._first
+        if done <= before:
+            return ""
+        return f", {duration((total - done) * (now - began) / (done - before))} left"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as one would say them.
+
+    >>> duration(42.4), duration(600), duration(9000)
+    ('about 42 s', 'about 10 min', 'about 2.5 h')
+    """
+    if seconds < 120:
+        return f"about {seconds:.0f} s"
+    minutes = seconds / 60
+    return (
+        f"about {minutes:.0f} min" if minutes < 120 else f"about {minutes / 60:.1f} h"
+    )
+
+
+def bars() -> Bars:
+    """Bars on standard error, with counts and times; disabled where none are seen."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not (console.is_terminal or console.is_jupyter),
+    )
+
+
+@contextlib.contextmanager
+def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error, or lines, moved by calling it with (done, total)."""
+    if not speaks():
+        yield lambda done, total: None
+        return
+    drawn = bars()
+    if drawn.disable:
+        lines, pace = Seldom(), Pace()
+
+        def tell(done: int, total: int) -> None:
+            left = pace.left(done, total)
+            if lines.due():
+                note(f"{label}: {done:,} of {total:,}{left}")
+
+        yield tell
+        return
+    with drawn as bar:
+        task = bar.add_task(label, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def note(message: str) -> None:
+    """A line about what is going on, on standard error; of ranks, the first speaks."""
+    import sys
+
+    if not speaks():
+        return
+    print(visible(message), file=sys.stderr, flush=True)
 
 
 class Console(Watch):
@@ -33,7 +146,6 @@ class Console(Watch):
     def training(
         self, algorithm: str, claim: Claim | None
     ) -> contextlib.AbstractContextManager[Callable[[Progress], None]]:
-        from privaudit.api.live import live_view
 
         return live_view(algorithm, None if claim is None else claim.epsilon)
 
@@ -114,3 +226,119 @@ def _outcome(state: SweepProgress) -> str:
         f"{result.status}, epsilon is at least {round_down(result.lower().epsilon)}"
         f" of {stated(result.verdict.claim.epsilon)} claimed ({result.seconds:.0f} s)"
     )
+
+
+_BARS = "▁▂▃▄▅▆▇█"
+_WIDTH = 40  # of the curve, in characters
+
+
+def sparkline(values: list[float], width: int = _WIDTH) -> str:
+    """Values in [0, 1] as a line of bars, the last ``width`` of them evenly thinned."""
+    if len(values) > width:
+        step = len(values) / width
+        values = [
+            values[min(int((i + 1) * step) - 1, len(values) - 1)] for i in range(width)
+        ]
+    top = len(_BARS) - 1
+    return "".join(_BARS[round(top * min(1.0, max(0.0, value)))] for value in values)
+
+
+class _View:
+    def __init__(self, name: str, claimed: float | None) -> None:
+        self._name = name
+        self._claimed = claimed
+        self._began = time.monotonic()
+        self._first: int | None = None
+        self._now: Progress | None = None
+        self._measured: Measured | None = None
+        self._epsilon: float | None = None
+        self._qualities: list[float] = []
+
+    def update(self, now: Progress) -> None:
+        if self._first is None:
+            self._first = now.done - 1
+        self._now = now
+        if now.measured is not None:
+            self._measured = now.measured
+            self._qualities += now.measured.quality[1:2]
+        if now.epsilon is not None:
+            self._epsilon = now.epsilon
+
+    def pace(self) -> str:
+        """Share that is done, and time left."""
+        if self._now is None:
+            return "starting ..."
+        done, rounds = self._now.done, self._now.rounds
+        fresh = done - (self._first or 0)
+        rate = fresh / max(1e-9, time.monotonic() - self._began)
+        left = (rounds - done) / max(1e-9, rate)
+        return (
+            f"round {done:,} of {rounds:,}, {rate:.3g} a second, {duration(left)} left"
+        )
+
+    def line(self) -> str:
+        """The pace and the last accuracy or loss, for a log."""
+        known = ""
+        if self._measured is not None and self._measured.quality:
+            kind, mean, _ = self._measured.quality
+            known = f"; {kind} {mean:.4f}"
+        return f"{self._name}: {self.pace()}{known}"
+
+    def table(self) -> Table:
+        from rich.markup import escape
+        from rich.table import Table
+
+        table = Table.grid(padding=(0, 2))
+        table.add_row(escape(visible(self._name)), self.pace())
+        if self._measured is not None:
+            if self._measured.quality:
+                kind, mean, worst = self._measured.quality
+                table.add_row(
+                    kind,
+                    f"{mean:.4f} mean, {worst:.4f} worst node  "
+                    f"{sparkline(self._qualities)}",
+                )
+            if self._measured.consensus is not None:
+                table.add_row("consensus", f"distance {self._measured.consensus:.4g}")
+        if self._epsilon is not None:
+            told = self._claimed
+            claimed = "" if told is None else f" of {stated(told)} claimed"
+            spent = round_up(self._epsilon)
+            table.add_row("epsilon", f"at most {spent} spent{claimed}")
+        return table
+
+
+@contextlib.contextmanager
+def live_view(name: str, claimed: float | None) -> Iterator[Callable[[Progress], None]]:
+    """A view on standard error, moved by each round's progress; or lines, seldom."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True)
+    if not speaks():
+        yield lambda now: None
+        return
+    view = _View(name, claimed)
+    if not (console.is_terminal or console.is_jupyter):
+        lines = Seldom()
+
+        def tell(now: Progress) -> None:
+            view.update(now)
+            if lines.due():
+                note(view.line())
+
+        yield tell
+        return
+    with Live(
+        view.table(), console=console, transient=True, auto_refresh=False
+    ) as live:
+        last = 0.0
+
+        def show(now: Progress) -> None:
+            nonlocal last
+            view.update(now)
+            if time.monotonic() - last > 0.1 or now.done == now.rounds:
+                last = time.monotonic()
+                live.update(view.table(), refresh=True)
+
+        yield show

@@ -360,7 +360,7 @@ def _answered(
     if not how.compare:
         answer = solve(how.account)
         if how.plot is not None:
-            from privaudit.report.profile import draw_profile
+            from privaudit.report.svg import draw_profile
 
             draw_profile(answer.certificate, how.plot)
         return answer

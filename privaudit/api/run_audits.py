@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -24,18 +25,21 @@ from privaudit.auditing.bounds.ledger_family import BOTH, has_family
 from privaudit.auditing.conclude import BEST
 from privaudit.auditing.experiments.outcome import AuditResult
 from privaudit.auditing.scores import CANARY_NODE
+from privaudit.files import json as _json
 from privaudit.files import manifest
 from privaudit.files.arguments import near
 from privaudit.files.extras import need
-from privaudit.files.folder import RunFolder
+from privaudit.files.folder import MODEL, RunFolder
 from privaudit.files.notebook import box
 from privaudit.ledger import Ledger
-from privaudit.report.load import audits_of
+from privaudit.report.load import FinishedTraining, TrainingConfig, audits_of, load
 from privaudit.results import Status, UpperBound
 from privaudit.settings import AuditSettings
+from privaudit.task_settings import OWN
 from trainers.runs.outcome import PRIVATE, RANDOM, TrainingResult
 
 if TYPE_CHECKING:
+    from trainers.runs.material import Material
     from trainers.runs.problem import Problem
 
 
@@ -303,3 +307,65 @@ def _check_ledger(problem: Problem, config: Any, known: Ledger) -> None:
             f"else than the run did: give the same data, each node "
             "with as many records"
         )
+
+
+def audit_folder(
+    path: str | os.PathLike[str],
+    *,
+    model: str | None = None,
+    data: str | None = None,
+    loss: str | None = None,
+    workers: int | None = None,
+    watch: Watch = SILENT,
+    **how: Any,
+) -> AuditedRun:
+    """Audit the training in a folder; model and data are named where it does not.
+
+    They are given as ``privaudit train`` takes them, and ``how`` as to
+    `TrainedModels.audit`. Raises ``ValueError`` if they are not those of the run, as
+    far as its folder can tell, and `FolderError` without a finished training.
+    """
+    need("an audit of a training", "train")
+    from trainers.runs.material import Material
+    from trainers.runs.training import Training
+
+    found = load(path)
+    if not isinstance(found, FinishedTraining):
+        raise ValueError(f"{path} is no folder of a training: nothing in it is audited")
+    config: TrainingConfig = found.config
+    named = {"model": model, "data": data, "loss": loss}
+    given = {name: value for name, value in named.items() if value is not None}
+    if config.training.get("data") == OWN:
+        missing = [f"--{name}" for name in ("model", "data") if name not in given]
+        if missing:
+            raise ValueError(
+                f"{path} does not name the model and the data of its training, which "
+                f"were given in Python: name them again, by {' and '.join(missing)}"
+            )
+    training = _json.convert({**config.training, **given}, Training, strict=False)
+    material = Material.by_name(training, config.public_seed) if given else None
+    folder = RunFolder(path)
+    if material is not None:
+        _check_model(folder, material)
+    return audit_run(
+        KeptTraining(
+            folder=folder, config=config, training=training, material=material
+        ),
+        RunAttack.of(how),
+        workers=workers,
+        watch=watch,
+    )
+
+
+def _check_model(folder: RunFolder, material: Material) -> None:
+    from trainers.runs.final_models import modules
+
+    if not folder.has(MODEL):
+        return
+    with contextlib.suppress(OSError):
+        try:
+            modules((folder / MODEL).read_bytes(), material.whole)
+        except RuntimeError as error:
+            raise ValueError(
+                f"the model is not that of the run in {folder.path}: {error}"
+            ) from None

@@ -1,4 +1,4 @@
-"""`privaudit noise`, `epsilon` and `convert`: from settings to figures, no training."""
+"""Commands from settings to figures, without training, and of averaging."""
 
 from __future__ import annotations
 
@@ -7,10 +7,17 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from privaudit.api.progress import note
-from privaudit.cli.options import Flat, Json
+from privaudit.api.console import note
+from privaudit.cli.options import Changes, Flat, Json
 from privaudit.cli.output import emit
-from privaudit.figure_settings import FigureSettings, ReleaseSettings, WorthSettings
+from privaudit.figure_settings import (
+    ConsensusSettings,
+    FigureSettings,
+    ReleaseSettings,
+    ViewSettings,
+    WorthSettings,
+)
+from privaudit.task_settings import changes_of
 
 NoiseMultiplier = Annotated[
     float,
@@ -120,4 +127,65 @@ def convert(
     from privaudit.api.figures import converted
 
     found = converted(mu, epsilon, delta)
+    emit(found.summary(), found.lines(), as_json=json)
+
+
+def consensus(
+    *,
+    settings: Annotated[ConsensusSettings, Flat] = ConsensusSettings(),  # frozen
+    json: Json = False,
+) -> None:
+    """Average vectors over a graph by DPPS: how far off, and how private.
+
+    Each node holds a vector, and sends its state with Laplace noise to those that hear
+    it, again and again. Two units of privacy are accounted: the node that was asked (a
+    round is b / gamma_n, and rounds add up), and all of one node's vector (only the
+    first message holds it, the rest follows from messages with noise).
+    """
+    from trainers.runs.consensus import consensus
+
+    found = consensus(settings)
+    emit(found.summary(), found.lines(), as_json=json)
+
+
+def views(
+    what: Annotated[
+        str,
+        Parameter(
+            help="An algorithm whose messages are linear in noisy gradients (dp-dsgd, "
+            "dp-dsgt, const-d2p, ...), your own as module:Class, or a recipe."
+        ),
+    ],
+    /,
+    *,
+    noise_multiplier: NoiseMultiplier,
+    delta: float,
+    changes: Changes = (),  # type: ignore[assignment]  # cyclopts' empty list
+    how: Annotated[ViewSettings, Flat] = ViewSettings(),  # frozen
+    plot: pathlib.Path | None = None,
+    json: Json = False,
+) -> None:
+    """Bound what each node learns of each other one: three upper bounds on epsilon.
+
+    "Nobody reacts": as if no node's gradients depended on what it hears, which is not
+    so in training. "Certified": proved for training as it is. "Everything seen": the
+    account of all releases, for an observer of all messages.
+
+    Parameters
+    ----------
+    delta
+        Epsilon is computed at this delta, in (0, 1).
+    plot
+        Draw who learns how much of whom into this file.
+    """
+    from privaudit.api.views import views_of
+
+    found = views_of(
+        what,
+        changes_of(changes),
+        noise_multiplier=noise_multiplier,
+        delta=delta,
+        how=how,
+        plot=plot,
+    )
     emit(found.summary(), found.lines(), as_json=json)

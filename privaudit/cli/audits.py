@@ -1,4 +1,4 @@
-"""`privaudit audit` and `privaudit audit-program`: claims tested from below."""
+"""Claims tested from below: audits, sweeps of them, and the demo."""
 
 from __future__ import annotations
 
@@ -8,13 +8,89 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from privaudit.cli import FINE
+from privaudit.cli import COULD_NOT, FINE
 from privaudit.cli.options import Changes, Flat, Json, Out, Require
-from privaudit.cli.output import emit
+from privaudit.cli.output import emit, status_of
+from privaudit.cli.runs import differing
 from privaudit.cli.signing import Sign, check_key, kept
-from privaudit.cli.verdicts import status_of
 from privaudit.settings import AuditSettings, ProgramSettings
 from privaudit.task_settings import FOLDER, changes_of
+
+
+def demo(
+    *,
+    out: Annotated[
+        pathlib.Path,
+        Parameter(
+            help="The demo's folder. Audits that are finished there are not repeated."
+        ),
+    ] = pathlib.Path("runs/demo"),
+    seed: int = 0,
+    workers: int | None = None,
+    json: Json = False,
+) -> int:
+    """Audit one training on handwritten digits three times, and write one page.
+
+    The first audit attacks as a neighbour, the second by the final model alone, the
+    third a training with a planted bug. The claim is epsilon 4 at delta 1e-5 each time.
+    The bug makes the third audit end as refuted; that is its purpose, and the exit
+    status is 0. It is 1 if a figure disagrees with its evidence: then a line names the
+    file and both values.
+
+    Parameters
+    ----------
+    seed
+        Seed of the audits: which runs have the canary, their batches and their noise.
+    workers
+        Threads; as many as processors by default. Results do not depend on it.
+    """
+    from privaudit.api.console import Console
+    from privaudit.api.demo import demo
+    from privaudit.report.verify import EvidenceError
+
+    try:
+        found = demo(out, seed=seed, workers=workers, watch=Console())
+    except EvidenceError as error:
+        return differing(error, as_json=json)
+    emit(found.summary(), found.lines(), as_json=json)
+    return FINE
+
+
+def sweep(
+    file: pathlib.Path,
+    /,
+    *,
+    out: Out = None,
+    workers: int | None = None,
+    require: Require = None,
+    sign: Sign = None,
+    json: Json = False,
+) -> int:
+    """Make all audits that a file names: algorithms, budgets, adversaries, settings.
+
+    The tables of the file: [all] has what all audits have in common, [grid] lists of
+    which every combination is an audit, and each [[audit]] is one more. Settings are
+    those of privaudit audit and its --set: algorithm, epsilon, adversary, canary, runs,
+    rounds, ... Each audit has a folder of its own in --out; one that fails does not
+    stop the others. Status 1 if a claim is refuted or disproved, else 3 if an audit
+    failed.
+
+    Parameters
+    ----------
+    file
+        The TOML file that names the audits.
+    workers
+        Number of audits made at once; as many as processors by default.
+    """
+    check_key(sign)
+    from privaudit.api.audits import sweep
+    from privaudit.api.console import Console
+
+    found = sweep(file, out=out, workers=workers, watch=Console())
+    emit(found.summary(), [*found.lines(), kept(found.path, sign)], as_json=json)
+    # A claim that does not hold is the status, whatever else failed.
+    return status_of(found.statuses, require) or (FINE if found.complete else COULD_NOT)
+
 
 Algorithm = Annotated[
     str | None,
@@ -162,7 +238,7 @@ def _of_a_run(
 ) -> int:
     """Attack the training in a folder."""
     from privaudit.api.console import Console
-    from privaudit.api.folder_audits import audit_folder
+    from privaudit.api.run_audits import audit_folder
 
     asked = {
         field.name: getattr(settings, field.name)

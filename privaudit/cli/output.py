@@ -1,12 +1,27 @@
-"""Results of commands, as sentences or one JSON object, on standard output."""
+"""Results of commands: sentences or one JSON object, and their exit status."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from privaudit.cli import FINE, REFUTED
 from privaudit.files import json as _json
 from privaudit.files.text import visible
+
+
+def status_of(verdicts: Iterable[str | None], require: str | None = None) -> int:
+    """Exit status: 1 if a claim is refuted or disproved, or not as ``require`` says.
+
+    With ``require`` what has no claim, None, is not consistent either; a paper's "no
+    theorem" promises nothing.
+    """
+    for verdict in verdicts:
+        required = require is None or verdict in (require, "no theorem")
+        if verdict in ("refuted", "disproved") or not required:
+            return REFUTED
+    return FINE
+
 
 SCHEMA = 1  # of what is printed as JSON: another number where a key changes its meaning
 

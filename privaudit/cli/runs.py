@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from privaudit.cli import COULD_NOT, FINE, REFUTED
 from privaudit.cli.options import Json, Require
-from privaudit.cli.output import emit
+from privaudit.cli.output import emit, status_of
 from privaudit.cli.signing import Sign, Signer, Signers, check_key
-from privaudit.cli.verdicts import status_of
 
 if TYPE_CHECKING:
     from privaudit.report.verify import EvidenceError

@@ -7,8 +7,7 @@ import pathlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from privaudit.api.console import Console
-from privaudit.api.progress import speaks
+from privaudit.api.console import Console, speaks
 from privaudit.files.extras import need
 from privaudit.results import Claim, single_above
 

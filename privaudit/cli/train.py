@@ -12,9 +12,8 @@ from cyclopts import Parameter
 
 from privaudit.cli import FINE
 from privaudit.cli.options import Changes, Flat, Json, Out, Require
-from privaudit.cli.output import emit
+from privaudit.cli.output import emit, status_of
 from privaudit.cli.signing import Sign, check_key, kept
-from privaudit.cli.verdicts import status_of
 from privaudit.settings import TrainingSettings
 from privaudit.task_settings import FOLDER, changes_of, laid_over
 

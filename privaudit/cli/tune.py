@@ -12,10 +12,9 @@ from cyclopts import Parameter
 
 from privaudit.cli import FINE
 from privaudit.cli.options import Flat, Json, Require
-from privaudit.cli.output import emit
+from privaudit.cli.output import emit, status_of
 from privaudit.cli.plan import number, own_task
 from privaudit.cli.signing import Sign, check_key, kept
-from privaudit.cli.verdicts import status_of
 from privaudit.files.folder import TRIES
 from privaudit.settings import RunSettings, TrainingSettings
 

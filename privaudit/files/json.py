@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import threading
 import typing
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ T = TypeVar("T")
 
 _CONVERTS = threading.RLock()
 _FROM_TEXT = {"inf": math.inf, "-inf": -math.inf}
+_NUMBER = re.compile(r"([+-]?)(?=\.?\d)(\d*)(\.?)(\d*)((?:[eE][+-]?\d+)?)")
 
 
 def _write(value: Any) -> Any:
@@ -72,3 +74,19 @@ def decode(text: bytes | str, kind: type[T]) -> T:
         AssertionError,  # figures that contradict each other: not what was written
     ) as error:
         raise ValueError(f"cannot read {kind.__name__}: {error}") from error
+
+
+def spelled(value: Any) -> Any:
+    """``value``, where it or an item of its list is a number as text, as JSON has it.
+
+    >>> spelled([".3", "-.5", "3.", "+2", ".5e1", "ring"])
+    ['0.3', '-0.5', '3.0', '2', '0.5e1', 'ring']
+    """
+    if isinstance(value, list | tuple):
+        return [spelled(item) for item in value]
+    found = _NUMBER.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        return value
+    sign, whole, point, part, power = found.groups()
+    fraction = f".{part or 0}" if point else ""
+    return f"{sign.strip('+')}{whole or 0}{fraction}{power}"

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from privaudit.accounting import Certificate
 from privaudit.auditing.bounds.contract import Evidence
 from privaudit.auditing.scores import Roc, Scores
+from privaudit.report.meaning import allowed_tpr
 from privaudit.report.numbers import claimed, down
-from privaudit.report.region import allowed_tpr
 from privaudit.report.standing import WORDS
 from privaudit.report.svg import COLOURS, drawing, inline, percent
 from privaudit.results import Claim, LowerBound

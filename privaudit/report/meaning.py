@@ -1,4 +1,4 @@
-"""Meaning of an epsilon for an attacker, and what an audit could have shown."""
+"""Meaning of an epsilon for an attacker: rates that it allows, guesses, audits."""
 
 from __future__ import annotations
 
@@ -6,13 +6,40 @@ import math
 
 import numpy as np
 from msgspec import UNSET
+from numpy.typing import NDArray
 
 from privaudit.report.load import FinishedAudit, Paged
 from privaudit.report.numbers import claimed, down, up
 from privaudit.report.program import FinishedProgram
-from privaudit.report.region import allowed_tpr, most_right
 from privaudit.report.standing import WORDS
 from privaudit.results import Claim, UpperBound, seen_by
+
+
+def allowed_tpr(
+    epsilon: float, delta: float, fpr: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Least and largest TPR at ``fpr`` that (epsilon, delta)-DP allows."""
+
+    def most(rate: NDArray[np.float64]) -> NDArray[np.float64]:
+        if epsilon == math.inf:
+            return np.ones_like(rate)
+        here = np.exp(min(epsilon, 700.0)) * rate + delta
+        there = 1 - np.exp(-epsilon) * (1 - delta - rate)
+        return np.clip(np.minimum(here, there), 0, 1)
+
+    return 1 - most(1 - fpr), most(fpr)
+
+
+def most_right(epsilon: float, delta: float) -> float:
+    """Largest share of right guesses at a fair coin, under (epsilon, delta)-DP.
+
+    (e^epsilon + delta) / (e^epsilon + 1): where TPR = 1 - FPR.
+
+    >>> most_right(0.0, 0.0), most_right(math.inf, 0.0)
+    (0.5, 1.0)
+    """
+    decay = math.exp(-epsilon)
+    return (1 + delta * decay) / (1 + decay)
 
 
 def paragraphs(run: Paged | FinishedProgram) -> list[str]:

@@ -14,11 +14,15 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from privaudit.accounting import Certificate
 from privaudit.files.folder import write_whole
 
 if TYPE_CHECKING:  # most of a second of import time, and an extra
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
 
 # Role -> colour while drawing; each must be unique. The two worlds are vermillion and
 # blue of Okabe and Ito's palette, which colour-blind readers can tell apart.
@@ -148,3 +152,26 @@ def from_zero(axes: Axes) -> None:
 def percent(share: float) -> str:
     """A share as an axis shows it."""
     return f"{100 * share:.6g} %"
+
+
+def draw_profile(certificate: Certificate, path: pathlib.Path) -> None:
+    """Draw delta(epsilon), bounded from both sides; the chance of failure is in it."""
+    from matplotlib.figure import Figure
+
+    epsilons, lower, upper = certificate.profile()
+    if upper.min() == 1:
+        raise ValueError("nothing bounds epsilon here: there is no profile to draw")
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.add_subplot()
+    axes.fill_between(epsilons, np.maximum(lower, 1e-300), upper, alpha=0.3)
+    axes.plot(epsilons, upper, label=f"{certificate.standing}: no more than")
+    axes.plot(epsilons, np.maximum(lower, 1e-300), "--", label="no less than")
+    axes.set(
+        yscale="log",
+        ylim=(1e-12, 1.5),
+        xlabel="epsilon",
+        ylabel="delta",
+        title=f"Privacy profile under {certificate.relation}",
+    )
+    axes.legend()
+    write(figure, path)

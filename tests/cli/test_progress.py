@@ -6,9 +6,7 @@ import time
 
 import pytest
 
-from privaudit.api.console import sweep_view
-from privaudit.api.live import live_view
-from privaudit.api.progress import progress_bar
+from privaudit.api.console import live_view, progress_bar, sweep_view
 from privaudit.auditing.experiments.sweep_run import Progress as Swept
 from trainers.runs.measures import Measured
 from trainers.runs.run import Progress

@@ -9,7 +9,7 @@ import pytest
 
 from privaudit.claims.accounts import single
 from privaudit.cli import BAD_USAGE, FINE, REFUTED, main
-from privaudit.cli.verdicts import status_of
+from privaudit.cli.output import status_of
 from tests.trainers.planted import NoiseDividedTwice
 from trainers.algorithms import ALGORITHMS
 

@@ -6,7 +6,7 @@ import pytest
 from privaudit.accounting import Certificate
 from privaudit.ledger import Ledger
 from privaudit.release import NoSampling, Release
-from privaudit.report.profile import draw_profile
+from privaudit.report.svg import draw_profile
 
 
 def ledger(noise, **more):

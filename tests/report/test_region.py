@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from privaudit.auditing.bounds.clopper_pearson import epsilon_from_limits
-from privaudit.report.region import allowed_tpr, most_right
+from privaudit.report.meaning import allowed_tpr, most_right
 
 
 class TestSound:

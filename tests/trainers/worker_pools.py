@@ -8,7 +8,7 @@ import torch
 
 from privaudit.ledger import Ledger
 from trainers.algorithms.asynchronous.clock import Clock, Speed, bipartite_ring
-from trainers.runs.real_clock.journal import counted
+from trainers.runs.real_clock.messages import counted
 from trainers.runs.real_clock.worker import Agreement, Job
 from trainers.runs.real_clock.worker_pool import WorkerPool
 

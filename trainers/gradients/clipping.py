@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import functools
 import math
+import os
 from collections.abc import Callable
 
 import numpy as np
@@ -21,7 +23,33 @@ from trainers.gradients.per_sample import Weigh
 from trainers.gradients.rounding import Rounding
 from trainers.gradients.shapes import Shape, lined, moving_shape_for, shape_for
 from trainers.numerics.deferred_checks import Watch
-from trainers.numerics.memory import keep_freed
+
+# glibc's names. Blocks up to the first size are taken from what was freed before, and
+# up to the second of it is kept.
+_MMAP, _TRIM = -3, -1
+_BLOCK, _KEPT = 32 << 20, 256 << 20
+
+
+@functools.cache
+def keep_freed() -> None:
+    """Have the C library keep up to 256 MiB that is freed, once a process.
+
+    By itself it gives blocks back at once, so that each round's tensors are pages that
+    the system clears anew: up to half of a round's time. Where the environment says how
+    (``MALLOC_TRIM_THRESHOLD_``, ``MALLOC_MMAP_THRESHOLD_``), and with other C
+    libraries, nothing is changed.
+
+    >>> keep_freed()
+    """
+    if any(f"MALLOC_{name}_THRESHOLD_" in os.environ for name in ("TRIM", "MMAP")):
+        return
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # not glibc
+        return
+    mallopt(_MMAP, _BLOCK)
+    mallopt(_TRIM, _KEPT)
+
 
 # Bytes of one part on a CPU: what stays in its cache is several times as fast, and
 # larger blocks come from the system anew each time.

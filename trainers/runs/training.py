@@ -10,7 +10,6 @@ from msgspec import UNSET, UnsetType
 from torch import nn
 
 from privaudit.files import json as _json
-from privaudit.files import numbers as _numbers
 from privaudit.files.arguments import near
 from privaudit.files.errors import explained
 from privaudit.files.user_code import is_place
@@ -19,7 +18,7 @@ from privaudit.schedules import Constant, Cosine, Geometric, Parts, WarmUp
 from privaudit.task_settings import OWN, TaskSettings, is_own, renamed
 from trainers.algorithms import Family, Options, family_named, option_names
 from trainers.algorithms.family import Noise
-from trainers.algorithms.optimised import Optimised, optimiser_named
+from trainers.algorithms.optimisers import Optimised, optimiser_named
 from trainers.algorithms.setting import Setting
 from trainers.data import Partition, check_dataset
 from trainers.models import MODELS, check_options, make_model, model_named
@@ -272,7 +271,7 @@ def training_from(values: Mapping[str, Any], *, where: str) -> Training:
     fields: dict[str, Any] = {}
     chosen: dict[str, Any] = {}
     for name, given in values.items():
-        value = _numbers.as_json(given)
+        value = _json.spelled(given)
         if name in settings and name not in options:
             fields[name] = value
         elif name in options or family is None:

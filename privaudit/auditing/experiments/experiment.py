@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from privaudit.auditing.attacks import ADVERSARIES, Adversary, Scene
 from privaudit.auditing.attacks.canaries import (
@@ -19,8 +20,8 @@ from privaudit.auditing.attacks.canaries import (
     Canary,
     quiet_gradients,
 )
+from privaudit.auditing.attacks.contract import Watcher
 from privaudit.auditing.attacks.final_loss import OwnScore
-from privaudit.auditing.attacks.on_host import OnHost
 from privaudit.auditing.experiments import one_run
 from privaudit.auditing.experiments.judgement import end, is_refuted, judge
 from privaudit.auditing.experiments.looks import Looks
@@ -30,11 +31,53 @@ from privaudit.auditing.experiments.plan import planted_together
 from privaudit.auditing.experiments.progress import Block, Progress
 from privaudit.files.folder import RunFolder
 from privaudit.ledger import Ledger as Ledger
+from trainers.network.engine import Observer
 from trainers.numerics.randomness import Streams
-from trainers.oracles.oracle import MEMORY_LIMIT
+from trainers.oracles.oracle import MEMORY_LIMIT, ReleaseObserver
 from trainers.runs.measures import CurveRecorder, accuracy
 from trainers.runs.outcome import Curves
 from trainers.runs.problem import Observers, Problem
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Messages:
+    to: Observer
+
+    def messages(self, k: int, sent: Mapping[str, Tensor]) -> None:
+        self.to.messages(k, {name: each.cpu() for name, each in sent.items()})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Releases:
+    to: ReleaseObserver
+
+    def release(
+        self, index: int, at: Tensor, gradient: Tensor, nodes: Sequence[int]
+    ) -> None:
+        self.to.release(index, at.cpu(), gradient.cpu(), nodes)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OnHost:
+    """Stands before ``watcher``, which calculates on the host, in doubles."""
+
+    watcher: Watcher
+
+    @property
+    def observers(self) -> tuple[Observer, ...]:
+        """As the watcher's."""
+        return tuple(map(_Messages, self.watcher.observers))
+
+    @property
+    def release_observers(self) -> tuple[ReleaseObserver, ...]:
+        """As the watcher's."""
+        return tuple(map(_Releases, self.watcher.release_observers))
+
+    def after_round(self, done: int, models: Tensor) -> None:
+        """Show the models, (runs, nodes, dims), if the watcher looks at them."""
+        if type(self.watcher).after_round is not Watcher.after_round:
+            self.watcher.after_round(done, models.cpu())
+
 
 _SHOWN = 10  # runs that the training curves are the mean of
 

@@ -33,7 +33,6 @@ import msgspec
 
 from privaudit.auditing.experiments.plan import Audit, certified_claim, planned
 from privaudit.files import json as _json
-from privaudit.files import numbers as _numbers
 from privaudit.files import toml as _toml
 from privaudit.files.arguments import near
 from privaudit.files.errors import explained
@@ -172,7 +171,7 @@ def _checked(
 
 
 def _planned(name: str, settings: dict[str, Any], where: str) -> Planned:
-    own = {key: _numbers.as_json(settings[key]) for key in _CHOICES if key in settings}
+    own = {key: _json.spelled(settings[key]) for key in _CHOICES if key in settings}
     rest = {key: value for key, value in settings.items() if key not in own}
     algorithm = rest.pop("algorithm", None)
     if algorithm is None:

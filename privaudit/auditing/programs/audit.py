@@ -34,8 +34,12 @@ from privaudit.auditing.conclude import Tested, conclude, deciding
 from privaudit.auditing.experiments.judgement import end, estimator_named, gap_of
 from privaudit.auditing.experiments.looks import Looks, Stopped
 from privaudit.auditing.experiments.outcome import Gap, Outcome
-from privaudit.auditing.programs.processes import Processes
-from privaudit.auditing.programs.server import TIME_LIMIT, Servers, check_command
+from privaudit.auditing.programs.server import (
+    TIME_LIMIT,
+    Processes,
+    Servers,
+    check_command,
+)
 from privaudit.auditing.programs.targets import (
     Command,
     Score,

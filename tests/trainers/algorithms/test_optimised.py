@@ -8,7 +8,7 @@ import torch
 import privaudit as pa
 from trainers import contract
 from trainers.algorithms.dsgd import Dsgd
-from trainers.algorithms.optimised import Optimised, optimiser_named
+from trainers.algorithms.optimisers import Optimised, optimiser_named
 from trainers.network.engine import Network
 from trainers.network.graphs import complete
 from trainers.network.mixing import Mixing

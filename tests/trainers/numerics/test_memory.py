@@ -1,4 +1,4 @@
-"""trainers.numerics.memory: what is freed is used again."""
+"""trainers.gradients.clipping: what is freed is used again."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ import pytest
 
 PROGRAM = """
 import resource, torch
-from trainers.numerics.memory import keep_freed
+from trainers.gradients.clipping import keep_freed
 {call}
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

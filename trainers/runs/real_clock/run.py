@@ -20,7 +20,7 @@ from trainers.numerics.randomness import Streams
 from trainers.runs.measures import CurveRecorder
 from trainers.runs.outcome import TrainingResult
 from trainers.runs.problem import Problem
-from trainers.runs.real_clock.exits import Death, Outcome
+from trainers.runs.real_clock.messages import Death, Outcome
 from trainers.runs.real_clock.worker import Agreement, Job
 from trainers.runs.real_clock.worker_pool import PATIENCE, WorkerPool
 from trainers.runs.run import Assignment, Keeper, OneProcess, TrainingRun

@@ -13,10 +13,18 @@ import torch.distributed as dist
 from torch import Tensor
 
 from privaudit.ledger import Ledger
-from trainers.runs.real_clock.counters import Counters, connect
-from trainers.runs.real_clock.exits import Death, Outcome
-from trainers.runs.real_clock.journal import counted
-from trainers.runs.real_clock.messages import Failure, Ready, Report, Shutdown, Stopped
+from trainers.runs.real_clock.messages import (
+    Counters,
+    Death,
+    Failure,
+    Outcome,
+    Ready,
+    Report,
+    Shutdown,
+    Stopped,
+    connect,
+    counted,
+)
 from trainers.runs.real_clock.worker import Agreement, Job, Worker
 from trainers.runs.supervisor import Exit, Supervisor
 

@@ -11,7 +11,7 @@ from torch import fx, nn
 
 from tests.trainers.gradients.door.architectures import MADE, record
 from tests.trainers.gradients.door.functions import LOSSES, ROWS
-from trainers.gradients.door.operations import MAPPED
+from trainers.gradients.door.checks import MAPPED
 from trainers.gradients.door.operators import OFF, WRITTEN_OUT, keyed_bernoulli
 from trainers.gradients.door.trace import NotTraced, trace
 from trainers.gradients.door.traced import Mapped, Traced, door_of

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from trainers.runs.real_clock.exchange import Line, LineLostError, Model
+from trainers.runs.real_clock.worker import Line, LineLostError, Model
 
 
 def both_ends(dims, patience=5.0):

@@ -1,4 +1,4 @@
-"""Contract of trainers.runs.real_clock.journal: no step is ever missing."""
+"""Contract of trainers.runs.real_clock.messages: no step is ever missing."""
 
 import threading
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.runs.real_clock.journal import Journal, counted
+from trainers.runs.real_clock.messages import Journal, counted
 
 
 def written(path, workers):

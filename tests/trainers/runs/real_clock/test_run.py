@@ -21,7 +21,7 @@ from trainers.runs.measures import accuracy
 from trainers.runs.outcome import Curves
 from trainers.runs.problem import Problem
 from trainers.runs.real_clock import run as real_run
-from trainers.runs.real_clock.journal import Journal, counted
+from trainers.runs.real_clock.messages import Journal, counted
 from trainers.runs.run import Assignment, TrainingRun, train
 from trainers.runs.training import training_from
 

@@ -12,8 +12,7 @@ from trainers.algorithms.asynchronous.clock import Clock, Speed
 from trainers.algorithms.asynchronous.virtual_time import Adp2sgd, Asynchronous
 from trainers.network.named_graphs import mixing
 from trainers.oracles.oracle import Mechanism
-from trainers.runs.real_clock.journal import counted
-from trainers.runs.real_clock.messages import Report, Stopped
+from trainers.runs.real_clock.messages import Report, Stopped, counted
 from trainers.runs.real_clock.worker import Agreement, Job, Worker
 
 ALONE = Clock(((),), Speed("constant", 1))

@@ -17,7 +17,7 @@ from tests.trainers.worker_pools import (
     refusing,
     slowly,
 )
-from trainers.runs.real_clock.journal import counted
+from trainers.runs.real_clock.messages import counted
 
 slowest = functools.partial(flat, seconds=0.01)
 

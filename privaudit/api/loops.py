@@ -440,6 +440,7 @@ def oracle(
     from trainers.oracles.mechanism import Mechanism
     from trainers.oracles.oracle import Oracle
     from trainers.runs.material import Material
+    from trainers.runs.owner_advice import of_nodes
     from trainers.runs.run_keys import kept_key
 
     if key_file is not None and seed is not None:
@@ -457,6 +458,8 @@ def oracle(
     material = Material.own(model, shares, loss=loss, nodes=nodes, split=split)
     if transform is not None:
         material = material.with_transform(transform)
+    for line in of_nodes(material.shares):
+        watching(None).warn(line)
     file = None if key_file is None else pathlib.Path(key_file)
     key, journal = (Key.secret(), None) if file is None else kept_key(file)
     streams = Streams(key if seed is None else seed, device=device, journal=journal)

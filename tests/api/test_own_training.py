@@ -294,6 +294,14 @@ class TestOverlap:
         pa.train(net(), list(self.SHARES), overlap=2, **self.HOW)
         assert "lie at more than" not in caplog.text
 
+    def test_an_oracle_tells_of_them_too(self, caplog):
+        how = {"noise_multiplier": 1.0, "clip_norm": 1.0, "batch_size": 4, "seed": 0}
+        x, y = data()
+        pa.oracle(net(), [(x, y), (x + 1, y)], **how)
+        assert "lie at more than" not in caplog.text
+        pa.oracle(net(), [(x, y), (x[:7], y[:7])], **how)
+        assert "7 records lie at more than 1 node" in caplog.text
+
 
 def test_a_delta_for_whole_records_is_warned_of(caplog):
     run = trained(delta=0.1, rounds=2)

@@ -108,6 +108,27 @@ class TestCharge:
         # Which a charge of one try alone does not hold.
         assert true_delta(pa.epsilon(ledger=one, delta=delta).upper) > delta
 
+    @pytest.mark.parametrize(("law", "most"), [("geometric", 3), ("logarithmic", 2)])
+    def test_the_worst_of_three_outcomes_by_enumeration(self, law, most):
+        """The middle one comes out of tries none of which gave the best: e^2 or e^3."""
+        gamma = parameter_of(1000.0, 1.0 if law == "geometric" else 0.0)
+
+        def none_above(chance):  # E u^K, of tries that are each below
+            rest = 1 - (1 - gamma) * (1 - chance)
+            if law == "geometric":
+                return gamma * (1 - chance) / rest
+            return math.log(rest) / math.log(gamma)
+
+        def middle(best, second):
+            return none_above(best) - none_above(best + second)
+
+        one = Ledger.of(pa.Release.of(pa.mechanisms.EpsilonDelta(1.0, 0.0)))
+        selected = pa.repeat_and_select(one, tries=1000.0, law=law)
+        charged = pa.epsilon(ledger=selected, delta=1e-7).upper
+        p, q = middle(0.05, 0.005), middle(0.05 * math.e, 0.005 / math.e)
+        assert p - math.exp(charged) * q <= 1e-7
+        assert p - math.exp(most - 0.3) * q > 1e-5  # so much is needed
+
     def test_candidates_that_differ_cost_as_the_worst(self):
         loud, quiet = (
             Ledger.of(

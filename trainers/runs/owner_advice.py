@@ -23,26 +23,31 @@ _SPREAD = 100.0  # of a table's columns: a tenth of a percent of a norm is then 
 _IN_TEST = 0.1  # share of test records; in coarse tables a few are equal by chance
 _AT_ONCE = 4096  # records, whose words are widened at once
 _SAMPLE = 16  # records, whose gradients are taken
+_SECRET = "Keep this to yourself: it depends on private data, and is in no file"
 _TOO_LONG = 5.0  # clip norm over the norm of a usual gradient
 
 
 def of_records(problem: Problem) -> list[str]:
     """Warnings of what the records in memory are, a line each."""
-    secret = "Keep this to yourself: it depends on private data, and is in no file"
-    return [f"{line}. {secret}" for line in _warnings(problem)]
+    training, found = problem.training, []
+    if training.unit == "record" and problem.party is None:
+        found = of_nodes(problem.shares, training.overlap)
+    return [*found, *(f"{line}. {_SECRET}" for line in _warnings(problem))]
+
+
+def of_nodes(shares: Sequence[Dataset | Lazy], overlap: int = 1) -> list[str]:
+    """A warning of records that lie at more than ``overlap`` nodes, if there are."""
+    many = at_several_nodes(shares, overlap)
+    line = (
+        f"{many:,} records lie at more than {overlap} node{'s' if overlap > 1 else ''},"
+        " equal in every number: of one person's more is released than the account "
+        f"says; overlap=k counts up to k nodes. {_SECRET}"
+    )
+    return [line] if many else []
 
 
 def _warnings(problem: Problem) -> Iterator[str]:
     training, shares = problem.training, problem.shares
-    if training.unit == "record" and problem.party is None:
-        many = at_several_nodes(shares, training.overlap)
-        if many:
-            yield (
-                f"{many:,} records lie at more than {training.overlap} node"
-                f"{'s' if training.overlap > 1 else ''}, equal in every number: of one "
-                "person's more is released than the account says; overlap=k counts up "
-                "to k nodes"
-            )
     held = [share for share in shares if isinstance(share, Dataset)]
     if void := void_records(held):
         yield (

@@ -84,7 +84,11 @@ class TestSound:
         assert independence(module) == "by isolation"
         assert independence(nn.Sequential(nn.Flatten(), module)) == "by isolation"
 
-    @pytest.mark.parametrize("module", [Experts(), Late()], ids=["capacity", "late"])
+    def test_what_mixes_from_a_few_records_on_is_refused(self):
+        with pytest.raises(ValueError, match="mixes the records of a batch"):
+            Material.own(Experts(), [(X, Y)])
+
+    @pytest.mark.parametrize("module", [Experts(20), Late()], ids=["capacity", "late"])
     def test_what_shows_late_is_left_behind(self, module):
         material = Material.own(module, [(X, Y)])
         assert material.independence == "by construction"

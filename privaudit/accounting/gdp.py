@@ -213,29 +213,6 @@ def _bisect(
     return good
 
 
-def trade_off(mu: ArrayLike, type_one_error: ArrayLike) -> Floats:
-    """Least type II error of any test at a given type I error, rounded down.
-
-    G_mu(alpha) = Phi(Phi^-1(1 - alpha) - mu), equation 6 of Dong, Roth and Su.
-
-    ``mu``: >= 0; scalar or array. ``type_one_error``: alpha, in [0, 1]; broadcasts with
-    ``mu``. Raises ``ValueError`` if an argument is out of its range.
-
-    >>> float(trade_off(0.0, 0.25)) <= 0.75
-    True
-    """
-    mu = _at_least_zero("mu", mu)
-    alpha = np.asarray(type_one_error, dtype=np.float64)
-    if not ((alpha >= 0) & (alpha <= 1)).all():
-        raise ValueError(f"a type I error must be in [0, 1], got {type_one_error}")
-    quantile = -special.ndtri(alpha)  # +-infinity at 0 and 1
-    with np.errstate(invalid="ignore"):
-        at = np.where(np.isposinf(quantile), np.inf, quantile - mu)
-        slack = 1e-12 + 16 * _UNIT * (np.abs(at) + 1) * (np.abs(quantile) + mu)
-    slack = np.where(np.isfinite(at), np.minimum(slack, 1.0), 0.0)
-    return (special.ndtr(at) * (1 - slack))[()]
-
-
 def compose(mus: Iterable[float]) -> float:
     """The mu of several mechanisms one after another, rounded up: the root of squares.
 

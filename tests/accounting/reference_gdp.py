@@ -19,12 +19,6 @@ def delta(mu: float, epsilon: float) -> mpmath.mpf:
         )
 
 
-def trade_off(mu: float, alpha: float) -> mpmath.mpf:
-    with mpmath.workdps(DIGITS):
-        quantile = mpmath.sqrt(2) * mpmath.erfinv(1 - 2 * mpmath.mpf(alpha))
-        return mpmath.ncdf(quantile - mpmath.mpf(mu))
-
-
 def composed(mus) -> mpmath.mpf:
     with mpmath.workdps(DIGITS):
         return mpmath.sqrt(mpmath.fsum(mpmath.mpf(mu) ** 2 for mu in mus))

@@ -44,10 +44,6 @@ class TestSound:
     def test_composition_is_rounded_up(self, steps):
         assert gdp.compose(steps) >= reference.composed(steps)
 
-    @given(st.floats(0, 30), st.floats(1e-12, 1 - 1e-12))
-    def test_trade_off_is_rounded_down(self, mu, alpha):
-        assert gdp.trade_off(mu, alpha) <= reference.trade_off(mu, alpha)
-
     def test_delta_below_the_doubles_is_not_zero(self):
         assert gdp.delta(0.1, 100.0) == 5e-324
         assert gdp.log_delta(0.1, 100.0) == pytest.approx(-499967, abs=1)
@@ -82,11 +78,6 @@ class TestTight:
     def test_mu(self, epsilon, log_delta):
         more = float(gdp.mu(epsilon, math.exp(log_delta))) * (1 + 1e-9)
         assert reference.delta(more, epsilon) > math.exp(log_delta)
-
-    @given(st.floats(0, 30), st.floats(1e-12, 1 - 1e-12))
-    def test_trade_off(self, mu, alpha):
-        true = float(reference.trade_off(mu, alpha))
-        assert gdp.trade_off(mu, alpha) == pytest.approx(true, rel=1e-10)
 
     def test_extremes_are_resolved(self):
         for mu in (1e-6, 1e-3, 1.0, 1e3):
@@ -129,19 +120,11 @@ class TestLaws:
             assert table[1, 1] == pytest.approx(function(1.0, 1e-5), rel=1e-11)
             assert table[2, 0] == pytest.approx(function(7.0, 1e-300), rel=1e-11)
 
-    @given(st.floats(0.01, 5), st.floats(0, 1))
-    def test_trade_off_is_its_own_inverse(self, mu, alpha):
-        beta = gdp.trade_off(mu, alpha)
-        if 1e-6 < beta < 1 - 1e-6:
-            assert gdp.trade_off(mu, beta) == pytest.approx(alpha, rel=1e-6, abs=1e-9)
-
     def test_ends(self):
         assert gdp.delta(0.0, 0.0) == 0
         assert gdp.epsilon(0.0, 1e-9) == 0
         assert gdp.delta(np.inf, 5.0) == 1
         assert gdp.epsilon(np.inf, 0.5) == np.inf
-        assert gdp.trade_off(1.0, 0.0) == pytest.approx(1)
-        assert gdp.trade_off(1, 1) == 0
         assert gdp.compose([]) == 0
         assert gdp.compose([1.0, np.inf]) == np.inf
 
@@ -169,7 +152,6 @@ def test_agrees_with_dp_accounting(mu, delta, epsilon):
         (lambda: gdp.mu(1.0, 1.0), "got 1.0"),
         (lambda: gdp.mu(math.inf, 0.1), "finite"),
         (lambda: gdp.compose([1.0, -2.0]), "got -2"),
-        (lambda: gdp.trade_off(1.0, 1.5), "type I error"),
     ],
 )
 def test_refuses_with_a_sentence(call, words):

@@ -1,4 +1,4 @@
-"""Theorem 2 of the A(DP)2SGD paper: its noise, both its conditions, and a mended form.
+"""Theorem 2 of the A(DP)2SGD paper: its noise, and both its conditions.
 
 The theorem asks for noise of variance sigma^2 = 20 G^2 T alpha / (K^2 n^2 mu epsilon)
 with alpha = log(1/delta) / ((1 - mu) epsilon) + 1, for some mu in (0, 1) with
@@ -9,9 +9,9 @@ with alpha = log(1/delta) / ((1 - mu) epsilon) + 1, for some mu in (0, 1) with
 Three things are not as its proof has them. Its sensitivity 2G/B is that of the mean of
 a batch, while the algorithm adds the noise to the sum: a factor of B too little. Its
 sampling rate B/(K n) counts on the secret of which worker is drawn, which the others
-see: a worker's rate is B/n, over the steps that this worker makes. `corrected` has both
-right. And often no mu meets the conditions: then there is no theorem, and these
-functions raise.
+see: a worker's rate is B/n, over the steps that this worker makes: the theorem of one
+worker, times B on the sum, has both right. And often no mu meets the conditions: then
+there is no theorem, and these functions raise.
 
 *Which mu are admissible is decided, not sampled.* Times mu (1 - mu) > 0, (i) is a
 quadratic inequality. (ii) is h(mu) <= 0 with h = alpha + log(K^2 n^2 epsilon B + 5 T
@@ -152,42 +152,6 @@ class TheoremTwo:
     def _check(mu: float) -> None:
         if not 0 < mu < 1:
             raise ValueError(f"mu must be in (0, 1), got {mu}")
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class CorrectedNoise:
-    """Noise that the mended theorem asks for: on the mean of a batch, or on its sum."""
-
-    on_mean: float
-    on_sum: float
-    mu: float
-
-
-def corrected(
-    *,
-    steps_per_worker: float,
-    records: float,
-    batch: float,
-    epsilon: float,
-    delta: float,
-    lipschitz: float = 1.0,
-) -> CorrectedNoise:
-    """The theorem with a worker's own rate and steps, and the noise where it counts.
-
-    Of ``steps_per_worker`` steps on batches of its own ``records``: rate B/n,
-    sensitivity 2G/B of the mean; noise on the sum is B times as much.
-    """
-    theorem = TheoremTwo(
-        steps=steps_per_worker,
-        workers=1,
-        records=records,
-        batch=batch,
-        epsilon=epsilon,
-        delta=delta,
-        lipschitz=lipschitz,
-    )
-    sigma, mu = theorem.least_sigma()
-    return CorrectedNoise(on_mean=sigma, on_sum=batch * sigma, mu=mu)
 
 
 def _minimum(function: Callable[[float], float], low: float, high: float) -> float:

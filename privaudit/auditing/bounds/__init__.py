@@ -3,8 +3,6 @@
 ``ESTIMATORS`` are for independent runs, ``ONE_RUN`` for a single run's canaries.
 """
 
-from privaudit.auditing.bounds.bayes import Credible as Credible
-from privaudit.auditing.bounds.bayes import credible as credible
 from privaudit.auditing.bounds.best import Best as Best
 from privaudit.auditing.bounds.best import BestOf as BestOf
 from privaudit.auditing.bounds.best import most_shown as most_shown

@@ -1,4 +1,4 @@
-"""Choosing an estimator, the most that runs can show, and credible intervals."""
+"""Choosing an estimator, and the most that runs can show."""
 
 import numpy as np
 import pytest
@@ -11,11 +11,9 @@ from privaudit.auditing.bounds import (
     RankWalk,
     TopHalf,
     TwoBinomial,
-    credible,
     most_shown,
 )
 from privaudit.auditing.scores import Scores
-from privaudit.results import Estimate
 from tests.tiers import size
 
 
@@ -70,15 +68,6 @@ class TestSound:
             refusing(gaussian(100, design="fixed"), 1e-2, threat_model="x")
         with pytest.raises(ValueError, match="at least one estimator"):
             BestOf(())
-
-    def test_a_credible_interval_is_no_bound(self):
-        found = credible(gaussian(5000), 1e-2)
-        assert isinstance(found.estimate, Estimate)
-        assert found.low < found.estimate.epsilon < found.high < 4
-        with pytest.raises(ValueError, match="probability in"):
-            credible(gaussian(100), 1e-2, 1.0)
-        with pytest.raises(ValueError, match="two runs of each world"):
-            credible(Scores([0, 1], [0, 1], "fixed"), 1e-2)
 
 
 class TestTight:

@@ -26,25 +26,17 @@ class RunIdentity(Checked):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PartyRecord:
-    """Share of a network's training that a party had.
+    """Share of a network's training that a party had."""
 
-    Parameters
-    ----------
-    party, parties
-        Its number, from 0 on, and how many there were.
-    sizes
-        How many records, or users, each node of the network had, as its party said.
-    run
-        What all parties call this run: no two runs with secret keys have one name.
-    shared
-        How many identifiers of records it and each party have, by number; of all its
-        own. None: they were not counted.
-    """
-
+    # party, parties: its number, from 0 on, and how many there were
     party: int
     parties: int
+    # how many records, or users, each node of the network had, as its party said
     sizes: tuple[int, ...]
+    # what all parties call this run: no two runs with secret keys have one name
     run: str
+    # how many identifiers of records it and each party have, by number; of all its own.
+    # None: they were not counted
     shared: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -72,32 +64,19 @@ class CandidateRecord:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TuningRecord:
-    """Tries of which the run is the best, as far as its account depends on them.
+    """Tries of which the run is the best, as far as its account depends on them."""
 
-    Parameters
-    ----------
-    law
-        The law of the number of tries, as `privaudit.repeat_and_select` has them, each
-        of a candidate drawn by itself; "all": each candidate once; "public": on data
-        declared public, which the account does not count.
-    tries
-        The number of tries, on average.
-    candidates
-        What a try might be. They all set the same names.
-    chosen
-        Which candidate the best try was.
-    sizes
-        How many records each node has.
-    score_noise
-        Deviation of the noise in a try's number of records that its models get right;
-        None: tries were judged on public data.
-    """
-
+    # the law of the number of tries, as `privaudit.repeat_and_select` has them, each of
+    # a candidate drawn by itself; "all": each candidate once; "public": on data
+    # declared public, which the account does not count
     law: str | float
-    tries: float
+    tries: float  # the number of tries, on average
+    # what a try might be. They all set the same names
     candidates: tuple[CandidateRecord, ...]
-    chosen: int
-    sizes: tuple[int, ...]
+    chosen: int  # which candidate the best try was
+    sizes: tuple[int, ...]  # how many records each node has
+    # deviation of the noise in a try's number of records that its models get right;
+    # None: tries were judged on public data
     score_noise: float | None = None
 
     def __post_init__(self) -> None:
@@ -138,17 +117,10 @@ class TuningRecord:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClipRecord:
-    """Clip norm that was found in the data, with noise.
+    """Clip norm that was found in the data, with noise."""
 
-    Parameters
-    ----------
-    quantile
-        Share of the records whose first gradients are to be no longer.
-    noise_multiplier
-        Deviation of the noise in each node's numbers of records by norm.
-    """
-
-    quantile: float
+    quantile: float  # share of the records whose first gradients are to be no longer
+    # deviation of the noise in each node's numbers of records by norm
     noise_multiplier: float
 
     def remark(self, clip_norm: float) -> str:
@@ -214,35 +186,23 @@ class TrainingRecord(Compute, RunIdentity, RunSettings, Generic[Task]):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AuditRecord(AttackSettings, RunIdentity, Generic[Task]):
-    """Audit settings and the training under attack.
+    """Audit settings and the training under attack."""
 
-    Parameters
-    ----------
-    claim
-        The promise under test.
-    training, noise_multiplier
-        The algorithm as it runs; the noise is of all nodes, or of each.
-    account
-        The account that certifies the run's ledger.
-    planted_bug
-        A name in `privaudit.auditing.experiments.planted.PLANTED`: a bug of the
-        training that its ledger does not know of; None for the training as it is.
-    public_seed
-        By which data are dealt and models start, where the training was run before;
-        None: data by 0, and models by the audit's seed.
-    random_records
-        Whether random records of the same shapes stood in the place of the data.
-    canary_nodes
-        Which the canary may join; the canaries of one run are dealt to these in turn.
-    """
-
-    claim: Claim
+    claim: Claim  # the promise under test
+    # training, noise_multiplier: the algorithm as it runs; the noise is of all nodes,
+    # or of each
     training: Task
     noise_multiplier: float | tuple[float, ...]
-    account: str = "certified"
+    account: str = "certified"  # the account that certifies the run's ledger
     adversary: str = "final-loss"
     canary: str = "blank"
+    # a name in `privaudit.auditing.experiments.planted.PLANTED`: a bug of the training
+    # that its ledger does not know of; None for the training as it is
     planted_bug: str | None = None
+    # by which data are dealt and models start, where the training was run before; None:
+    # data by 0, and models by the audit's seed
     public_seed: int | None = None
+    # whether random records of the same shapes stood in the place of the data
     random_records: bool = False
+    # which the canary may join; the canaries of one run are dealt to these in turn
     canary_nodes: tuple[int, ...] = (0,)

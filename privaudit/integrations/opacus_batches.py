@@ -32,30 +32,17 @@ _OPTIMIZERS = ("DPOptimizer", "DPPerLayerOptimizer")
 
 @dataclasses.dataclass(eq=False)
 class Draw:
-    """A batch that the sampler drew.
+    """A batch that the sampler drew."""
 
-    Parameters
-    ----------
-    size, rate
-        How many records it has, and each record's chance to be among them.
-    left
-        Records of the present pass over it whose gradients have not come yet.
-    clip
-        The largest clip norm of that pass.
-    before
-        Clip norms of its earlier passes in this release, summed.
-    fed
-        The first release that it was part of.
-    is_known
-        Whether its releases count as if it were known who is in it.
-    """
-
+    # size, rate: how many records it has, and each record's chance to be among them
     size: int
     rate: float
+    # records of the present pass over it whose gradients have not come yet
     left: int = 0
-    clip: float = 0.0
-    before: float = 0.0
-    fed: Release | None = None
+    clip: float = 0.0  # the largest clip norm of that pass
+    before: float = 0.0  # clip norms of its earlier passes in this release, summed
+    fed: Release | None = None  # the first release that it was part of
+    # whether its releases count as if it were known who is in it
     is_known: bool = False
 
     @property

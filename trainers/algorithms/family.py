@@ -20,49 +20,25 @@ Noise = float | tuple[float, ...]  # a noise multiplier of all nodes, or of each
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Family(Generic[OptionsType]):
-    """An algorithm of the registry. Families of a kind of their own override methods.
+    """An algorithm of the registry; those of a kind of their own override methods."""
 
-    Parameters
-    ----------
-    make
-        From a step size schedule, and what its options say, to the algorithm.
-    private
-        Whether its oracle clips and adds noise.
-    central
-        Whether it runs at one place that holds all data.
-    over_ranks
-        Whether its nodes can live in several processes.
-    one_process
-        Why they cannot, if they cannot: words that its name goes before.
-    no_rates, one_noise
-        Why all nodes have one batch size, and why all have one noise multiplier, in
-        words that its name goes before; empty where they need not.
-    outlives
-        Whether nodes can go on where one is gone, each hearing itself in its place.
-    needs
-        What must be true of the mixing matrices for it to be valid.
-    options
-        What it takes beside the settings that all have.
-    oracle
-        What it is given of the private data; made like `Oracle`.
-    defaults
-        Settings that training starts from unless the user sets others.
-    audited
-        Settings that an audit starts from in the place of
-        `privaudit.auditing.experiments.presets.AUDITED`'s.
-    """
-
+    # from a step size schedule, and what its options say, to the algorithm
     make: Callable[..., Any]
-    private: bool
-    central: bool = False
-    over_ranks: bool = True
+    private: bool  # whether its oracle clips and adds noise
+    central: bool = False  # whether it runs at one place that holds all data
+    over_ranks: bool = True  # whether its nodes can live in several processes
+    # words that its name goes before, on why its nodes cannot, why all have one batch
+    # size, and why all have one noise multiplier; empty where they need not
     one_process: str = "does not run over several processes"
     no_rates: str = ""
     one_noise: str = ""
+    # whether nodes can go on where one is gone, each hearing itself in its place
     outlives: bool = False
-    needs: tuple[Property, ...] = ()
+    needs: tuple[Property, ...] = ()  # of the mixing matrices
+    # what it takes beside the settings that all have
     options: type[OptionsType] = Options  # type: ignore[assignment]
-    oracle: Callable[..., Any] = Oracle
+    oracle: Callable[..., Any] = Oracle  # what it is given of the private data
+    # settings that a training, and an audit, starts from unless the user sets others
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     audited: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 

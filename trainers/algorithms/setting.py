@@ -30,38 +30,13 @@ OptionsType = TypeVar("OptionsType", bound=Options)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting(Generic[OptionsType]):
-    """The values that an algorithm, its mechanism and its ledger are made from.
+    """The values that an algorithm, its mechanism and its ledger are made from."""
 
-    Parameters
-    ----------
-    algorithm
-        The algorithm's name, for messages.
-    options
-        What only this algorithm takes.
-    rounds, sampling, clip_norm, step_sizes
-        As in `trainers.runs.training.Training`.
-    batch_size
-        Expected number of records in a node's batch; with a ``sampling_rate``, in that
-        of a node of mean size (of size 1 before the data are dealt).
-    sampling_rate
-        Probability that a record is in a batch; None: ``batch_size`` decides it.
-    nodes
-        How many nodes there are.
-    model
-        The model's name.
-    labels
-        How many classes are told apart.
-    graph
-        Makes the mixing matrices; called when they are first asked for.
-    sizes
-        How many records each node has; none before the data are dealt.
-    places
-        Where each of the model's parameters lies in its vector; none before it is made.
-    """
-
-    algorithm: str
-    options: OptionsType
+    algorithm: str  # its name, for messages
+    options: OptionsType  # what only this algorithm takes
     rounds: int
+    # expected number of records in a node's batch; with a ``sampling_rate``, the chance
+    # of a record, in that of a node of mean size (of size 1 before data are dealt)
     batch_size: float
     sampling_rate: float | None
     sampling: str
@@ -69,9 +44,10 @@ class Setting(Generic[OptionsType]):
     step_sizes: Schedule
     nodes: int
     model: str
-    labels: int
-    graph: Callable[[], Mixing]
-    sizes: tuple[int, ...] = ()
+    labels: int  # how many classes are told apart
+    graph: Callable[[], Mixing]  # called when mixing matrices are first asked for
+    sizes: tuple[int, ...] = ()  # records of each node; none before data are dealt
+    # where each parameter lies in the model's vector; none before it is made
     places: Mapping[str, range] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property

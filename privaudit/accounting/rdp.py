@@ -54,7 +54,7 @@ def _total(
 
     def total(order: float) -> float:
         each = (
-            entry.count * divergence(entry.release, relation, order)
+            entry.count * float(divergence(entry.release, relation, order))
             for entry in entries
         )
         return math.fsum(each) * (1 + 1e-15)

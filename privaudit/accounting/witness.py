@@ -44,6 +44,7 @@ _GROWTHS = (16, 24, 32, 48, 64, 96, 128)
 _ROOT = math.sqrt(math.tau)
 _KNOT = 5.0  # times that a point of a grid takes
 _MOST_POINTS = 1 << 19
+_LOST = 14_000  # bits: Python reads numbers of 4300 digits at most
 _FEW = 1 << 14  # points up to a loss of its own mass that are all knots
 _WINDOW = 20  # standard deviations of the sum that masses lie in
 _ROOM = 2**27  # units of masses in what delta is of all steps
@@ -183,7 +184,7 @@ def _hints(
     return {
         "spacing": repr(spacing),
         "widen": widen,
-        "lost": str(2 ** max(0, math.floor(bits - ends))) if delta else "0",
+        "lost": str(2 ** min(max(0, math.floor(bits - ends)), _LOST)) if delta else "0",
         "bits": bits,
     }
 

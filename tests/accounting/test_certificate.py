@@ -653,6 +653,17 @@ def test_a_sensitivity_of_nothing_costs_nothing():
     assert of(Entry(still, 100)).epsilon(0.0).upper == 0
 
 
+@pytest.mark.parametrize("count", [10**16, 10**308])
+def test_a_document_is_written_of_any_count(count):
+    """Without a warning, in numbers that Python reads."""
+    step = Release.of_sum(
+        norm_bound=2.0, noise_multiplier=1.0, sampling=PoissonSampling(0.01)
+    )
+    hints = Certificate.of(Ledger.of(step, count)).witness(1e-5)["hints"]
+    assert int(hints["lost"]) >= 1
+
+
+
 @pytest.mark.sampled(3)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])

@@ -301,7 +301,8 @@ class Scout:
 
         def seen(logs: NDArray[np.complex128], moment: float, **more: Any) -> Law:
             keep = np.zeros(total.size, complex)
-            keep[live] = np.exp(logs[live])
+            with np.errstate(over="ignore"):  # `is_known` says so
+                keep[live] = np.exp(logs[live])
             found = np.maximum(fft.irfft(keep, _LAW_POINTS), 0.0)[at % _LAW_POINTS]
             waves = float(live.size) if live.size < total.size else math.inf
             ends = (guess.down, guess.up)
@@ -342,7 +343,8 @@ class Law:
     def masses(self, epsilon: float) -> Floats:
         """P's masses, over exp(log_moment - tilt epsilon)."""
         exponent = np.clip(self.tilt * (epsilon - self.losses), -700.0, 700.0)
-        return self.tilted * np.exp(exponent)
+        with np.errstate(over="ignore"):
+            return self.tilted * np.exp(exponent)
 
     def delta(self, epsilon: float) -> tuple[float, float]:
         """Log of delta, and minus its derivative: how fast that falls."""

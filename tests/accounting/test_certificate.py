@@ -663,7 +663,6 @@ def test_a_document_is_written_of_any_count(count):
     assert int(hints["lost"]) >= 1
 
 
-
 @pytest.mark.sampled(3)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])

@@ -42,8 +42,8 @@ def assert_private(
     mechanism
         A function ``mechanism(data, rng)`` that returns a number, an array, a sequence
         or dictionary of these, or anything hashable. ``rng`` is a
-        `numpy.random.Generator`; if the second parameter is named seed, it gets a whole
-        number instead. Calls must be independent and must not change the data.
+        `numpy.random.Generator`; a parameter named seed gets a whole number below 2^32
+        instead. Calls must be independent and must not change the data.
     pair
         Two neighbouring data sets.
     epsilon, delta
@@ -241,8 +241,9 @@ def assert_probes(
     Parameters
     ----------
     release
-        A function ``release(data, rng)`` that returns a number, or an array whose
-        length never changes; or ``release(data, seed)``, as for `privaudit.probe`.
+        A function ``release(data, rng)`` that returns a number, or an array or
+        dictionary whose length never changes; or ``release(data, seed)``, as for
+        `privaudit.probe`.
     pair
         Two neighbouring data sets. The more they differ, the more bugs are seen.
     sensitivity, norm

@@ -76,9 +76,15 @@ class ConstD2p(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class DynCD2p(ConstD2p, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Dyn[C]-D2P (Algorithm 3): c_k = rho_c^(-k/K), m_k = 1."""
+    """Dyn[C]-D2P (Algorithm 3): c_k = rho_c^(-k/K), m_k = 1.
 
-    rho_c: float = 2.0  # by what factor the clip norm shrinks over the rounds, >= 1
+    Parameters
+    ----------
+    rho_c
+        By what factor the clip norm shrinks over the rounds, >= 1.
+    """
+
+    rho_c: float = 2.0
 
     def __post_init__(self) -> None:
         _check_rho("rho_c", self.rho_c)
@@ -90,9 +96,14 @@ class DynCD2p(ConstD2p, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class DynMuD2p(ConstD2p, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Dyn[mu]-D2P (Algorithm 4): c_k = 1, m_k = rho_mu^(k/K)."""
+    """Dyn[mu]-D2P (Algorithm 4): c_k = 1, m_k = rho_mu^(k/K).
 
-    # by what factor the privacy budget of a round grows over the rounds, >= 1
+    Parameters
+    ----------
+    rho_mu
+        By what factor the privacy budget of a round grows over the rounds, >= 1.
+    """
+
     rho_mu: float = 2.0
 
     def __post_init__(self) -> None:
@@ -105,10 +116,17 @@ class DynMuD2p(ConstD2p, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class DynD2p(ConstD2p, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Dyn-D2P (Algorithm 1): c_k = rho_c^(-k/K), m_k = rho_mu^(k/K)."""
+    """Dyn-D2P (Algorithm 1): c_k = rho_c^(-k/K), m_k = rho_mu^(k/K).
 
-    rho_c: float = 2.0  # by what factor the clip norm shrinks over the rounds, >= 1
-    # by what factor the privacy budget of a round grows over the rounds, >= 1
+    Parameters
+    ----------
+    rho_c
+        By what factor the clip norm shrinks over the rounds, >= 1.
+    rho_mu
+        By what factor the privacy budget of a round grows over the rounds, >= 1.
+    """
+
+    rho_c: float = 2.0
     rho_mu: float = 2.0
 
     def __post_init__(self) -> None:
@@ -131,11 +149,14 @@ class GeneralD2p(ConstD2p, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     Step k clips to clip_norm clip_schedule_k, and adds noise of standard deviation z
     clip_norm noise_schedule_k: z is sigma~ of eq. 10 where clip_norm is 1.
+
+    Parameters
+    ----------
+    clip_schedule, noise_schedule
+        A schedule as in `privaudit.schedules`, a table with its ``type``; or the path
+        of a CSV file with a column of that name, one row a step.
     """
 
-    # clip_schedule, noise_schedule: a schedule as in `privaudit.schedules`, a table
-    # with its ``type``; or the path of a CSV file with a column of that name, one row a
-    # step
     clip_schedule: Schedule | str = Constant(1.0)
     noise_schedule: Schedule | str = Constant(1.0)
 

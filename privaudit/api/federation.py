@@ -33,27 +33,15 @@ _OF_SITES = ("data", "data_dir", "nodes")
 class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Training of a federation: names and settings, and no code.
 
-    Parameters
-    ----------
-    name
-        Of the run's folder at each site: a job of the same name goes on with it.
-    what
-        An algorithm, by name or ``module:Class``; no recipe, which may have a seed.
-    settings
-        Those of `privaudit.settings.TrainingSettings` that are of all sites.
-    changes
-        Settings and options of the training, by name.
-    sites
-        Names of FLARE's sites, in the order of the nodes.
-
     Raises ``ValueError`` for a name that could be a path, and for settings that are
     each site's own.
     """
 
-    name: str
-    what: str
-    settings: dict[str, Any] = {}
-    changes: dict[str, Any] = {}
+    name: str  # of the run's folder at each site: a job of the same name goes on
+    what: str  # an algorithm, or ``module:Class``; no recipe, which may have a seed
+    settings: dict[str, Any] = {}  # of a training, as far as they are of all sites
+    changes: dict[str, Any] = {}  # settings and options of the training, by name
+    # names of FLARE's sites, in the order of the nodes
     sites: Annotated[tuple[str, ...], msgspec.Meta(min_length=2)]
 
     def __post_init__(self) -> None:
@@ -99,19 +87,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         }
 
     @property
-    def patience(self) -> float:
-        """Seconds that a site waits for another."""
-        return self.training_settings().patience
-
-    @property
-    def drops_lost(self) -> bool:
-        """Return whether the others go on without a site that is lost."""
-        return self.training_settings().drop_lost
-
-    @property
     def needed(self) -> int:
         """Number of sites that must end the training."""
-        return len(self.sites) // 2 + 1 if self.drops_lost else len(self.sites)
+        drops = self.training_settings().drop_lost
+        return len(self.sites) // 2 + 1 if drops else len(self.sites)
 
     def training_settings(self) -> TrainingSettings:
         """Its settings, of a party; ``ValueError`` as of these."""
@@ -122,40 +101,26 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class SiteFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``privaudit.toml`` of a site: where its data and folders are, what it lets run.
+    """``privaudit.toml`` of a site: where its data and folders are, what may run."""
 
-    Parameters
-    ----------
-    out
-        Folder of its runs, each in a folder of the job's name.
-    data
-        Its records: ``module:function``, or a folder with ``node-N.npz``; None: public
-        data that the algorithm loads by default.
-    data_dir, key_file, device, identifiers, key
-        As of ``privaudit train``; ``key`` signs the finished folder.
-    modules
-        Whose functions and classes a job may name.
-    most_epsilon, most_delta
-        The largest budget that one job may ask for; without an ``epsilon`` it asks for
-        any. Jobs on the same records add up, which is for the site to see.
-    studies
-        Whether a job may have a seed: whoever knows it knows the noise.
-    sites
-        All that train, in the order of the nodes, for ``privaudit train --kit``; a job
-        names them itself.
-    """
-
-    out: str
+    out: str  # folder of its runs, each in a folder of the job's name
+    # its records: module:function, or a folder with node-N.npz; None: public data that
+    # the algorithm loads by default
     data: str | None = None
+    # as of ``privaudit train``; ``key`` signs the finished folder
     data_dir: str | None = None
     key_file: str | None = None
     device: str = "cpu"
     identifiers: str | None = None
     key: str | None = None
-    modules: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()  # whose functions and classes a job may name
+    # the largest budget that one job may ask for; without an ``epsilon`` it asks for
+    # any. Jobs on the same records add up, which is for the site to see
     most_epsilon: Annotated[float, msgspec.Meta(gt=0)]
     most_delta: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 1e-5
-    studies: bool = False
+    studies: bool = False  # whether a job may have a seed: who knows it knows the noise
+    # all that train, in the order of the nodes, for ``privaudit train --kit``; a job
+    # names them itself
     sites: tuple[str, ...] = ()
 
     @classmethod
@@ -267,13 +232,14 @@ def write(
     asked = {**msgspec.to_builtins(job), "sealed": sealed}
     app = there / "job" / "app" / "config"
     app.mkdir(parents=True)
+    many = len(job.sites)
     _write(
         there / "job" / "meta.json",
         {
             "name": job.name,
             "resource_spec": {},
             "min_clients": job.needed,
-            **({} if job.drops_lost else {"mandatory_clients": list(job.sites)}),
+            **({"mandatory_clients": [*job.sites]} if job.needed == many else {}),
             "deploy_map": {"app": ["server", *job.sites]},
         },
     )

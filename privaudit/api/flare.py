@@ -155,7 +155,7 @@ class Site(Executor):
             engine.get_cell(),
             [FQCN.join([c.get_fqcn(), fl_ctx.get_job_id()]) for c in cells],
             self._sites.index(fl_ctx.get_identity_name()),
-            job.patience,
+            job.training_settings().patience,
             sealed=self._sealed,
             aborted=lambda: abort_signal.triggered,
         )

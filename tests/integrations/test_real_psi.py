@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tests.trainers.network.test_exchange import at_all
+from trainers.network.exchange import InProcess
 from trainers.network.intersection import _room, counted
-from trainers.network.queued import InProcess
 
 psi = pytest.importorskip("private_set_intersection.python")
 

@@ -33,9 +33,8 @@ from nvflare.fuel.utils.url_utils import make_url
 from nvflare.private.defs import ClientType
 from nvflare.private.fed.authenticator import Authenticator
 
-from trainers.network.exchange import ENDED, PATIENCE, Exchange, PartyLostError
+from trainers.network.exchange import ENDED, PATIENCE, Bytes, Exchange, PartyLostError
 from trainers.network.kit import Kit
-from trainers.network.queued import Bytes, Queued
 from trainers.network.ranks import GO_ON
 
 _CHANNEL, _TOPIC = "privaudit", "exchange"
@@ -44,7 +43,7 @@ _LOOK = 5.0  # seconds between questions to a silent party whether it is there
 _GONE = (ReturnCode.TARGET_UNREACHABLE, ReturnCode.INVALID_TARGET)
 
 
-class ByFlare(Queued):
+class ByFlare(Exchange):
     """An `Exchange` of one site, by the cell of its job."""
 
     def __init__(

@@ -22,12 +22,13 @@ import torch.distributed as dist
 from trainers.network.exchange import (
     ENDED,
     MALFORMED,
+    MOST_WORDS,
     PATIENCE,
+    Bytes,
     Exchange,
     PartyLostError,
     plain,
 )
-from trainers.network.queued import MOST_WORDS, Bytes, Queued
 from trainers.network.ranks import GO_ON, by_torchrun, ended_by_torchrun
 
 _LAST = b"last"
@@ -38,7 +39,7 @@ _FOREVER = datetime.timedelta(days=100)  # out of patience, gloo ends all connec
 _GRACE = 0.5  # seconds, from a lost connection to taking its party for the cause
 
 
-class ByTorch(Queued):
+class ByTorch(Exchange):
     """An `Exchange` by torch.distributed, where it has a group; see `joined`."""
 
     def __init__(self, rank: int, size: int, patience: float = PATIENCE) -> None:

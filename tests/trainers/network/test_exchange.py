@@ -13,9 +13,8 @@ import pytest
 import torch
 
 from trainers.network.by_torch import joined
-from trainers.network.exchange import PartyLostError, label
+from trainers.network.exchange import InProcess, PartyLostError, label
 from trainers.network.intersection import identifiers_in
-from trainers.network.queued import InProcess
 from trainers.network.ranks import GO_ON, RankLostError, where_am_i
 
 DUE = torch.zeros(1, 2, 3)

@@ -35,8 +35,7 @@ from privaudit.results import round_up
 from privaudit.settings import TrainingSettings
 from tests.cli.test_shapes import validator
 from tests.trainers.network.test_exchange import at_all
-from trainers.network.exchange import PartyLostError
-from trainers.network.queued import InProcess
+from trainers.network.exchange import InProcess, PartyLostError
 from trainers.network.ranks import RankLostError
 from trainers.numerics.randomness import Streams
 from trainers.runs import parties

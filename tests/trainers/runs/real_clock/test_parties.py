@@ -14,10 +14,9 @@ from tests.trainers.runs.test_parties import together, train
 from trainers.algorithms.asynchronous.clock import Clock, Speed, bipartite_ring
 from trainers.algorithms.asynchronous.real_time import OverProcesses
 from trainers.algorithms.asynchronous.virtual_time import Adp2sgd
-from trainers.network.exchange import PartyLostError
+from trainers.network.exchange import InProcess, PartyLostError
 from trainers.network.named_graphs import mixing
 from trainers.network.over_ranks import Party, RankNetwork
-from trainers.network.queued import InProcess
 
 REAL = {"algorithm": "adp2sgd", "seed": None, "options": {"clock": "real"}}
 STEPS = 40

@@ -304,17 +304,29 @@ class ZCDP(Mechanism, frozen=True, tag="zcdp"):
         return self.rho > 0 or self.xi > 0
 
 
-class RDP(Mechanism, frozen=True, tag="rdp"):
+class RDP(Mechanism, frozen=True, tag="rdp", omit_defaults=True):
     """Any mechanism whose Renyi divergence at ``orders[i]`` is <= ``divergences[i]``.
 
-    The bounds hold in both directions; orders are > 1.
+    The bounds hold in both directions; orders are > 1. If ``epsilons``, which rise from
+    0, and ``deltas`` are given, it is also (epsilons[i], deltas[i])-DP for each i.
     """
 
     orders: tuple[float, ...]
     divergences: tuple[float, ...]
+    epsilons: tuple[float, ...] = ()
+    deltas: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        _tuples(self, "orders", "divergences")
+        _tuples(self, "orders", "divergences", "epsilons", "deltas")
+        apart = zip(self.epsilons, self.epsilons[1:], strict=False)
+        if len(self.epsilons) != len(self.deltas) or not (
+            all(a < b <= 700 for a, b in apart) and not sum(self.epsilons[:1])
+        ):
+            raise ValueError(
+                "epsilons rise from 0 to 700 at most, and each has a delta"
+            )
+        if not all(0 <= delta <= 1 for delta in self.deltas):
+            raise ValueError(f"deltas must be in [0, 1], got {max(self.deltas)}")
         if not 0 < len(self.orders) == len(self.divergences) <= 1000:
             raise ValueError(
                 "a Renyi curve has as many orders as divergences, 1 to 1000, got "

@@ -15,6 +15,20 @@ best output is published, by any rule. Then Renyi divergences of the outcome are
   1), which is larger, bounds both.
 
 Both grow with order, so that a lower order may use a higher one's.
+
+*Profiles.* Let f generate the number K >= 1 of tries, f(z) = E z^K, Q and Q' be one
+try's law in both worlds, outputs in the order of the rule, F(y) = Q(<= y), ties parted
+by coins. The best has density f'(F) q. Let delta(x) bound H of Q and Q' both ways at
+exp(x), G(t) the least Q'(S) of Q(S) = t. With U any set, U_t its part above F = t and
+a(t) = Q(U_t) <= 1 - t: F' >= G(F), Q'(U_t) >= G(a(t)), and f' rises, so that by parts
+
+    A(U) - e^eps A'(U) <= f'(0) (a(0) - e^eps G(a(0)))
+        + integral of a(t) df'(t) - e^eps G(a(t)) df'(G(t)),
+
+where f' above and f'(G) below may be steps on a grid of t; and as a falls, f'(G) may be
+any smaller function that rises, such as the largest that is convex in f'(t). Each a(t)
+by itself has at most df' delta(eps + log(df'(G) / df')), nor more than df' (1 - t).
+That a fixed output is published of no try only takes from the chances of all others.
 """
 
 from __future__ import annotations
@@ -24,10 +38,12 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privaudit.accounting.allocation import is_allocated
 from privaudit.accounting.certificate import Certificate, relation_of
 from privaudit.accounting.parallel import outside_passes
+from privaudit.accounting.pld import compose_entries
 from privaudit.accounting.renyi import divergence
 from privaudit.files.arguments import public
 from privaudit.ledger import Entry, Ledger
@@ -35,6 +51,7 @@ from privaudit.mechanisms import RDP
 from privaudit.release import Release
 from privaudit.results import Relation, check_relation
 
+Floats = NDArray[np.float64]
 Law = Literal["geometric", "logarithmic", "poisson"]
 ORDERS = (
     *(1 + x / 10 for x in range(1, 50)),
@@ -47,6 +64,8 @@ SECRET_TRIES = (
     "nobody learns more of the tuning than the try that came out: not how many tries "
     "there were, how long they took, nor anything of the others"
 )
+_AIMS, _LINES = (-1.5, -7.0, -16.0, -30.0), 120  # of one try's profile
+_CELLS, _LEAST_REST, _DOTS = 2000, 1e-24, 240  # of t, the least 1 - t, and of the best
 _SHAPES = {"geometric": 1.0, "logarithmic": 0.0, "poisson": math.inf}
 
 
@@ -80,7 +99,7 @@ def repeat_and_select(
 
     Returns
     -------
-    A ledger of Renyi curves, for `privaudit.epsilon` and `privaudit.Certificate`.
+    A ledger of Renyi curves with a profile, for `privaudit.epsilon` and `privaudit.Certificate`.
 
     Raises
     ------
@@ -165,6 +184,12 @@ def _selected(
     def delta_at(epsilon: float) -> float:
         return max(one.delta(epsilon, 0.05, "upper").upper for one in ones)
 
+    lines = [
+        compose_entries(entries, relation).lines(way, _AIMS, _LINES)
+        for entries in each
+        for way in ("remove", "add")
+    ]
+    profile = selected_profile(lines, tries, shape)
     found = selected_curve(orders, curve, tries, shape, delta_at)
     if shape == math.inf:  # where no try would be made, the number is drawn again
         found = [_some_try(d, a - 1, tries) for a, d in zip(orders, found, strict=True)]
@@ -173,10 +198,64 @@ def _selected(
         raise ValueError(
             "no Renyi divergence is known of these releases: tuning cannot be charged"
         )
-    release = Release.of(
-        RDP(tuple(a for a, _ in some), tuple(d for _, d in some)), relation=relation
-    )
-    return (Entry(release),)
+    curves = RDP(tuple(a for a, _ in some), tuple(d for _, d in some), *profile)
+    return (Entry(Release.of(curves, relation=relation)),)
+
+
+def selected_profile(
+    lines: Sequence[tuple[Floats, Floats]], tries: float, shape: float
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Epsilons, and bounds on delta of the best of some tries, by the module's proof.
+
+    ``lines``: epsilons of any sign and bounds on one try's delta there; the largest of
+    all counts.
+    """
+    at = np.unique(np.concatenate([epsilons for epsilons, _ in lines]))
+
+    def one_try(x: Floats) -> Floats:
+        """H is convex: chords, from H = 1 at exp(-infinity) on."""
+        found, a = np.zeros(x.shape), np.exp(np.minimum(x, 700.0))
+        for epsilons, deltas in lines:
+            dots = np.append(0.0, np.exp(epsilons)), np.append(1.0, deltas)
+            found = np.maximum(found, np.interp(a, *dots))
+        return found * (1 + 1e-11)
+
+    if shape == math.inf:
+
+        def slope(above: Floats) -> Floats:
+            return tries * np.exp(-tries * above) / -math.expm1(-tries)
+
+    else:
+        gamma = parameter_of(tries, shape)
+        mean = mean_of(gamma, shape)
+
+        def slope(above: Floats) -> Floats:
+            return mean * (gamma / (gamma + (1 - gamma) * above)) ** (shape + 1)
+
+    # t is kept as 1 - t; the mean is rounded, and so is the law that has it.
+    far = np.geomspace(1.0, _LEAST_REST / tries, _CELLS)
+    rest = np.unique(np.append(far, np.linspace(0.0, 1.0, 2 * _CELLS)))[::-1]
+    most = np.full(rest.shape, 1.0)
+    for x, delta in zip(np.exp(at), one_try(at), strict=True):
+        most = np.minimum(most, x * rest + delta)
+    slack = 1e-9 * (1 + shape) if shape < math.inf else 1e-9 + 1e-15 * tries
+    over, under = slope(rest[1:]) * (1 + slack), slope(most[:-1]) * (1 - slack)
+    dots = np.append(0.0, over), np.append(0.0, np.maximum.accumulate(under))
+    kept = _convex(*dots)
+    rise, fall = (np.diff(each[kept]) for each in dots)
+    rest = rest[kept[:-1]]
+    with np.errstate(divide="ignore"):
+        moved = np.log(fall / rise)
+
+    def best(epsilon: float) -> float:
+        found = np.minimum(one_try(epsilon + moved), rest)
+        return min(1.0, float(rise @ found) * (1 + 1e-11))
+
+    high = 1.0
+    while high < 512 and best(high) > 1.1 * best(700.0):
+        high *= 1.25
+    epsilons = np.linspace(0.0, high, _DOTS).tolist()
+    return tuple(epsilons), tuple(map(best, epsilons))
 
 
 def selected_curve(
@@ -212,6 +291,21 @@ def selected_curve(
     order = np.argsort(-a)  # a lower order may use a higher one's
     found[order] = np.minimum.accumulate(found[order])
     return (found * (1 + 1e-14)).tolist()
+
+
+def _convex(x: Floats, y: Floats) -> list[int]:
+    """Corners of the largest convex function below points, of which ``x`` rise."""
+    kept: list[int] = []
+    for i in range(x.size):
+        if kept and x[i] <= x[kept[-1]]:
+            continue
+        while len(kept) > 1:
+            a, b = kept[-2:]
+            if (y[b] - y[a]) * (x[i] - x[a]) < (y[i] - y[a]) * (x[b] - x[a]):
+                break
+            kept.pop()
+        kept.append(i)
+    return kept
 
 
 def _shape_of(law: Law | float) -> float:

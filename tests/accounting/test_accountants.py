@@ -7,6 +7,7 @@ rdp_privacy_accountant_test.py, and what is read differently here, with the reas
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import dp_accounting as dpa
@@ -17,11 +18,18 @@ from dp_accounting import dp_event
 from dp_accounting.privacy_accountant import NeighboringRelation, UnsupportedEventError
 from scipy import special, stats
 
+from privaudit.accounting import Certificate
 from privaudit.accounting.accountant import CertifiedAccountant
 from privaudit.accounting.events import from_json, ledger_of, to_json
 from privaudit.accounting.renyi_accountant import RenyiAccountant
-from privaudit.accounting.tuning import mean_of, parameter_of, repeat_and_select
+from privaudit.accounting.tuning import (
+    mean_of,
+    parameter_of,
+    repeat_and_select,
+    selected_profile,
+)
 from privaudit.ledger import Ledger
+from privaudit.mechanisms import RDP
 from privaudit.release import NoSampling, Release
 from tests.reference import gaussian_delta
 
@@ -520,6 +528,83 @@ class TestSelection:
             some = (mpmath.exp((order - 1) * least) - none) / (1 - none)
             wanted = float(mpmath.log(some) / (order - 1))
             assert wanted * (1 - 1e-9) <= found <= wanted * 1.05
+
+    @pytest.mark.parametrize(
+        ("shape", "mean", "p", "q", "near"),
+        [
+            (0.5, 3.7, (0.4, 0.407, 0.193, 0.0), (0.0, 0.0, 0.003, 0.997), 0.99),
+            (1.0, 1.2, (0.35, 0.12, 0.30, 0.23), (0.38, 0.20, 0.18, 0.24), 0.85),
+            (math.inf, 1.2, (0.33, 0.03, 0.2, 0.44), (0.06, 0.0, 0.87, 0.07), 0.8),
+            (0.0, 1.7, (0.5, 0.14, 0.36), (0.47, 0.2, 0.33), 0.7),
+            (1.0, 4.0, (0.2, 0.1, 0.3, 0.3, 0.1), (0.1, 0.3, 0.1, 0.3, 0.2), 0.3),
+            (math.inf, 9.0, (0.2, 0.1, 0.3, 0.3, 0.1), (0.1, 0.3, 0.1, 0.3, 0.2), 0.3),
+        ],
+    )
+    def test_no_rule_beats_the_profile(self, shape, mean, p, q, near):
+        """By all orders of the outputs, both ways; some order comes ``near``."""
+        x = np.linspace(-12, 12, 801)
+        gamma = 0.0 if shape == math.inf else parameter_of(mean, shape)
+
+        def told(one, other, epsilon):
+            gain = np.subtract(one, np.multiply(math.exp(epsilon), other))
+            return np.maximum(gain, 0).sum()
+
+        def best(z):
+            """The generating function, but for a constant and a factor."""
+            if not gamma:
+                return np.exp(mean * z)
+            log = np.log1p(-(1 - gamma) * np.minimum(z, 1.0))
+            return np.exp(-shape * log) if shape else -log
+
+        def law(each, order):
+            found = best(np.append(0.0, np.cumsum(np.array(each)[list(order)])))
+            return np.diff(found) / (best(1.0) - best(0.0))
+
+        lines = [
+            (x, np.array([told(*pair, epsilon) for epsilon in x]))
+            for pair in ((p, q), (q, p))
+        ]
+        orders = itertools.permutations(range(len(p)))
+        laws = [(law(p, order), law(q, order)) for order in orders]
+        closest = 0.0
+        profile = zip(*selected_profile(lines, mean, shape), strict=True)
+        for epsilon, delta in itertools.islice(profile, 0, None, 6):
+            pairs = [pair[::step] for pair in laws for step in (1, -1)]
+            most = max(told(*pair, epsilon) for pair in pairs)
+            assert most <= delta * (1 + 1e-12) + 1e-15
+            closest = max(closest, most / delta if most > 1e-9 else 0.0)
+        assert near <= closest <= 1
+
+    @pytest.mark.parametrize(
+        ("law", "less"), [("geometric", 0.86), ("logarithmic", 0.89), ("poisson", 0.97)]
+    )
+    def test_the_largest_of_gaussians(self, law, less):
+        """Its density is f'(Phi) phi; beside Renyi divergences alone."""
+        release = Release.of_sum(
+            norm_bound=1.0, noise_multiplier=0.5, sampling=NoSampling()
+        )
+        ((entry,),) = repeat_and_select(Ledger.of(release), tries=10, law=law).nodes
+        found = Certificate.of(Ledger.of(entry.release)).epsilon(1e-5).upper
+        curves = RDP(entry.release.details.orders, entry.release.details.divergences)
+        alone = Certificate.of(Ledger.of(Release.of(curves))).epsilon(1e-5).upper
+        assert found <= less * alone
+        gamma, x = (
+            parameter_of(10.0, float(law == "geometric")),
+            np.arange(-9, 13, 1e-3),
+        )
+
+        def density(middle):
+            above = special.ndtr(middle - x)
+            if law == "poisson":
+                slope = np.exp(-10 * above)
+            else:
+                rate = -2.0 if law == "geometric" else -1.0
+                slope = (gamma + (1 - gamma) * above) ** rate
+            found = slope * np.exp(-((x - middle) ** 2) / 2)
+            return found / found.sum()
+
+        apart = np.maximum(density(2.0) - math.exp(found) * density(0.0), 0).sum()
+        assert 0 < apart <= 1e-5
 
     @pytest.mark.parametrize(("rho", "gamma"), [(0.01, 0.01), (1, 0.1), (10, 0.99)])
     @pytest.mark.parametrize("shape", [0, 0.5, 1, 5])

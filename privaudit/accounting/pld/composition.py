@@ -131,12 +131,18 @@ class Composition:
             return self._known(gaussian_delta(self._gaussian, epsilon, width))
         return self._search(DeltaAt(epsilon, width), width)
 
-    def lines(self, direction: Direction = "remove") -> tuple[Floats, Floats]:
+    def lines(
+        self,
+        direction: Direction = "remove",
+        at: tuple[float, ...] = _LINES_AT,
+        count: int = _LINES,
+    ) -> tuple[Floats, Floats]:
         """Epsilons of any sign, and a delta at each that is not below the true one.
 
         Of one direction alone: TPR <= exp(epsilon) FPR + delta for every attack that
         tells "with the record" (``remove``) from "without" it, or the other way about
-        (``add``). Dense where delta changes, and as fast as one composition or two.
+        (``add``). Dense where delta changes, and as fast as one composition or two:
+        ``at``, logs of delta that they aim at; ``count``, epsilons a side.
 
         >>> from privaudit.ledger import Entry
         >>> from privaudit.release import NoSampling, Release
@@ -155,11 +161,12 @@ class Composition:
         other = direction
         if len(self.directions) > 1:
             other = "add" if direction == "remove" else "remove"
+        far = min(_FAR_LINE, 1.3 * min(at))
         high, low = (
-            min(max(self._scout(way).at_delta(_FAR_LINE).epsilon, 1e-6), _MOST_LINE)
+            min(max(self._scout(way).at_delta(far).epsilon, 1e-6), _MOST_LINE)
             for way in (direction, other)
         )
-        steps = np.geomspace(0.01, 1.0, _LINES)
+        steps = np.geomspace(0.01, 1.0, count)
         epsilons = np.unique(
             np.concatenate([-low * steps, [0.0], high * steps])
             if low > 0
@@ -167,7 +174,7 @@ class Composition:
         )
         deltas = np.ones(epsilons.shape)
         scout = self._scout(direction)
-        for log_delta in _LINES_AT:
+        for log_delta in at:
             guess = scout.at_delta(log_delta)
             slack = 0.002 * min(1.0, high, low)
             law = scout.law(guess)

@@ -2,7 +2,8 @@
 
 delta(epsilon) <= exp((a - 1) (D_a - epsilon)) (1 - 1/a)^a / (a - 1) for every order
 (Canonne, Kamath and Steinke, arXiv:2004.00010, Proposition 12), and <= sqrt(1 -
-exp(-D_a)) (Bretagnolle and Huber; D_a >= D_1). The least over orders bounds H at every
+exp(-D_a)) (Bretagnolle and Huber; D_a >= D_1). Where some (epsilon, delta) are known
+besides, H is at most their chords, being convex. The least of all bounds H at every
 grid point with a >= 1; for a < 1 H_a(P, Q) = 1 - a + a H_{1/a}(Q, P), and the curve is
 of both directions. `profile.measure_of` makes a measure of that. Poisson sampling with
 rate q: H_a = q H_{(a - 1 + q) / q} for a > 1 - q in the direction of a removed record,
@@ -80,7 +81,12 @@ class Curve(Loss):
             fixed = (order - 1) * math.log1p(-1 / order) - math.log(order)
             slack = 1e-14 * (order - 1) * (rdp + epsilon + 1) + 1e-14 * abs(fixed)
             log = np.minimum(log, (order - 1) * (rdp - epsilon) + fixed + slack)
-        return np.minimum(least, np.exp(np.minimum(log, 0.0))) * (1 + 1e-14)
+        found = np.minimum(least, np.exp(np.minimum(log, 0.0))) * (1 + 1e-14)
+        if isinstance(self.curve, RDP) and self.curve.epsilons:
+            at = np.exp(np.minimum(epsilon, 701.0) * (1 - 1e-15))
+            chords = np.interp(at, np.exp(self.curve.epsilons), self.curve.deltas)
+            found = np.minimum(found, chords * (1 + 1e-11))
+        return found
 
     def _profile(self, loss: Floats) -> Floats:
         """H at exp(loss) in the direction of a removed record, rounded up."""
@@ -175,15 +181,16 @@ def added(curves: list[tuple[ZCDP | RDP, float]]) -> list[tuple[ZCDP | RDP, floa
     rho = math.fsum(c.rho * n for c, n in curves if isinstance(c, ZCDP))
     xi = math.fsum(c.xi * n for c, n in curves if isinstance(c, ZCDP))
     sums: dict[tuple[float, ...], np.ndarray] = {}
+    known = [(c, n) for c, n in curves if isinstance(c, RDP) and c.epsilons]
     for curve, count in curves:
-        if isinstance(curve, RDP):
+        if isinstance(curve, RDP) and not curve.epsilons:
             total = sums.setdefault(curve.orders, np.zeros(len(curve.orders)))
             total += count * np.array(curve.divergences)
     if len(sums) == 1 and (rho or xi):  # at these orders zCDP is a curve as well
         (orders,) = sums
         sums[orders] += xi + rho * np.array(orders)
         rho = xi = 0.0
-    found: list[tuple[ZCDP | RDP, float]] = []
+    found: list[tuple[ZCDP | RDP, float]] = [*known]
     up = 1 + 8 * UNIT
     if rho or xi:
         found.append((ZCDP(min(rho * up, 1e4), min(xi * up, 1e4)), 1.0))

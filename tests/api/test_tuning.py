@@ -142,7 +142,8 @@ class TestCharge:
             pa.epsilon(ledger=pa.repeat_and_select(x, tries=4), delta=1e-5).upper
             for x in ([quiet, loud], loud, quiet)
         )
-        assert least < alone == both
+        assert least < alone
+        assert both == pytest.approx(alone, rel=1e-6)  # their grids differ
 
     @pytest.mark.parametrize(
         ("law", "tries"),

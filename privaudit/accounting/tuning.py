@@ -99,7 +99,8 @@ def repeat_and_select(
 
     Returns
     -------
-    A ledger of Renyi curves with a profile, for `privaudit.epsilon` and `privaudit.Certificate`.
+    A ledger of Renyi curves with a profile, for `privaudit.epsilon` and
+    `privaudit.Certificate`.
 
     Raises
     ------

@@ -873,24 +873,30 @@ class TestJudge:
                 assert proves(true_kernel, false) is False, seed
         assert len(unproved) <= size(2, 0), unproved
 
-    @pytest.mark.sampled(1)
+    @pytest.mark.sampled(4)
     @pytest.mark.sized
-    @pytest.mark.parametrize(("noise", "rate"), [(0.35, 0.01), (0.5, 0.1), (2, 0.05)])
-    def test_different_steps(self, noise, rate):
-        """Of heavy tails and of light ones, on grids that are chosen by the tail."""
-        random_ = random.Random(7)
-        parts = [
-            (
-                of_sum(
-                    noise * random_.uniform(1, 2), PoissonSampling(rate / (1 + k / n))
-                ),
-                1,
-            )
-            for n in [size(3000, 210)]
-            for k in range(n)
-        ]
-        certificate = Certificate.of(ledger_of(*parts), ADD)
-        assert proves(true_kernel, certificate.witness(1e-10))
+    @pytest.mark.parametrize(
+        ("noise", "rate", "delta", "more"),
+        [
+            (0.35, 0.01, 1e-10, {}),  # heavy tails
+            (0.5, 0.1, 1e-10, {}),
+            (2, 0.05, 1e-10, {}),
+            (20, 1, 1e-6, {}),  # an account in closed form, which leaves no room
+            (1, 1e-3, 1e-30, {}),  # one large loss decides
+            (2, 0.05, 1e-6, {"group": 2}),
+            (5, 0.05, 1e-6, {"first": 0.3}),  # one step decides
+        ],
+    )
+    def test_different_steps(self, noise, rate, delta, more):
+        """Grids are chosen by the steps' own losses."""
+        random_, many = random.Random(7), size(1500, 210)
+        parts = [(of_sum(more["first"]), 1)] if "first" in more else []
+        for k in range(many):
+            sampling = PoissonSampling(rate / (1 + k / many)) if rate < 1 else None
+            parts.append((of_sum(noise * random_.uniform(1, 2), sampling), 1))
+        group = {name: more[name] for name in more if name == "group"}
+        certificate = Certificate.of(ledger_of(*parts), ADD, **group)
+        assert proves(true_kernel, certificate.witness(delta))
 
 
 class TestFile:

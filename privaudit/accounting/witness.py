@@ -42,6 +42,10 @@ _ENDS = (14, 9)  # an end loses delta over so many powers of 2
 _KINDS = 200  # from so many on the grid is coarse, and another as good may be quicker
 _GROWTHS = (16, 24, 32, 48, 64, 96, 128)
 _ROOT = math.sqrt(math.tau)
+_SAMPLE = 60  # lines that reach furthest, and of the others, whose losses are looked at
+_LARGE = (
+    30.0  # times that a large loss is likelier than Chernoff's bound has it, at most
+)
 _KNOT = 5.0  # times that a point of a grid takes
 _MOST_POINTS = 1 << 19
 _LOST = 14_000  # bits: Python reads numbers of 4300 digits at most
@@ -107,8 +111,10 @@ def witness(
             for some in node["groups"]:
                 some["lines"].sort(key=_reach)
     size = upper if math.isfinite(upper) else lower
+    between = size - lower if lower > 0 else 0.0  # where the truth lies, in the midst
+    room = 0.3 * MARGIN * size + between / 6
     lines = [x for node in nodes for some in node["groups"] for x in some["lines"]]
-    hints = _hints(size, delta, steps, kinds, mark, lines)
+    hints = _hints(size, delta, steps, kinds, mark, lines, room, group)
     return {**found, "nodes": nodes, "hints": hints}
 
 
@@ -151,8 +157,13 @@ def _hints(
     kinds: int,
     mark: float | None,
     lines: Sequence[Mapping[str, Any]] = (),
+    room: float = 0.0,
+    group: int = 1,
 ) -> dict[str, object]:
-    """Grid of masses for a composition of so many steps, of so many kinds."""
+    """Grid of masses for a composition of so many steps, of so many kinds.
+
+    That of many kinds widens an epsilon by about ``room`` at most.
+    """
     reach = max(map(_reach, lines), default=0.0)
     size = float(gdp.mu(max(epsilon, 1e-6), min(max(delta, 1e-12), 0.5)))
     if not 0 < size < math.inf:
@@ -166,7 +177,7 @@ def _hints(
     spacing = max(fine * size / math.sqrt(steps), _WINDOW * size / _MOST_POINTS)
     widen = _GROWTH
     if not few and delta and all(x["noise"] == "gaussian" for x in lines):
-        quick, widen = _quickest(spacing, lines, delta)
+        quick, widen = _quickest(spacing, lines, epsilon, delta, room, group)
         spacing = max(quick, _WINDOW * size / _MOST_POINTS)
     if mark:  # a loss that has mass of its own is put just below a grid point
         points = math.ceil(mark / spacing)
@@ -190,44 +201,64 @@ def _hints(
 
 
 def _quickest(
-    spacing: float, lines: Sequence[Mapping[str, Any]], delta: float
+    spacing: float,
+    lines: Sequence[Mapping[str, Any]],
+    epsilon: float,
+    delta: float,
+    room: float,
+    group: int,
 ) -> tuple[float, int]:
     """Spacing and growth of the quickest grid that widens an epsilon no more.
 
     A loss x of a cell from a to b is put at both, as often as keeps P and Q whole,
     which multiplies its part of E exp(s loss) by about 1 + s (s + 1) (x - a) (b - x) /
-    2. A sample of ``lines`` tells by how much, at the order s of Chernoff's bound.
+    2 where that is little. An epsilon is larger by the log of that over s, at the order
+    s of Chernoff's bound; by no more than ``room``, for a sample of ``lines``.
     """
-    some = lines[:: math.ceil(len(lines) / 100)]
+    ranked = sorted(lines, key=lambda x: -_reach(x) * float(_value(x["count"])))
+    most, rest = ranked[:_SAMPLE], ranked[_SAMPLE:]
+    some = [*most, *rest[:: math.ceil(len(rest) / _SAMPLE) or 1]]
     m, q, n = np.array(
         [[[float(_value(x[k]))] for x in some] for k in ("moves", "rate", "count")]
     )
-    n *= sum(float(_value(x["count"])) for x in lines) / n.sum()
-    least, far, weight = math.inf, m, n
-    for order in np.geomspace(0.05, 500, 60):
+    others = n[_SAMPLE:]
+    others *= sum(float(_value(x["count"])) for x in rest) / max(others.sum(), 1)
+    m, q = group * m, 1 - (1 - q) ** group
+    least, s, far, weight = math.inf, 0.0, m, n
+    with np.errstate(divide="ignore"):  # the output whose loss is epsilon
+        last = (np.log(math.expm1(min(epsilon, 700)) / q + 1) + m * m / 2) / m
+    for order in np.geomspace(0.05, 5000, 75):
         # Outputs between the laws without the record and with it, tilted.
-        z = ((order + 1) * m + 16) * np.linspace(0, 1, 240) - 8
+        top = np.minimum((order + 1) * m, last)
+        z = (top + 16) * np.linspace(0, 1, 240) - 8
         with np.errstate(divide="ignore"):
             loss = np.logaddexp(np.log1p(-q), np.log(q) + m * z - m * m / 2)
         log = (order + 1) * loss - z * z / 2 + np.log((z[:, 1:2] - z[:, :1]) / _ROOT)
+        # Beyond epsilon chords change nothing.
+        log = np.where(loss < epsilon, log, -math.inf)
         moment = np.logaddexp.reduce(log, axis=1, keepdims=True)
         bound = (float((n * moment).sum()) - math.log(delta)) / order
         if bound < least:
-            least, far, weight = bound, np.abs(loss), n * np.exp(log - moment)
+            least, s = bound, order
+            far, weight = np.abs(loss), n * np.exp(log - moment)
+    # The bound makes one large loss rarer, where epsilon is exceeded, than it is.
+    large = far > epsilon / 2
+    weight[large] *= min(max(1 / max(weight[large].sum(), 1e-9), 1), _LARGE)
     reach = np.array([_reach(x) for x in some])
 
     def widened(spacing: float, widen: int) -> float:
-        inner = far * (spacing - far)
-        cells = (spacing + far / widen) ** 2 / 6
-        return float((weight * np.where(far < spacing, inner, cells)).sum())
+        inner = s * (s + 1) / 2 * far * (spacing - far)
+        half = math.sqrt(s * (s + 1)) / 2 * (spacing + far / widen)
+        cells = half / np.tanh(half) - 1  # the chord of exp(s x), over a whole cell
+        return float((weight * np.where(far < spacing, inner, cells)).sum()) / s
 
     def work(spacing: float, widen: int) -> float:
         points = reach / spacing + 1
         return float((_KNOT * widen * np.log1p(points / widen) + points).sum())
 
-    most = widened(spacing, _GROWTH)
-    grids = itertools.product(spacing * np.geomspace(0.25, 64, 33), _GROWTHS)
-    good = [x for x in grids if widened(*x) <= most]
+    bound = min(widened(spacing, _GROWTH), room)
+    grids = itertools.product(spacing * np.geomspace(1 / 16, 64, 41), _GROWTHS)
+    good = [x for x in grids if widened(*x) <= bound] or [(spacing / 16, _GROWTH)]
     return min(((float(h), w) for h, w in good), key=lambda x: work(*x))
 
 

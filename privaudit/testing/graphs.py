@@ -57,15 +57,24 @@ def _edges_of(graph: Any, node: Any) -> Any:
 
 
 def of_matrix(
-    matrix: np.ndarray, draw: Draw, unit: str, replace: bool
+    matrix: np.ndarray, drawn: np.ndarray, draw: Draw, unit: str, replace: bool
 ) -> tuple[Any, Any]:
+    """Neighbours of a matrix; the strategy has ``drawn`` a second one.
+
+    Where both are empty below the diagonal, so is the neighbour.
+    """
     from hypothesis import assume
     from hypothesis import strategies as st
 
     many = len(matrix)
     if matrix.shape != (many, many):
         raise ValueError(f"an adjacency matrix is square, got shape {matrix.shape}")
-    directed = not (matrix == matrix.T).all()
+    assume(matrix.any() or drawn.any())  # else it is not known which it may fill
+    directed = any((one != one.T).any() for one in (matrix, drawn))
+    allowed = ~np.eye(many, dtype=bool)
+    for side in (np.triu, np.tril):
+        if directed and not any((one != side(one)).any() for one in (matrix, drawn)):
+            allowed = side(allowed)
     other = matrix.copy()
 
     def put(edge: tuple[int, int], value: int) -> None:
@@ -74,8 +83,7 @@ def of_matrix(
             other[edge[::-1]] = value
 
     if unit == "edge":
-        free = np.argwhere((matrix == 0) & ~np.eye(many, dtype=bool))
-        free = [tuple(edge) for edge in free.tolist()]
+        free = [tuple(edge) for edge in np.argwhere((matrix == 0) & allowed).tolist()]
         assume(free)
         put(draw(st.sampled_from(free)), 1)
         if replace:
@@ -92,30 +100,49 @@ def of_matrix(
     for two, value in enumerate(
         draw(st.lists(st.integers(0, 1), min_size=many, max_size=many))
     ):
-        if two != node:
+        if allowed[node, two]:
             put((node, two), value)
-            if directed:
-                other[two, node] = draw(st.integers(0, 1))
+        if directed and allowed[two, node]:
+            other[two, node] = draw(st.integers(0, 1))
     return matrix, other
 
 
-def of_edges(edges: Any, draw: Draw, unit: str, replace: bool) -> tuple[Any, Any]:
-    """Neighbours of undirected edges; nodes are those that have an edge."""
+def of_edges(
+    edges: Any, drawn: Any, draw: Draw, unit: str, replace: bool
+) -> tuple[Any, Any]:
+    """Neighbours of undirected edges; nodes are those that have an edge.
+
+    Made edges are turned as all those of ``edges`` and ``drawn``, a second draw, are:
+    i < j, i > j, or from nodes that are always first to nodes that never are.
+    """
     from hypothesis import assume
     from hypothesis import strategies as st
 
+    for edge in (*edges, *drawn):
+        if not isinstance(edge, (tuple, list, frozenset)) or len(edge) != 2:
+            raise ValueError(
+                f"by {unit} data are a list of edges, each a tuple of two nodes, got "
+                f"{edge!r} in it"
+            )
     unordered = isinstance(edges, (set, frozenset))
     kind = type(edges)
     listed: list[Any] = sorted(edges, key=fingerprint) if unordered else list(edges)
     nodes = list(dict.fromkeys(node for edge in listed for node in edge))
     assume(len(nodes) > 1)
+    turned = _turned([tuple(edge) for edge in (*listed, *drawn)])
+
+    def between(one: Any, two: Any) -> list[Any]:
+        both = [edge for edge in ((one, two), (two, one)) if turned(edge)]
+        return [type(listed[0])(edge) for edge in both[:1]]
+
     if unit == "edge":
         known = {frozenset(edge) for edge in listed}
         free = [
-            (one, two)
+            edge
             for at, one in enumerate(nodes)
             for two in nodes[at + 1 :]
             if frozenset((one, two)) not in known
+            for edge in between(one, two)
         ]
         if replace:
             assume(free)
@@ -129,6 +156,22 @@ def of_edges(edges: Any, draw: Draw, unit: str, replace: bool) -> tuple[Any, Any
     rest = [edge for edge in listed if node not in edge]
     if not replace:
         return kind(rest), edges
-    others = [one for one in nodes if one != node]
-    joined = draw(st.lists(st.sampled_from(others), unique=True))
-    return edges, kind([*rest, *((node, one) for one in joined)])
+    others = [edge for one in nodes if one != node for edge in between(node, one)]
+    joined = draw(st.lists(st.sampled_from(others), unique_by=repr)) if others else []
+    return edges, kind([*rest, *joined])
+
+
+def _turned(edges: list[tuple[Any, Any]]) -> Callable[[tuple[Any, Any]], bool]:
+    """Return whether an edge is turned as all of ``edges`` are."""
+    firsts, seconds = ({edge[side] for edge in edges} for side in (0, 1))
+    rules: list[Callable[[tuple[Any, Any]], bool]] = [
+        lambda edge: bool(edge[0] < edge[1]),
+        lambda edge: bool(edge[0] > edge[1]),
+    ]
+    if not firsts & seconds:
+        rules.append(lambda edge: edge[0] in firsts and edge[1] in seconds)
+    try:
+        kept = [rule for rule in rules if all(map(rule, edges))]
+    except TypeError:  # nodes that have no order
+        kept = rules[2:]
+    return lambda edge: all(rule(edge) for rule in kept)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import numbers
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -128,9 +129,9 @@ def neighbours(
         if graphs.is_networkx(data):
             return graphs.of_networkx(data, draw, unit, replace)
         if isinstance(data, np.ndarray) and data.ndim == 2:
-            return graphs.of_matrix(data, draw, unit, replace)
+            return graphs.of_matrix(data, draw(strategy), draw, unit, replace)
         if isinstance(data, (list, tuple, set, frozenset)):
-            return graphs.of_edges(data, draw, unit, replace)
+            return graphs.of_edges(data, draw(strategy), draw, unit, replace)
         raise ValueError(f"got {type(data).__name__} by {unit}: {_HOW}")
 
     return pairs().filter(lambda pair: fingerprint(pair[0]) != fingerprint(pair[1]))
@@ -194,6 +195,13 @@ def _records(data: Any, other: Any, draw: Draw, replace: bool) -> _Records:
 
         return _Records(rows, others, len(rows) - len(others), ledger)
     if isinstance(data, (list, tuple)):
+        kinds = {numbers.Number if _is_number(one) else type(one) for one in data}
+        if isinstance(data, tuple) and len(kinds - {type(None)}) > 1:
+            names = ", ".join(type(one).__name__ for one in data)
+            raise ValueError(
+                f"a tuple is taken for one of records, got one of ({names}): draw "
+                "public arguments as their own argument of @given"
+            )
         return _Records(list(data), list(other), spare, type(data))
     if isinstance(data, (set, frozenset)):
         # In an order that is the same in every process.
@@ -286,23 +294,27 @@ def _histogram(
 ) -> tuple[Any, Any]:
     """Up to ``most`` counts more, or moved to other places.
 
-    Where no category of the two draws has a count of 0, one that loses its last is
-    gone, and one that the first lacks may come.
+    A category that loses its last is gone if the second draw lacks it, and no count of
+    either is 0; else the strategy may always have it, and it stays, at 0. One that the
+    first draw lacks may come.
     """
     from hypothesis import assume
     from hypothesis import strategies as st
 
     changed: Any = list(data) if isinstance(data, tuple) else copy.deepcopy(data)
     places: list[Any]
+    stays: list[Any]
     cells: Any = changed
     if isinstance(data, Mapping):
         places = list(dict.fromkeys([*data, *other]))
-        kept = 0 in [*data.values(), *other.values()]
+        zeros = 0 in [*data.values(), *other.values()]
+        stays = places if zeros else list(other)
     elif isinstance(data, (list, tuple, np.ndarray)) or _is_series(data):
-        places, kept = list(np.ndindex(np.shape(data))), True
+        places = list(np.ndindex(np.shape(data)))
         cells = changed.iloc if _is_series(data) else changed
         if isinstance(data, (list, tuple)):
             places = list(range(len(data)))
+        stays = places
     else:
         raise ValueError(f"got {type(data).__name__} by count: {_HOW}")
     assume(places)
@@ -317,10 +329,14 @@ def _histogram(
             assume(full)
             from_ = draw(st.sampled_from(full))
             cells[from_] = value(from_) - 1
-            if not kept and not cells[from_]:
+            if from_ not in stays and not cells[from_]:
                 del changed[from_]
         cells[into] = value(into) + 1
     return data, tuple(changed) if isinstance(data, tuple) else changed
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (numbers.Number, np.bool_))
 
 
 def _is_series(data: Any) -> bool:

@@ -308,7 +308,7 @@ class TestHistograms:
 
         check()
 
-    def test_categories_without_a_record_are_gone(self):
+    def test_categories_that_may_be_missing_go_and_come(self):
         seen = collections.Counter()
         names = st.lists(st.sampled_from("abc"), min_size=1, max_size=3)
 
@@ -317,11 +317,24 @@ class TestHistograms:
             neighbours(names.map(collections.Counter), relation=REPLACE, unit="count")
         )
         def check(pair):
-            assert 0 not in pair[1].values()
             seen[len(pair[1]) - len(pair[0])] += 1
 
         check()
         assert set(seen) == {-1, 0, 1}
+
+    @pytest.mark.parametrize("optional", [None, {"c": st.integers(1, 2)}])
+    def test_categories_that_are_always_there_stay_in_their_order(self, optional):
+        always = {"a": st.integers(1, 2), "b": st.integers(1, 2)}
+        counts = st.fixed_dictionaries(always, optional=optional)
+
+        @settings(FEW, max_examples=60)
+        @given(neighbours(counts, relation=REPLACE, unit="count"))
+        def check(pair):
+            orders = [[key for key in one if key in always] for one in pair]
+            assert orders[0] == orders[1]
+            assert len(orders[0]) == 2
+
+        check()
 
 
 class TestTables:
@@ -486,6 +499,38 @@ class TestGraphs:
         changed = set(map(frozenset, pair[0])) ^ set(map(frozenset, pair[1]))
         assert not changed or frozenset.intersection(*changed)
 
+    @pytest.mark.parametrize("unit", ["edge", "node"])
+    @pytest.mark.parametrize(
+        ("turned", "may"),
+        [
+            (lambda edge: edge, lambda one, two: one < two),
+            (lambda edge: edge[::-1], lambda one, two: one > two),
+            (  # of two sides, whose names cannot be compared
+                lambda edge: (edge[0], f"item {edge[1]}"),
+                lambda one, two: (type(one), type(two)) == (int, str),
+            ),
+        ],
+    )
+    def test_edges_are_turned_as_the_strategy_draws_them(self, unit, turned, may):
+        edges = edge_lists().map(lambda found: list(map(turned, found)))
+
+        @settings(FEW, max_examples=15)
+        @given(neighbours(edges, relation=REPLACE, unit=unit))
+        def check(pair):
+            assert all(may(*edge) for edge in pair[1])
+
+        check()
+
+    @pytest.mark.parametrize("unit", ["edge", "node"])
+    @pytest.mark.parametrize("side", [np.triu, np.tril])
+    def test_a_matrix_keeps_its_triangle(self, unit, side):
+        @settings(FEW, max_examples=15)
+        @given(neighbours(matrices().map(side), relation=REPLACE, unit=unit))
+        def check(pair):
+            assert (pair[1] == side(pair[1])).all()
+
+        check()
+
     @pytest.mark.sampled(2)
     @pytest.mark.parametrize("relation", [ADD, REPLACE])
     @pytest.mark.parametrize("unit", ["edge", "node"])
@@ -521,14 +566,23 @@ class TestUsage:
         with pytest.raises(ValueError, match="unit must be"):
             neighbours(RECORDS, relation=ADD, unit="row")
 
-    @pytest.mark.parametrize(("data", "unit"), [(3, "record"), ("a", "edge")])
-    def test_data_of_another_kind(self, data, unit):
+    @pytest.mark.parametrize(
+        ("data", "unit", "said"),
+        [
+            (3, "record", "neighbours makes pairs of"),
+            ("a", "edge", "neighbours makes pairs of"),
+            (([0.5], 3), "record", "draw public arguments as their own argument"),
+            ([0.5], "edge", "each a tuple of two nodes, got 0.5"),
+            ([(0, 1, 0.5)], "node", "each a tuple of two nodes"),
+        ],
+    )
+    def test_data_of_another_kind(self, data, unit, said):
         @FEW
         @given(neighbours(st.just(data), relation=ADD, unit=unit))
         def draw(pair):
             pass
 
-        with pytest.raises(ValueError, match="neighbours makes pairs of"):
+        with pytest.raises(ValueError, match=said):
             draw()
 
 

@@ -43,9 +43,7 @@ _KINDS = 200  # from so many on the grid is coarse, and another as good may be q
 _GROWTHS = (16, 24, 32, 48, 64, 96, 128)
 _ROOT = math.sqrt(math.tau)
 _SAMPLE = 60  # lines that reach furthest, and of the others, whose losses are looked at
-_LARGE = (
-    30.0  # times that a large loss is likelier than Chernoff's bound has it, at most
-)
+_LARGE = 8.0  # times that one large loss is likelier than in Chernoff's bound, at most
 _KNOT = 5.0  # times that a point of a grid takes
 _MOST_POINTS = 1 << 19
 _LOST = 14_000  # bits: Python reads numbers of 4300 digits at most

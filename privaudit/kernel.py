@@ -137,15 +137,16 @@ def sampled(of, rate, loss, a):
     """``of``, Poisson sampled (2); not covered where t may be 0, its log no number."""
     t = (a - 1 + rate) / rate
     p, less = (arb(1), arb(1)) if t <= 0 else of(t.log(), t)
-    return (1 - rate) * less + rate * p, less
+    return less + rate * (p - less), less
 
 
 def either(of, loss, a):
     """The larger H of both orders of ``of``, of which each may be chosen (1, 2)."""
     (p, q), (v, u) = of(loss, a), of(-loss, 1 / a)
     one, other = p - a * q, 1 - u - a * (1 - v)
-    q = q if one > other else 1 - v
-    return one.max(other) + a * q, q
+    if one > other or (p, q) == (1 - u, 1 - v):
+        return p, q
+    return one.max(other) + a * (1 - v), 1 - v
 
 
 def over(one, other):
@@ -258,7 +259,7 @@ class Certificate:
         return low, [*map(fmpz_poly, masses)], beyond
 
     def product(self, one, other):
-        """The product, rounded, and without ends of little mass (lemmas 3, 4 and 8)."""
+        """The product, rounded; ends of little mass are infinite, or none (3, 4, 8)."""
         (low, masses, p), (high, others, q) = one, other
         size = len(masses[-1]) + len(others[-1])
         need(size * max(1, self.bits >> 7) < POINTS and time.monotonic() < self.until)
@@ -270,9 +271,8 @@ class Certificate:
         last = bisect_left(sums, sums[-1] - self.lost)
         found = [x.truncate(last).right_shift(first) for x in found]
         t, u = int(masses[0](1)), int(others[0](1))
-        beyond = ((t + p) * (u + q) - t * u) // self.unit
-        if len(found) == 1:  # up, and what was cut off is infinite
-            beyond += int(sums[-1] - found[0](1)) + 1
+        beyond, cut = (t + p) * (u + q) - t * u, int(sums[-1] - found[0](1))
+        beyond = cut - -beyond // self.unit if len(found) == 1 else beyond // self.unit
         need(max(beyond, int(found[-1](1))) <= 9 * self.unit)  # or rounding is all
         return low + high + first, found, beyond
 

@@ -183,6 +183,8 @@ def check_units(kernel):
     _, (p,), beyond = grid.product(one, one)
     assert beyond >= 1
     assert p(1) >= 1  # a quarter of one unit is no less than one
+    below = (0, [kernel.fmpz_poly([1])] * 2, 1)
+    assert grid.product(below, below)[2] == 0  # and from below no more than none
     both = (0, [kernel.fmpz_poly([m]) for m in (3, 1)], 0)
     assert [x(1) for x in grid.product(both, both)[1]] == [2, 1]
 
@@ -697,9 +699,10 @@ FAULTS = {
     "units of an upper bound rounded down": (".upper().ceil() if up", ".upper().floor() if up"),
     "units of a lower bound rounded up": (".lower().floor()", ".lower().ceil()"),
     "units of a lower bound of the most": (".lower().floor()", ".upper().floor()"),
-    "top of a window not charged": ('int(sums[-1] - found[0](1)) + 1', '1'),
+    "top of a window not charged": ("cut - -beyond // self.unit", "-(-beyond // self.unit)"),
     "bottom of a window not charged": ('int(sums[-1] - found[0](1))', 'int(sums[-1] - sums[last])'),
-    "infinite losses rounded down": ('found[0](1)) + 1', 'found[0](1))'),
+    "infinite losses rounded down": ("cut - -beyond // self.unit", "cut + beyond // self.unit"),
+    "infinite losses of a lower bound up": ("else beyond // self.unit", "else -(-beyond // self.unit)"),
     "infinite losses of one factor only": ("(t + p) * (u + q) - t * u", "p * (u + q)"),
     "infinite losses not multiplied with infinite ones": ("(u + q) - t * u", "u + t * q - t * u"),
     "infinite losses twice": ("(t + p) * (u + q)", "(t + p * 2) * (u + q)"),
@@ -722,10 +725,11 @@ FAULTS = {
     "powers: one too few": ('f"{n:b}"[1:]', 'f"{n - 1:b}"[1:]'),
     "powers: halves": ('found = list(map(self.product, found, found))', 'pass'),
     "sampling: too little": ("t = (a - 1 + rate) / rate", "t = (a - 1 + rate / 2) / rate"),
-    "sampling: half the mass": ("return (1 - rate) * less + rate * p, less", "return (1 - rate) * less + rate * p, less + (1 - less) / 99"),
+    "sampling: half the mass": ("rate * (p - less), less", "rate * (p - less), less + (1 - less) / 99"),
     "replaced: a record half as far": ("for s in (c, m / 2))", "for s in (c / 2, m))"),
     "fixed sizes: attained above": ("attained and pair\n", "attained and partial(either, pair)\n"),
     "fixed sizes: one order": ("return partial(either, pair) if self.replaced", "return partial(either, pair) if noise == 'pair'"),
+    "one order where they are no less alike": ("(p, q) == (1 - u, 1 - v)", "p == 1 - u"),
     "the smaller order": ("one.max(other) + a", "one.min(other) + a"),
     "replaced pairs: one order": ("return partial(either, pair) if self.replaced", "return partial(either, pair) if fixed"),
     "guarantees without delta": ("[(d, arb(0)), (p, q),", "[(p, q),"),
@@ -872,6 +876,24 @@ class TestJudge:
                 false = {**one, "lower": None, "upper": repr(known.lower * 0.999)}
                 assert proves(true_kernel, false) is False, seed
         assert len(unproved) <= size(2, 0), unproved
+
+    @pytest.mark.parametrize(
+        ("sampling", "relation", "kinds"),
+        [
+            (None, ADD, size(20, 3)),
+            (None, REPLACE, 1),
+            (PoissonSampling(0.1), ADD, 2),
+            (SamplingWithoutReplacement(10, 100), REPLACE, 1),
+        ],
+    )
+    def test_pure_epsilons(self, sampling, relation, kinds):
+        """Of Laplace noise at delta 0, where no mass may lie beyond the sum."""
+        parts = [(of_sum(3 + k / 7, sampling, "laplace"), 2) for k in range(kinds)]
+        certificate = Certificate.of(ledger_of(*parts), relation)
+        one, known = certificate.witness(0.0), certificate.epsilon(0.0)
+        assert proves(true_kernel, one)
+        false = {**one, "lower": None, "upper": repr(known.lower * 0.999)}
+        assert proves(true_kernel, false) is False
 
     @pytest.mark.sampled(4)
     @pytest.mark.sized

@@ -112,7 +112,8 @@ def witness(
     between = size - lower if lower > 0 else 0.0  # where the truth lies, in the midst
     room = 0.3 * MARGIN * size + between / 6
     lines = [x for node in nodes for some in node["groups"] for x in some["lines"]]
-    hints = _hints(size, delta, steps, kinds, mark, lines, room, group)
+    alike = len({one for _, one in marks}) < 2
+    hints = _hints(size, delta, steps, kinds, mark, lines, room, group, alike)
     return {**found, "nodes": nodes, "hints": hints}
 
 
@@ -157,10 +158,12 @@ def _hints(
     lines: Sequence[Mapping[str, Any]] = (),
     room: float = 0.0,
     group: int = 1,
+    alike: bool = True,
 ) -> dict[str, object]:
     """Grid of masses for a composition of so many steps, of so many kinds.
 
-    That of many kinds widens an epsilon by about ``room`` at most.
+    That of many kinds widens an epsilon by about ``room`` at most. ``alike``: whether
+    all losses that have mass of their own are one.
     """
     reach = max(map(_reach, lines), default=0.0)
     size = float(gdp.mu(max(epsilon, 1e-6), min(max(delta, 1e-12), 0.5)))
@@ -184,6 +187,9 @@ def _hints(
     bits = math.log2(_ROOM * steps) - math.log2(max(delta, 1e-99)) + 1.45 * epsilon
     if not delta:  # masses may be as small as the chance of the largest losses
         bits = 200 + 2 * epsilon + 4 * steps
+        # Each of them is rounded up, by a cell at most, if they are not alike.
+        spacing = spacing if alike else min(spacing, MARGIN / 2 * epsilon / steps)
+        widen = _MOST_POINTS
     bits = min(20000, math.ceil(min(bits, 20000.0)))
     ends = math.log2(steps) - math.log2(max(delta, 1e-99)) + _ENDS[not few]
     if delta:  # what an end may lose is more than the units that rounding puts there

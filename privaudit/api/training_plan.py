@@ -137,7 +137,10 @@ class TrainingPlan:
             f"({self.parameters:,} parameters, {sum(self.sizes):,} records)"
         )
         if self.seconds is not None:
-            lines.append(f"about {self.seconds:.3g} s on this machine")
+            lines.append(
+                f"gradients and noise take about {self.seconds:.3g} s on this machine, "
+                "beside some milliseconds a round"
+            )
         return [*lines, *self.remarks]
 
     def to_toml(self) -> str:

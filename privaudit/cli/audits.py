@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -13,8 +13,12 @@ from privaudit.cli.options import Changes, Flat, Json, Out, Require
 from privaudit.cli.output import emit, status_of
 from privaudit.cli.runs import differing
 from privaudit.cli.signing import Sign, check_key, kept
+from privaudit.files.folder import SIGNATURE
 from privaudit.settings import AuditSettings, ProgramSettings
 from privaudit.task_settings import FOLDER, changes_of
+
+if TYPE_CHECKING:
+    from privaudit.api.run_audits import AuditedRun
 
 
 def demo(
@@ -201,7 +205,17 @@ def audit(
 
     if pathlib.Path(algorithm, "config.json").is_file():
         given = (changes_of(changes), kept_in.out)
-        return _of_a_run(algorithm, settings, own, given, json, require)
+        folder = pathlib.Path(algorithm)
+        was_signed = (folder / SIGNATURE).is_file()
+        attacked = _of_a_run(algorithm, settings, own, given)
+        lines = [*attacked.lines(), kept(folder, kept_in.sign)]
+        if was_signed and kept_in.sign is None:
+            lines.append(
+                "the signature was that of the folder before, and is gone: sign it "
+                f"again, with privaudit verify {folder} --sign KEY.pem"
+            )
+        emit(attacked.summary(), lines, as_json=json)
+        return status_of([attacked.status], require)
     if own.random_records:
         raise ValueError("--random-records is for a run's folder, whose data it spares")
     from privaudit.api.audits import audit_algorithm
@@ -233,9 +247,7 @@ def _of_a_run(
     settings: AuditSettings,
     own: _Own,
     others: tuple[object, ...],
-    json: bool,
-    require: str | None,
-) -> int:
+) -> AuditedRun:
     """Attack the training in a folder."""
     from privaudit.api.console import Console
     from privaudit.api.run_audits import audit_folder
@@ -253,7 +265,7 @@ def _of_a_run(
             f"{folder} says what was trained and claimed, and keeps what is found: "
             f"leave {unasked[0]} out"
         )
-    found = audit_folder(
+    return audit_folder(
         folder,
         **own.named(),
         **asked,
@@ -261,8 +273,6 @@ def _of_a_run(
         workers=own.workers,
         watch=Console(),
     )
-    emit(found.summary(), found.lines(), as_json=json)
-    return status_of([found.status], require)
 
 
 def audit_program(

@@ -14,6 +14,7 @@ from privaudit.files.folder import RunFolder
 from privaudit.report import page
 from privaudit.report.load import load
 from privaudit.report.site import Site
+from tests.files.test_signature import written
 from trainers.gradients.clip_weights import ClipTo
 from trainers.numerics.randomness import Streams
 from trainers.oracles.oracle import Oracle
@@ -418,18 +419,18 @@ class TestCommand:
     def names(self, data="given_shares"):
         return ["--model", f"{__name__}:given_net", "--data", f"{__name__}:{data}"]
 
-    def test_of_a_folder(self, folder, capsys):
+    def test_of_a_folder(self, folder, tmp_path, capsys):
         """Files of the nodes' models, which lie there too, stay what they were."""
-        assert (
-            main(["audit", folder, *self.names(), "--runs", "60", "--seed", "1"]) == 0
-        )
+        what = ["audit", folder, *self.names(), "--runs", "60", "--seed", "1"]
+        key, public = map(str, written(tmp_path))
+        assert main([*what, "--sign", key]) == 0
         said = capsys.readouterr().out
         assert said.count("\naudited with 97.5 % confidence") == 2
         assert "covered by no certificate" in said
-        assert main(["verify", folder]) == 0
-        assert (
-            main(["audit", folder, *self.names(), "--runs", "60", "--seed", "1"]) == 0
-        )
+        assert main(["verify", folder, "--signer", public]) == 0
+        assert "gone" not in capsys.readouterr().out
+        assert main(what) == 0
+        assert "signature was that of the folder before" in capsys.readouterr().out
 
     def test_scores_are_those_of_python(self, folder, tmp_path):
         more = ["--runs", "40", "--adversary", "noisy-gradients"]

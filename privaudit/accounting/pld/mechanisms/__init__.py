@@ -57,5 +57,7 @@ def loss_of(mechanism: mechanisms.Any, relation: Relation, rate: float = 1.0) ->
             return epsilon_delta.loss(mechanism, rate)
         case mechanisms.DiscretePair():
             return discrete_pair.loss(mechanism, relation, rate)
-        case _:
+        case mechanisms.RDP() | mechanisms.ZCDP():
             return Curve(mechanism, rate)
+        case _:
+            raise TypeError(f"no loss is known of {mechanism!r}: give it one here")

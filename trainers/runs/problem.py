@@ -134,7 +134,8 @@ class Problem:
                 f"{len(sizes)} nodes have data, but {training.algorithm} is to run on "
                 f"{nodes}: {mean}"
             )
-        for node, size in enumerate(sizes):
+        # The smallest first, which says what fits all.
+        for node, size in sorted(enumerate(sizes), key=lambda one: one[1]):
             try:
                 training.mechanism(0.0, sizes).sampling_rate(size)
             except ValueError as error:

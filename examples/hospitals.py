@@ -11,13 +11,11 @@ import privaudit as pa
 SIZES = [150, 110, 80, 50, 36]
 # Usual values of a cell's measures, their errors and worst ones, known before any
 # patient is: a mean of the private records would be a release of its own.
-USUAL = torch.tensor(
-    [14, 19, 90, 650, 0.1, 0.1, 0.1, 0.05, 0.2, 0.06]
-    + [0.4, 1.2, 3, 40, 0.007, 0.025, 0.03, 0.01, 0.02, 0.004]
-    + [16, 26, 110, 900, 0.13, 0.25, 0.3, 0.1, 0.3, 0.08]
-)
+MEANS = [14, 19, 90, 650, 0.1, 0.1, 0.1, 0.05, 0.2, 0.06]
+ERRORS = [0.4, 1.2, 3, 40, 0.007, 0.025, 0.03, 0.01, 0.02, 0.004]
+WORST = [16, 26, 110, 900, 0.13, 0.25, 0.3, 0.1, 0.3, 0.08]
 inputs, ill = map(torch.tensor, load_breast_cancer(return_X_y=True))
-inputs = 3 * (inputs.float() / USUAL - 1)
+inputs = 3 * (inputs.float() / torch.tensor([*MEANS, *ERRORS, *WORST]) - 1)
 order = torch.randperm(len(ill))
 parts = order.split([*SIZES, len(ill) - sum(SIZES)])
 *shares, test = [(inputs[rows], ill[rows]) for rows in parts]

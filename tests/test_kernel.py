@@ -177,6 +177,12 @@ def check_units(kernel):
     _, (p,), beyond = grid.above(tabled(*events))
     assert p(1) + beyond >= 2**64
     assert beyond >= 2**64 // 10
+    # The larger of both orders, though events of as much of P are taken in each.
+    sixteenths = ((8, 2), (7, 6), (1, 8))
+    rows = [tuple(kernel.arb(x) / 16 for x in row) for row in sixteenths]
+    two = kernel.arb(2)
+    p, q = kernel.either(lambda *at: kernel.atoms(rows, *at), two.log(), two)
+    assert p - 2 * q > 0.37
     # Quarters of which one is at 0 and one at infinity: 3/16 of two are infinite.
     grid.bits, grid.unit, grid.small = 2, 4, 0
     one = (0, [kernel.fmpz_poly([1])], 1)

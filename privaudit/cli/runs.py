@@ -72,10 +72,10 @@ def verify(
 
     check_key(sign)
     found = verify(folder, signer=signer)
-    lines = found.lines()
+    more = []
     if sign is not None and not found.differences:
-        lines.append(f"signed: {signed(found, sign)}")
-    emit(found.summary(), lines, as_json=json)
+        more = [f"signed: {signed(found, sign)}"]
+    emit(found.summary(), [*found.lines(), *more], as_json=json)
     if found.differences:
         return REFUTED
     return COULD_NOT if kernel and not found.is_proved else FINE

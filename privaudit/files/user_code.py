@@ -89,37 +89,60 @@ def takes(function: Callable[..., Any], *names: str) -> bool:
     return True
 
 
+_GENERATORS = ("rng", "generator", "gen", "random")
+_SEEDS = ("seed", "random_state")
+
+
 def _draws(function: Callable[..., Any], before: int = 1) -> tuple[str, bool]:
     """The name of the parameter that draws are made by, and whether it is given by it.
 
-    It is the one after ``before`` others, whatever its name; rng or seed where that
-    may be left out, or is given by name alone, as after ``functools.partial``.
+    It is the first of those names after ``before`` others, else the next parameter, if
+    it is needed: one that may be left out is an option. ``ValueError`` if the function
+    cannot be called so.
     """
+    if not callable(function):
+        raise ValueError(f"give a function of data and a generator, got {function!r}")
     try:
-        parameters = [*inspect.signature(function).parameters.values()][before:]
+        signature = inspect.signature(function)
     except (TypeError, ValueError):  # it does not tell
         return "", False
-    for first in parameters[:1]:
-        needed = first.name in ("rng", "seed") or first.default is first.empty
-        if needed and first.kind < first.VAR_POSITIONAL:
-            return first.name, False
-    names = [one.name for one in parameters]
-    return next(
-        ((name, True) for name in ("rng", "seed") if name in names), ("", False)
+    parameters = [*signature.parameters.values()]
+    places = [one for one in parameters if one.kind <= one.VAR_POSITIONAL]
+    names = [one.name for one in parameters[before:]]
+    name = next((one for one in names if one in (*_GENERATORS, *_SEEDS)), "")
+    following = next(iter(places[before:] or places[-1:]), None)
+    named = bool(name) and (following is None or following.name != name)
+    problem = "none is the generator's"
+    needed = following is None or following.default is following.empty
+    if name or needed:
+        given = [None] * (before if named else before + 1)
+        try:
+            signature.bind(*given, **({name: None} if named else {}))
+        except TypeError as error:
+            problem = str(error)
+        else:
+            return name, named
+    size = "size" in signature.parameters
+    taken = ("data and size" if before > 1 else "data") + " and a generator alone"
+    raise ValueError(
+        f"{getattr(function, '__name__', 'the mechanism')}{signature} cannot be given "
+        f"{taken} ({problem}): name the generator rng or seed, or bind the other "
+        "arguments by functools.partial"
+        + ("; one of (data, size, rng) is vectorised" if size or before > 1 else "")
     )
 
 
 def by_seed(function: Callable[..., Any]) -> Callable[[Any, int], Any]:
     """``function(data, seed)``, where ``function`` may be ``(data, rng)`` as well.
 
-    A parameter that is called rng gets ``numpy.random.default_rng(seed)``.
+    A parameter that is named as a generator gets ``numpy.random.default_rng(seed)``.
     """
     from numpy.random import default_rng
 
     name, named = _draws(function)
 
     def run(data: Any, seed: int) -> Any:
-        drawn = default_rng(seed) if name == "rng" else seed
+        drawn = default_rng(seed) if name in _GENERATORS else seed
         return function(data, **{name: drawn}) if named else function(data, drawn)
 
     return run
@@ -130,14 +153,13 @@ def by_generator(function: Callable[..., Any], before: int = 1) -> Callable[...,
 
     ``before``: how many other arguments there are.
     """
-    if not callable(function):
-        raise ValueError(f"give a function of data and a generator, got {function!r}")
     name, named = _draws(function, before)
 
     def run(*all_given: Any) -> Any:
+        __tracebackhide__ = True
         *given, rng = all_given
         # numpy's older generators take no larger seed, and so many libraries do not.
-        drawn = int(rng.integers(2**32)) if name == "seed" else rng
+        drawn = int(rng.integers(2**32)) if name in _SEEDS else rng
         return function(*given, **{name: drawn}) if named else function(*given, drawn)
 
     return run

@@ -18,6 +18,8 @@ from privaudit.testing.pasting import called, dp, name_of, repeat
 from privaudit.testing.sampling import Mechanism, Scoring
 from privaudit.testing.searching import Asked, verdict_of
 
+__tracebackhide__ = True  # pytest shows where a test calls, and its mechanism
+
 
 @public
 def assert_private(
@@ -86,7 +88,6 @@ def assert_private(
     ...     return len(data) + rng.laplace(scale=1.0)
     >>> assert_private(noisy_count, ([0.3], [0.3, 0.9]), epsilon=1.0)
     """
-    __tracebackhide__ = True
     test = record.current()
     asked = Asked(
         mechanism, pair, epsilon, delta, confidence, runs, score, seed, vectorised
@@ -123,7 +124,6 @@ def assert_refuted(
     ...     return len(data)
     >>> assert_refuted(exact_count, ([0.3], [0.3, 0.9]), epsilon=1.0)
     """
-    __tracebackhide__ = True
     asked = Asked(
         mechanism, pair, epsilon, delta, confidence, runs, score, seed, vectorised
     )
@@ -182,7 +182,6 @@ def assert_accounts(
     >>> history = [(1.0, 0.01, 1000)]  # of Opacus: noise, sampling rate, steps
     >>> assert_accounts(history, epsilon=1.84, delta=1e-5, conditional=True)
     """
-    __tracebackhide__ = True
     from privaudit.accounting.certificate import Certificate
     from privaudit.api.accounts import ledger_from
 
@@ -293,7 +292,6 @@ def assert_probes(
     ...     return round(1024 * (sum(data) + rng.normal(scale=2.0))) / 1024
     >>> assert_probes(total, ([0.5], [0.5, 1.0]), sensitivity=1.0, noise=2.0)
     """
-    __tracebackhide__ = True
     promises = probing.Promises(
         sensitivity=sensitivity,
         norm=norm,

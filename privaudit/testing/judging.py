@@ -29,6 +29,8 @@ from privaudit.testing.learning import Attack
 from privaudit.testing.outputs import Readings
 from privaudit.testing.sampling import Mechanism, Sampler, Scoring
 
+__tracebackhide__ = True  # pytest shows where a test calls, and its mechanism
+
 _BATCH, _WIDE_BATCH = 1024, 250_000  # runs between looks at the clock
 _LEAST = 256  # runs of a first look; fewer are only learned from
 _GROWTH, _WIDE_GROWTH = 2, 4

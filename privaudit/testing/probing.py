@@ -25,6 +25,8 @@ from privaudit.testing.low_bits import Floats, lowest_bit
 from privaudit.testing.pasting import pasted
 from privaudit.testing.sampling import Mechanism
 
+__tracebackhide__ = True  # pytest shows where a test calls, and its mechanism
+
 _LAPLACE = 6  # kurtosis
 _CHANCE = 1e-9
 _ROUNDING = 1e-9  # of what is released, in comparisons of differences

@@ -15,6 +15,8 @@ from privaudit.files.user_code import by_generator
 from privaudit.testing.coins import Worlds
 from privaudit.testing.outputs import Reader, Readings, parts_of
 
+__tracebackhide__ = True  # pytest shows where a test calls, and its mechanism
+
 Mechanism = Callable[..., Any]
 Scoring = Callable[[Any], Any] | Literal["bits"] | None
 

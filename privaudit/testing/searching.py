@@ -33,6 +33,8 @@ from privaudit.testing.outputs import Floats
 from privaudit.testing.pasting import called, dp, name_of, repeat
 from privaudit.testing.sampling import Mechanism, Sampler, Scoring
 
+__tracebackhide__ = True  # pytest shows where a test calls, and its mechanism
+
 _AGAIN = 4  # times the runs of the first refutation are spent on a later pair
 _SHRINKING = 0.5  # of the seconds of the search; about as much is left to confirm
 _LEAST_SECONDS = 0.1  # of shrinking, however soon the search was over

@@ -297,6 +297,44 @@ class TestWithoutPytest:
         found = pa.probe(lambda data, *, rng: data.sum(0) + rng.normal(size=5))
         assert not found.findings
 
+    @pytest.mark.parametrize("name", ["generator", "gen", "random", "random_state"])
+    def test_options_are_left_alone(self, name):
+        taken = {}
+        exec(
+            f"def mechanism(data, epsilon=2.0, {name}=None):\n"
+            f"    rng = numpy.random.default_rng({name})\n"
+            "    return len(data) + rng.laplace(scale=1 / epsilon)",
+            {"numpy": np},
+            taken,
+        )
+        found = judge(taken["mechanism"], ([], [1.0]), epsilon=0.1, runs=2000)
+        assert found.refuted
+
+    @pytest.mark.parametrize(
+        ("mechanism", "vectorised", "said"),
+        [
+            (lambda data: 0, False, "too many positional arguments"),
+            (lambda data, scale=1.0: 0, False, "none is the generator's"),
+            (lambda data, epsilon, rng: 0, False, "'epsilon'.*functools.partial"),
+            (lambda data, rng, epsilon: 0, False, "'epsilon'.*functools.partial"),
+            (lambda data, **more: 0, False, "name the generator rng or seed"),
+            (lambda data, size, rng: 0, False, "'size'.*is vectorised"),
+            (lambda data, rng: 0, True, "data and size.*is vectorised"),
+        ],
+    )
+    def test_others_cannot_be_called(self, mechanism, vectorised, said):
+        with pytest.raises(ValueError, match=said):
+            judge(mechanism, ([], [1.0]), epsilon=1.0, vectorised=vectorised)
+
+    def test_a_mechanism_that_raises_shows_no_frame_of_ours(self):
+        def wrong(data, rng):
+            return data + 1
+
+        with pytest.raises(TypeError) as caught:
+            assert_private(wrong, ([], [1.0]), epsilon=1.0)
+        shown = [entry for entry in caught.traceback if not entry.ishidden(caught)]
+        assert [entry.name for entry in shown][1:] == ["wrong"]
+
     def test_a_seed_is_one_that_older_generators_take(self):
         def old(data, seed):
             return len(data) + np.random.RandomState(seed).laplace()

@@ -101,7 +101,7 @@ def witness(
         for entry in entries
         if (mark := _mark(entry.release, relation, group, steps))
     ]
-    mark = max(marks)[1] if marks else None
+    marked = [mark for _, mark in sorted(marks, reverse=True)]
     kinds = max((len(set(entries)) for entries in different), default=0)
     # Long laws late: quicker products.
     if kinds >= _KINDS and ledger.observer is UNSET:
@@ -112,8 +112,7 @@ def witness(
     between = size - lower if lower > 0 else 0.0  # where the truth lies, in the midst
     room = 0.3 * MARGIN * size + between / 6
     lines = [x for node in nodes for some in node["groups"] for x in some["lines"]]
-    alike = len({one for _, one in marks}) < 2
-    hints = _hints(size, delta, steps, kinds, mark, lines, room, group, alike)
+    hints = _hints(size, delta, steps, kinds, marked, lines, room, group)
     return {**found, "nodes": nodes, "hints": hints}
 
 
@@ -135,7 +134,7 @@ def of_budget(
         above = {"noise": "gaussian", "moves": moves, "norm": moves}
     elif unit is not None:
         above = line_of(unit, relation, count)
-    hints = _hints(epsilon, delta, count, 1, None)
+    hints = _hints(epsilon, delta, count, 1, [])
     plain = {"sampling": "none", "rate": "1", "count": 1}
     groups = [{"lines": lines, "above": {**plain, **above}}]
     return {**found, "nodes": [{"groups": groups}], "hints": hints}
@@ -154,16 +153,15 @@ def _hints(
     delta: float,
     steps: int,
     kinds: int,
-    mark: float | None,
+    marks: Sequence[float],
     lines: Sequence[Mapping[str, Any]] = (),
     room: float = 0.0,
     group: int = 1,
-    alike: bool = True,
 ) -> dict[str, object]:
     """Grid of masses for a composition of so many steps, of so many kinds.
 
-    That of many kinds widens an epsilon by about ``room`` at most. ``alike``: whether
-    all losses that have mass of their own are one.
+    That of many kinds widens an epsilon by about ``room`` at most. ``marks``: losses
+    that have mass of their own, that which is most in all first.
     """
     reach = max(map(_reach, lines), default=0.0)
     size = float(gdp.mu(max(epsilon, 1e-6), min(max(delta, 1e-12), 0.5)))
@@ -180,15 +178,16 @@ def _hints(
     if not few and delta and all(x["noise"] == "gaussian" for x in lines):
         quick, widen = _quickest(spacing, lines, epsilon, delta, room, group)
         spacing = max(quick, _WINDOW * size / _MOST_POINTS)
-    if mark:  # a loss that has mass of its own is put just below a grid point
-        points = math.ceil(mark / spacing)
-        spacing = mark / points * (1 + 1e-12)
+    if marks:  # a loss that has mass of its own is put just below a grid point
+        points = math.ceil(marks[0] / spacing)
+        spacing = marks[0] / points * (1 + 1e-12)
         widen = _MOST_POINTS if points < _FEW else widen
     bits = math.log2(_ROOM * steps) - math.log2(max(delta, 1e-99)) + 1.45 * epsilon
     if not delta:  # masses may be as small as the chance of the largest losses
         bits = 200 + 2 * epsilon + 4 * steps
         # Each of them is rounded up, by a cell at most, if they are not alike.
-        spacing = spacing if alike else min(spacing, MARGIN / 2 * epsilon / steps)
+        if len({*marks}) > 1:
+            spacing = min(spacing, MARGIN / 2 * epsilon / steps)
         widen = _MOST_POINTS
     bits = min(20000, math.ceil(min(bits, 20000.0)))
     ends = math.log2(steps) - math.log2(max(delta, 1e-99)) + _ENDS[not few]

@@ -434,7 +434,7 @@ def _figures(
         yield Difference(run.path / CERTIFICATE, where, one, other, "ledger.json gives")
     elif by_kernel is not None and by_kernel.status == "proved":
         told = [line.partition(" is ")[0] for line in by_kernel.says]
-        beyond = "as claimed to it, about a thousandth beyond the account"
+        beyond = "as it was asked, about a thousandth beyond the account"
         checked.append(f"{PROVED}{', '.join(told)} ({beyond})")
     elif by_kernel is not None:
         why = "; ".join(by_kernel.says)

@@ -901,6 +901,13 @@ class TestJudge:
         false = {**one, "lower": None, "upper": repr(known.lower * 0.999)}
         assert proves(true_kernel, false) is False
 
+    @pytest.mark.parametrize("rate", [0.0, 1e-15])
+    def test_many_steps_that_tell_nothing(self, rate):
+        """Among them steps that nobody enters."""
+        parts = [(of_sum(1 + k / 99, PoissonSampling(rate)), 1) for k in range(200)]
+        parts.append((of_sum(1.5, PoissonSampling(0.01)), 1))
+        assert proves(true_kernel, Certificate.of(ledger_of(*parts), ADD).witness(1e-6))
+
     @pytest.mark.sampled(4)
     @pytest.mark.sized
     @pytest.mark.parametrize(

@@ -226,10 +226,10 @@ def _quickest(
     )
     others = n[_SAMPLE:]
     others *= sum(float(_value(x["count"])) for x in rest) / max(others.sum(), 1)
-    m, q = group * m, 1 - (1 - q) ** group
-    least, s, far, weight = math.inf, 0.0, m, n
-    with np.errstate(divide="ignore"):  # the output whose loss is epsilon
-        last = (np.log(math.expm1(min(epsilon, 700)) / q + 1) + m * m / 2) / m
+    m, q = group * m, np.maximum(1 - (1 - q) ** group, 1e-99)
+    least, s, far, weight = math.inf, 1.0, m, n
+    # The output whose loss is epsilon.
+    last = (np.log(math.expm1(min(epsilon, 700)) / q + 1) + m * m / 2) / m
     for order in np.geomspace(0.05, 5000, 75):
         # Outputs between the laws without the record and with it, tilted.
         top = np.minimum((order + 1) * m, last)

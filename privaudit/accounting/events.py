@@ -218,11 +218,17 @@ def _details(event: DpEvent, inner: DpEvent) -> mechanisms.Any | None:
             return mechanisms.PermuteAndFlip(**told)
         case "EpsilonDeltaDpEvent":
             return mechanisms.EpsilonDelta(**told)
-        case "DiscreteGaussianDpEvent" if told["dimension"] == 1:
-            return mechanisms.DiscreteGaussian(told["sigma"], int(told["sensitivity"]))
-        case "DiscreteGaussianDpEvent":  # of several coordinates no pair is known
-            moved = told["sensitivity"] / told["sigma"]  # Canonne et al. 2020, thm 14
-            return mechanisms.ZCDP(moved * moved / 2 * (1 + 1e-15))
+        case "DiscreteGaussianDpEvent":
+            sigma, moved = told["sigma"], told["sensitivity"]
+            if not (0 <= moved < math.inf and 0 <= sigma < math.inf):
+                why = f"sensitivity and sigma are >= 0 and finite, got {moved}, {sigma}"
+                raise UnknownEventError(event, why)
+            if not sigma:
+                return None
+            if told["dimension"] == 1:  # an integer, which floats may be just below
+                return mechanisms.DiscreteGaussian(sigma, math.ceil(moved))
+            # Of several coordinates no pair is known: Canonne et al. 2020, theorem 14.
+            return mechanisms.ZCDP((moved / sigma) ** 2 / 2 * (1 + 1e-15))
     raise UnknownEventError(
         event,
         f"{type(inner).__name__} is not accounted here: Gaussian and Laplace events "

@@ -1,5 +1,7 @@
 """Events of dp-accounting, there and back, and in files."""
 
+import math
+
 import attrs
 import dp_accounting as dpa
 import pytest
@@ -132,6 +134,19 @@ class TestOfItsHead:
                 name = type(event).__name__
                 patched.setattr(dpa.dp_event, name, type(event), raising=False)
                 assert events.ledger_of(ledger.to_event()) == ledger
+
+    @pytest.mark.parametrize("moved", [2.1, 3 - 1e-12])
+    def test_a_sensitivity_is_no_less_than_said(self, moved):
+        (entry,) = events.ledger_of(DiscreteGaussianDpEvent(4.0, moved, 1)).nodes[0]
+        assert entry.release.details == DiscreteGaussian(4.0, 3)
+
+    @pytest.mark.parametrize("dimension", [1, 2, None])
+    def test_discrete_gaussian_noise_that_is_none(self, dimension):
+        ledger = events.ledger_of(DiscreteGaussianDpEvent(0.0, 2.0, dimension))
+        assert Certificate.of(ledger).epsilon(1e-5).upper == math.inf
+        for wrong in ((4.0, math.inf), (4.0, -1.0), (math.nan, 1.0)):
+            with pytest.raises(ValueError, match="finite"):
+                events.ledger_of(DiscreteGaussianDpEvent(*wrong, dimension))
 
     def test_several_coordinates_of_discrete_gaussian_noise(self):
         """Its rdp_privacy_accountant_test: s^2 / (2 sigma^2) times the order."""

@@ -540,8 +540,11 @@ class TestSelection:
             (math.inf, 9.0, (0.2, 0.1, 0.3, 0.3, 0.1), (0.1, 0.3, 0.1, 0.3, 0.2), 0.3),
         ],
     )
-    def test_no_rule_beats_the_profile(self, shape, mean, p, q, near):
-        """By all orders of the outputs, both ways; some order comes ``near``."""
+    def test_no_rule_beats_the_profile(self, shape, mean, p, q, near, monkeypatch):
+        """By all orders of the outputs, both ways; some order comes ``near``.
+
+        On any grid: of a few cells what one cell is too much would show.
+        """
         x = np.linspace(-12, 12, 801)
         gamma = 0.0 if shape == math.inf else parameter_of(mean, shape)
 
@@ -567,8 +570,12 @@ class TestSelection:
         orders = itertools.permutations(range(len(p)))
         laws = [(law(p, order), law(q, order)) for order in orders]
         closest = 0.0
-        profile = zip(*selected_profile(lines, mean, shape), strict=True)
-        for epsilon, delta in itertools.islice(profile, 0, None, 6):
+        profiles = [selected_profile(lines, mean, shape)]
+        for cells in (5, 12, 40):
+            monkeypatch.setattr("privaudit.accounting.tuning._CELLS", cells)
+            profiles.append(selected_profile(lines, mean, shape))
+        points = itertools.chain(*(zip(*each, strict=True) for each in profiles))
+        for epsilon, delta in itertools.islice(points, 0, None, 6):
             pairs = [pair[::step] for pair in laws for step in (1, -1)]
             most = max(told(*pair, epsilon) for pair in pairs)
             assert most <= delta * (1 + 1e-12) + 1e-15

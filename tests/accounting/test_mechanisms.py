@@ -304,6 +304,19 @@ class TestSound:
         assert found.upper >= truth.lower
         assert found.lower == 0, "only a guarantee is known"
 
+    def test_points_beside_a_curve_bound_what_has_them(self):
+        """A pair's own delta at each, of which one release is no less."""
+        p, q = randomized_response(0.6, 3)
+        epsilons = (0.0, 0.1, 0.3, 0.6)
+        deltas = tuple(hockey_stick(atoms(p, q), epsilon) for epsilon in epsilons)
+        found = certificate((Release.of(RDP((2.0,), (9.0,), epsilons, deltas)), 1))
+        for epsilon in (*epsilons, 0.05, 0.2, 0.5, 2.0):
+            least = hockey_stick(atoms(p, q), epsilon)
+            upper = found.delta(epsilon).upper
+            assert least <= upper
+            if epsilon in epsilons:
+                assert upper <= least * 1.02  # by its grid
+
     def test_renyi_curves_bound_what_has_them(self):
         orders = (1.5, 2.0, 4.0, 8.0, 16.0, 32.0)
         p, q = randomized_response(0.6, 3)

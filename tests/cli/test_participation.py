@@ -11,7 +11,7 @@ import privaudit as pa
 from privaudit.accounting import Certificate, gdp
 from privaudit.accounting.plans import Plan
 from privaudit.cli import BAD_USAGE, FINE, main
-from privaudit.ledger import Ledger
+from privaudit.ledger import Entry, Ledger
 
 
 def call(capsys, *arguments):
@@ -132,6 +132,15 @@ class TestShuffled:
         # ten passes, the last one begun; a record is replaced by its opposite
         exact = float(gdp.epsilon(math.sqrt(10) * 2 / 4, 1e-5))
         assert found["upper"] == pytest.approx(exact, rel=1e-9)
+
+    def test_more_parts_than_are_dealt_tell_nothing_from_below(self):
+        noisy = pa.Release.of_sum(
+            norm_bound=1.0, noise_multiplier=1.0, sampling=pa.NoSampling()
+        )
+        for parts, known in ((2, True), (3, False)):
+            entry = Entry(noisy, parts, 0, dealt=2)
+            found = Certificate.of(Ledger(nodes=((entry,),)), "replace-one").delta(1.0)
+            assert (found.lower > 0) == known
 
     @pytest.mark.parametrize("records", [4, 5])
     def test_the_lower_side_is_that_of_all_orders(self, records):

@@ -266,15 +266,17 @@ def _gap(
 def drop_concave_knots(mass: Floats, scale: Floats, spacing: float) -> None:
     """Lower convex hull of the dots, in place: no mass is negative afterwards.
 
-    A knot of mass m is
-    dropped by giving m to the knots left beside it, in the shares that keep P and Q.
-    The ends stay.
+    A knot of mass m is dropped by giving m to the knots left beside it, in the shares
+    that keep P and Q. Points without mass are no knots. The ends stay.
     """
-    todo = np.flatnonzero(mass < 0).tolist()
+    held = mass != 0
+    held[[0, -1]] = True
+    knots = np.flatnonzero(held)
+    todo = np.flatnonzero(mass[knots] < 0).tolist()
     before: dict[int, int] = {}
     after: dict[int, int] = {}
-    last = mass.size - 1
-    new = {i: mass.item(i) for i in todo}  # of the knots that change
+    last = knots.size - 1
+    new = {i: mass.item(knots[i]) for i in todo}  # of the knots that change
     grown: dict[int, float] = {}
     while todo:
         i = todo.pop()
@@ -284,15 +286,19 @@ def drop_concave_knots(mass: Floats, scale: Floats, spacing: float) -> None:
         lower, higher = before.get(i, i - 1), after.get(i, i + 1)
         new[i] = 0.0
         # Shares of P: (1 - e^-ahead) / (e^behind - e^-ahead), and the rest.
-        ahead = math.expm1(-(higher - i) * spacing)
-        behind = math.expm1(min((i - lower) * spacing, 700.0))
+        at, left, right = knots.item(i), knots.item(lower), knots.item(higher)
+        ahead = math.expm1(-(right - at) * spacing)
+        behind = math.expm1(min((at - left) * spacing, 700.0))
         share = ahead / (ahead - behind)
-        for neighbour, part in ((lower, share), (higher, 1 - share)):
-            had = new[neighbour] if neighbour in new else mass.item(neighbour)
+        for neighbour, place, part in (
+            (lower, left, share),
+            (higher, right, 1 - share),
+        ):
+            had = new[neighbour] if neighbour in new else mass.item(place)
             new[neighbour] = had + part * m
             grown[neighbour] = grown.get(neighbour, 0.0) - m
             if new[neighbour] < 0:
                 todo.append(neighbour)
         after[lower], before[higher] = higher, lower
-    mass[list(new)] = list(new.values())
-    scale[list(grown)] += list(grown.values())
+    mass[knots[list(new)]] = list(new.values())
+    scale[knots[list(grown)]] += list(grown.values())

@@ -666,6 +666,12 @@ def _follows():
     return module
 
 
+@model("exported, by records of a batch")
+def _exported():
+    module = By(lambda m, x: m.layer(x - x.mean(0)))
+    return torch.export.export(module, (torch.zeros(6, WIDTH),)).module()
+
+
 @model("scripted")
 def _scripted():
     with warnings.catch_warnings():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Sequence
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -91,15 +93,39 @@ _HOOKS = ("forward_hooks", "forward_pre_hooks", "backward_hooks", "backward_pre_
 
 def _check_hooks() -> None:
     """Raise ``ValueError`` where code of somebody's would see whole batches."""
-    hooked = any(getattr(nn.modules.module, f"_global_{name}") for name in _HOOKS)
     modes = [*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()]
-    theirs = [mode for mode in modes if not type(mode).__module__.startswith("torch.")]
-    if hooked or theirs:
-        what = type(theirs[0]).__name__ if theirs else "a hook for all modules"
+    saved = torch._C._autograd._top_saved_tensors_default_hooks(False) or ()
+    theirs = [
+        *(type(mode).__name__ for mode in modes if not _is_torchs(type(mode))),
+        *("a hook on saved tensors" for hook in saved if not _is_torchs(hook)),
+        *(f"code of its own for {name}" for name in _operations_not_torchs()),
+    ]
+    if any(getattr(nn.modules.module, f"_global_{name}") for name in _HOOKS):
+        theirs.append("a hook for all modules")
+    if theirs:
         raise ValueError(
-            f"{what} is set for all of torch, and would see the records of a batch "
-            "together, so that clipping bounds nothing; take it away while training"
+            f"{theirs[0]} is set for all of torch, and would see the records of a "
+            "batch together, so that clipping bounds nothing; take it away while "
+            "training"
         )
+
+
+def _is_torchs(code: Any) -> bool:
+    return (getattr(code, "__module__", None) or "").partition(".")[0] == "torch"
+
+
+def _operations_not_torchs() -> Iterator[str]:
+    """ATen's operations that were defined or replaced by `torch.library` elsewhere."""
+    yield from (name for name in torch.library._defs if name.startswith("aten::"))
+    torchs = re.escape(os.path.dirname(torch.__file__))
+    for place in torch.library._impls:
+        space, name, key = place.split("/")
+        # Those by Meta have no values, only shapes; torch has a thousand of them.
+        if space == "aten" and key != "Meta":
+            table = torch._C._dispatch_dump(f"aten::{name}")
+            key = key or "CompositeImplicitAutograd"
+            if not re.search(f"^{key}\\S*: registered at {torchs}", table, re.M):
+                yield f"aten::{name}"
 
 
 def trained(module: nn.Module) -> dict[str, nn.Parameter]:

@@ -107,7 +107,7 @@ def _is_plain(layer: nn.Module) -> bool:
     code = type(layer).forward, type(layer).__call__
     tensors = [*layer.parameters(False), *layer.buffers(False)]
     return not (
-        any(one.__module__.partition(".")[0] not in _OURS for one in code)
+        any(str(one.__module__).partition(".")[0] not in _OURS for one in code)
         or any(getattr(layer, name) for name in _HOOKS)
         or any(type(one) not in (nn.Parameter, Tensor) for one in tensors)
         or any(one._backward_hooks for one in tensors)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import random
+import tempfile
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from trainers.data import Dataset as Records
 
 WIDTH, CLASSES = 5, 2
 MODELS: dict[str, Callable[[], nn.Module]] = {}
@@ -857,3 +860,33 @@ DATA["several at once"] = Batches
 DATA["mixed by a loader"] = lambda x, y: DataLoader(
     TensorDataset(x, y), batch_size=3, collate_fn=_mixed
 )
+
+
+class Rows(np.memmap):
+    """Gives rows less the mean of those that are asked for."""
+
+    def __getitem__(self, rows):
+        found = super().__getitem__(rows)
+        return found - np.asarray(found).mean(0) if np.ndim(rows) else found
+
+
+def _mapped(x, y):
+    with tempfile.NamedTemporaryFile() as file:
+        mapped = Rows(file.name, np.float32, "w+", shape=tuple(x.shape))
+    np.asarray(mapped)[:] = x
+    return mapped, y
+
+
+DATA["a mapped file with code"] = _mapped
+
+
+class Less(torch.Tensor):
+    """Rows of it are less their mean."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        found = super().__torch_function__(func, types, args, kwargs or {})
+        return found - found.mean(0) if func is torch.Tensor.index_select else found
+
+
+DATA["a data set with code"] = lambda x, y: Records(x.as_subclass(Less), y)

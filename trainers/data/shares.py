@@ -186,7 +186,9 @@ def data_set(data: Any, name: str) -> Dataset | Lazy:
     """One data set, checked, as `shares_of` takes them; errors call it ``name``."""
     if isinstance(data, DataLoader):
         data = of_loader(data, name)
-    if isinstance(data, (Dataset, Lazy)):
+    if isinstance(data, Dataset):  # without code of somebody's, in it or its tensors
+        found = Dataset(plain(data.inputs), plain(data.targets), data.users)
+    elif isinstance(data, Lazy):
         found = data
     elif (
         isinstance(data, TensorDataset)
@@ -275,10 +277,11 @@ def _pair(inputs: Any, targets: Any, name: str) -> Dataset | Lazy:
     if len(inputs) != len(targets):
         raise ValueError(f"{name} has {len(inputs)} inputs but {len(targets)} targets")
     if isinstance(inputs, np.memmap):
-        labels = np.asarray(targets)
+        # Without code of somebody's: a kind of memmap may read rows as it likes.
+        mapped, labels = np.ndarray.view(inputs, np.memmap), np.asarray(targets)
         return Lazy(
-            lambda rows, seeds: (_mapped(inputs, rows), labels[rows]),
-            torch.arange(len(inputs)),
+            lambda rows, seeds: (_mapped(mapped, rows), labels[rows]),
+            torch.arange(len(mapped)),
         )
     return Dataset(*_tensors(inputs, targets, name))
 

@@ -87,8 +87,20 @@ def _takes_rows_alone(layer: nn.Module) -> bool:
         return isinstance(has["dim"], int) and has["dim"] >= 1
     if kind is nn.Embedding:  # how often the batch has a word may scale gradients
         return not (has["scale_grad_by_freq"] or has["sparse"])
-    ours = kind.__module__.startswith("trainers.models.")
-    return ours or kind in _LAYERS or kind in _CONTAINERS
+    if kind.__module__.startswith("trainers.models."):
+        return True
+    own = [value for name, value in has.items() if name not in _OF_ALL]
+    return (kind in _LAYERS or kind in _CONTAINERS) and all(map(_is_setting, own))
+
+
+_OF_ALL = frozenset(vars(nn.Module()))
+
+
+def _is_setting(value: Any) -> bool:
+    """Return whether it is a number or a word, and nothing that runs code when read."""
+    if type(value) in (tuple, list):
+        return all(map(_is_setting, value))
+    return type(value) in (bool, int, float, str, type(None))
 
 
 _OURS = ("torch", "trainers")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -127,6 +128,15 @@ class TestSound:
         assert is_known(net)
         monkeypatch.setattr(nn.Tanh, "forward", lambda layer, x: x - x.mean(0))
         assert not is_known(net)
+
+    @pytest.mark.parametrize(
+        "setting", [torch.tensor(1e-5), np.float64(1e-5), type("Mine", (float,), {})()]
+    )
+    def test_settings_that_may_run_code_are_not_known(self, setting):
+        """They are asked for in each call, which may be as many as a batch needs."""
+        assert is_known(nn.LayerNorm(5, eps=1e-5))
+        assert not is_known(nn.LayerNorm(5, eps=setting))
+        assert not is_known(nn.Sequential(nn.Hardtanh(-1.0, setting)))
 
     def test_a_hook_on_a_parameter_is_seen(self):
         module = nn.Linear(5, 2)

@@ -31,8 +31,10 @@ settings.load_profile(
 def quick() -> Generator[None]:
     """Audits simulate less and start one process, and pages have no charts.
 
-    The level of a test by ranks is exact for any number of simulations.
+    The level of a test by ranks is exact for any number of simulations, and a tuned
+    ledger's profile is a bound for any number of epsilons.
     """
+    from privaudit.accounting import tuning
     from privaudit.auditing.bounds import family_ranks, ledger_family
     from privaudit.auditing.experiments import reach
     from privaudit.report import attack, limits, plots
@@ -54,6 +56,7 @@ def quick() -> Generator[None]:
             patch.setattr(family_ranks, "_MOST", 199)
             patch.setattr(family_ranks, "_PILOT", 50)
             patch.setattr(limits, "_PARTS", 2)
+            patch.setattr(tuning, "_LINES", 30)
             for place, name in drawn:
                 patch.setattr(place, name, seldom(getattr(place, name)))
             patch.setattr(reach, "_REPEATS", 1)

@@ -8,9 +8,11 @@ import gc
 import itertools
 import os
 import pathlib
+import sys
 from collections.abc import Callable, Generator
 
 import pytest
+from _pytest.assertion import rewrite
 from hypothesis import settings
 
 from tests import tiers
@@ -80,6 +82,26 @@ def pytest_configure(config: pytest.Config) -> None:
     # takes seconds and changes nothing: its tests are elsewhere.
     hook = config.pluginmanager.rewrite_hook
     getattr(hook, "_must_rewrite", set()).discard("privaudit")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Let each of xdist's workers rewrite the asserts of a part of the files, for all.
+
+    All would rewrite all, which takes seconds.
+    """
+    worker = getattr(session.config, "workerinput", None)
+    whole = session.config.args_source == pytest.Config.ArgsSource.TESTPATHS
+    if worker is None or not whole or sys.dont_write_bytecode:
+        return
+    files = sorted((session.config.rootpath / "tests").rglob("test_*.py"))
+    mine = slice(int(worker["workerid"][2:]), None, worker["workercount"])
+    for file in files[mine]:
+        folder = rewrite.get_cache_dir(file)
+        kept = folder / (file.stem + rewrite.PYC_TAIL)
+        if rewrite._read_pyc(file, kept) is None and rewrite.try_makedirs(folder):
+            stat, code = rewrite._rewrite_test(file, session.config)
+            state = session.config.stash[rewrite.assertstate_key]
+            rewrite._write_pyc(state, code, stat, kept)
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks for groups

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import functools
 import math
 import threading
 
@@ -27,6 +28,12 @@ from tests.tiers import examples
 def release(noise, rate):
     sampling = NoSampling() if rate == 1 else PoissonSampling(rate)
     return Release.of_sum(norm_bound=1.0, noise_multiplier=noise, sampling=sampling)
+
+
+@functools.cache
+def budgets():
+    typical = release(2.0, 0.01)
+    return [pa.Budget(epsilon=3.0, delta=1e-5, typical=typical) for _ in range(2)]
 
 
 def loss_law(noise, rate, spacing, way):
@@ -193,7 +200,7 @@ class TestLaws:
     @examples(20)
     def test_one_by_one_or_together(self, counts):
         typical, light = release(2.0, 0.01), release(6.0, 0.01)
-        parts, whole = (_BUDGETS[i] for i in range(2))
+        parts, whole = budgets()
         start = whole._filter.start
         parts._state = whole._state = start
         for count in counts:
@@ -205,7 +212,7 @@ class TestLaws:
 
     def test_losses_out_of_range_are_not_seen(self):
         """Their weights would be infinite, whichever end they are at."""
-        for view in _BUDGETS[0]._filter.units._views.values():
+        for view in budgets()[0]._filter.units._views.values():
             far = math.ceil(600 / (view.tilt + view.slope) / view.grid.spacing)
             for start in (0, -far - 9):
                 mass = np.full(far + 9, 1 / (far + 9))
@@ -223,11 +230,6 @@ class TestLaws:
             pa.Ledger.of(typical, math.ceil(1.02 * count)), relation
         )
         assert not more.meets(1.0, 1e-5)
-
-
-_BUDGETS = [
-    pa.Budget(epsilon=3.0, delta=1e-5, typical=release(2.0, 0.01)) for _ in range(2)
-]
 
 
 def test_two_threads_do_not_spend_the_same(monkeypatch):

@@ -45,10 +45,9 @@ class TestNetwork:
         assert claim.corrected().upper <= claim.claimed * (1 + 1e-3)
 
     @pytest.mark.sampled(2)
-    @pytest.mark.parametrize(
-        "claim", claims_of("network")[:2], ids=lambda one: one.name
-    )
-    def test_it_is_refuted_and_the_corrected_form_is_not(self, claim, tmp_path):
+    @pytest.mark.parametrize("name", ["path-of-3", "path-of-5"])
+    def test_it_is_refuted_and_the_corrected_form_is_not(self, name, tmp_path):
+        claim = next(one for one in claims_of("network") if one.name == name)
         found = attacked(judged(claim), tmp_path, None)
         assert claim.attack.runs <= 2000
         assert found.audited.confidence == 0.99

@@ -30,8 +30,6 @@ pytestmark = pytest.mark.skipif(
     BROWSER is None, reason="there is no Chromium; `make browser` installs Debian's"
 )
 pytest.importorskip("matplotlib")
-playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra test")
-axe = pytest.importorskip("axe_playwright_python.sync_playwright")
 
 ROOT = pathlib.Path(__file__).parents[2]
 SHOTS = os.environ.get("PRIVAUDIT_SCREENSHOTS")
@@ -104,6 +102,8 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def chromium():
+    # A third of a second, and all that is here is for the full size.
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs extra test")
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(
             executable_path=BROWSER,
@@ -128,6 +128,7 @@ def test_pages(folder, chromium):
 
 def faults_of(shown, path, name):
     """A page on a phone in the light, on a desk in the dark, and what it asked for."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     asked = []
     shown.on("request", lambda request: asked.append(request.url))
     for width in SIZES:

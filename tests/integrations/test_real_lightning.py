@@ -252,6 +252,7 @@ class TestAudit:
             trainer(epochs=2).fit(module, torch.utils.data.DataLoader(range(4)))
 
         monkeypatch.setattr(Oracle, "_noisy", less)
+        torch.manual_seed(0)  # the start decides: one honest audit in 20 may exceed
         oracle = an_oracle(torch.nn.Linear(5, 2))
         found = oracle.audit(loop, epsilon=6, runs=150)
         assert found.upper.epsilon <= 6

@@ -148,6 +148,30 @@ class TestGradients:
                 oracle.gradient(at[1:], [1])
         assert (oracle.ledger, budget.spent) == (before, spent)
 
+    def test_a_loop_sees_releases_alone(self):
+        """No code that runs with its parameters, or a hook, is given single records."""
+        seen = []
+
+        class Looks(torch.Tensor):
+            @classmethod
+            def __torch_function__(cls, func, types, args=(), kwargs=None):
+                found = super().__torch_function__(func, types, args, kwargs or {})
+                seen.append(tuple(getattr(found, "shape", ())))
+                return found
+
+        budget = pa.Budget(epsilon=3.0, delta=1e-5)
+        oracle = made(budget=budget, noise_multiplier=10.0)
+        hooks = torch.autograd.graph.saved_tensors_hooks(seen.append, lambda x: x)
+        with hooks, pytest.raises(ValueError, match="set for all of torch"):
+            oracle.gradient(oracle.start)
+        assert budget.spent == 0
+        found = oracle.gradient(oracle.start.as_subclass(Looks))
+        assert type(found) is torch.Tensor
+        assert set(seen) <= {(), (4, 12), (1, 4, 12)}
+        torch.testing.assert_close(
+            found, made(noise_multiplier=10.0).gradient(oracle.start)
+        )
+
     def test_a_budget_is_a_budget(self):
         with pytest.raises(ValueError, match=r"budget must be a privaudit\.Budget"):
             made(budget=3.0)

@@ -6,7 +6,7 @@ import copy
 import functools
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -34,7 +34,7 @@ def check_module(module: nn.Module, *, traced: bool = False) -> None:
     modes are set for all of torch. Where it is to be ``traced``, dropout is drawn by a
     key.
     """
-    _check_hooks()
+    check_hooks()
     for name, parameter in module.named_parameters():
         if isinstance(parameter, nn.UninitializedParameter):
             raise ValueError(
@@ -91,14 +91,15 @@ def check_module(module: nn.Module, *, traced: bool = False) -> None:
 _HOOKS = ("forward_hooks", "forward_pre_hooks", "backward_hooks", "backward_pre_hooks")
 
 
-def _check_hooks() -> None:
+def check_hooks() -> None:
     """Raise ``ValueError`` where code of somebody's would see whole batches."""
+    library = torch.library
     modes = [*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()]
     saved = torch._C._autograd._top_saved_tensors_default_hooks(False) or ()
     theirs = [
         *(type(mode).__name__ for mode in modes if not _is_torchs(type(mode))),
         *("a hook on saved tensors" for hook in saved if not _is_torchs(hook)),
-        *(f"code of its own for {name}" for name in _operations_not_torchs()),
+        *_not_torchs(frozenset(library._defs), frozenset(library._impls)),
     ]
     if any(getattr(nn.modules.module, f"_global_{name}") for name in _HOOKS):
         theirs.append("a hook for all modules")
@@ -114,18 +115,20 @@ def _is_torchs(code: Any) -> bool:
     return (getattr(code, "__module__", None) or "").partition(".")[0] == "torch"
 
 
-def _operations_not_torchs() -> Iterator[str]:
-    """ATen's operations that were defined or replaced by `torch.library` elsewhere."""
-    yield from (name for name in torch.library._defs if name.startswith("aten::"))
+@functools.lru_cache(1)
+def _not_torchs(defined: frozenset[str], coded: frozenset[str]) -> list[str]:
+    """ATen's operations that were ``defined``, or ``coded``, by others than torch."""
+    found = [name for name in defined if name.startswith("aten::")]
     torchs = re.escape(os.path.dirname(torch.__file__))
-    for place in torch.library._impls:
+    for place in coded:
         space, name, key = place.split("/")
         # Those by Meta have no values, only shapes; torch has a thousand of them.
         if space == "aten" and key != "Meta":
             table = torch._C._dispatch_dump(f"aten::{name}")
             key = key or "CompositeImplicitAutograd"
             if not re.search(f"^{key}\\S*: registered at {torchs}", table, re.M):
-                yield f"aten::{name}"
+                found.append(f"aten::{name}")
+    return [f"code of its own for {name}" for name in found]
 
 
 def trained(module: nn.Module) -> dict[str, nn.Parameter]:

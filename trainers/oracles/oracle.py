@@ -18,7 +18,7 @@ from torch import Tensor
 from privaudit.ledger import PLACED, Ledger, Recorder
 from privaudit.release import NoSampling, RandomAllocation, Release
 from trainers.data import PrivateData
-from trainers.data.transforms import Drawn
+from trainers.data.transforms import Drawn, plain
 from trainers.gradients.clip_weights import clip_weights
 from trainers.gradients.clipping import Summation, summation
 from trainers.gradients.differentiator import Differentiator
@@ -216,7 +216,7 @@ class Oracle:
         and precision; where ``summed``, sums in doubles. ``ValueError`` if parameters,
         or without clipping a gradient, are not finite.
         """
-        nodes = range(self.nodes) if nodes is None else nodes
+        nodes, at = range(self.nodes) if nodes is None else nodes, plain(at)
         if at.shape[:2] != (self.runs, len(nodes)):
             raise ValueError(
                 f"parameters must have shape (runs, nodes, dims) = ({self.runs}, "

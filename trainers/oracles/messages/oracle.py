@@ -18,6 +18,7 @@ from torch import Tensor
 
 from privaudit.ledger import Ledger
 from trainers.data import PrivateData
+from trainers.data.transforms import plain
 from trainers.gradients.clipping import summation
 from trainers.gradients.differentiator import Differentiator
 from trainers.gradients.per_sample import PerSample, parameter_places
@@ -175,6 +176,7 @@ class MessageOracle:
 
     def exact(self, at: Tensor, batch: Tensor) -> Tensor:
         """Mean gradients of a batch, (runs, nodes, dims): must not leave nodes."""
+        at = plain(at)
         flat = at.flatten(0, 1)
         planned = summation(
             self._differentiator,

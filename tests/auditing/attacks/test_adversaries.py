@@ -8,6 +8,7 @@ from privaudit.auditing.attacks import ADVERSARIES
 from privaudit.auditing.attacks.canaries import CANARIES
 from privaudit.auditing.attacks.likelihood import log_ratio, mixed_ratio
 from tests.auditing.attacks.scenes import problem, right, scene, scores
+from tests.tiers import size
 
 ALGORITHMS = {
     "dp-dsgd": {},
@@ -122,11 +123,13 @@ class TestTight:
         _, final = scores("final-models", of, 200)
         assert np.corrcoef(white, final)[0, 1] > 1 - 1e-6
 
+    @pytest.mark.sized
     def test_final_models_of_several_nodes_tell_less(self):
         """The noise of all is mixed into each: by sqrt(nodes) at most."""
         of = scene(problem(batch_size=20.0), "gradient")
-        member, white = scores("noisy-gradients", of, 2000)
-        _, final = scores("final-models", of, 2000)
+        runs = size(2000, 500)
+        member, white = scores("noisy-gradients", of, runs)
+        _, final = scores("final-models", of, runs)
 
         def apart(found):
             within = np.mean([found[member].var(), found[~member].var()])

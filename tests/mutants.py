@@ -318,8 +318,8 @@ def rows_of(log: Path) -> dict[str, dict]:
 
 
 def record(path: Path, seed: int, rows: list[dict], drawn: int) -> None:
-    """Write a record: a row a line, in the order of their places."""
-    rows = sorted(rows, key=lambda row: (row["file"], row["line"], key_of(row)))
+    """Write a record: a row a line, in the order of their keys."""
+    rows = sorted(rows, key=key_of)
     said = (json.dumps(v, ensure_ascii=False) for row in rows for v in row.values())
     lines = [
         "  {" + ", ".join(f"{name} = {next(said)}" for name in row) + "},"
@@ -527,7 +527,9 @@ def main() -> int:
     clock = Clock(len(todo))
 
     def note(one: Mutant, result: dict) -> None:
-        row = {k: v for k, v in asdict(one).items() if k != "span"} | result
+        told = asdict(one)
+        del told["span"], told["line"]  # which change with the lines around it
+        row = told | result
         with log.open("a") as out:
             print(json.dumps(row), file=out)
         what = f"{one.before[:60]} -> {one.after[:60]}"
@@ -550,7 +552,7 @@ def main() -> int:
                 forked(work, 1e6, quiet=False)
             clock.done += len(here)
     done = rows_of(log)
-    rows = [done[one.key] | {"line": one.line} for one in drawn if one.key in done]
+    rows = [done[one.key] for one in drawn if one.key in done]
     for row in rows:
         judged = kept.get(key_of(row), {}).get("judged")
         if row["result"] == "survived" and judged:

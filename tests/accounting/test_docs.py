@@ -20,7 +20,7 @@ def test_there_are_five():
     assert len(SNIPPETS) == 5
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("snippet", SNIPPETS)
 def test_snippet(snippet, capsys):
     exec(compile(snippet, "docs/accounts.md", "exec"), {})

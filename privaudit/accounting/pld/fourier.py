@@ -29,9 +29,7 @@ _NEGLIGIBLE = -46.0  # log of a size of the characteristic function that is left
 MOST_POINTS = 1 << 21
 _AT_ONCE = 1 << 18  # frequencies of all kinds that are transformed together
 _ALL_IN_ONE = 8  # times the points of a kind, for all to be on those of all
-_SINE, _TURN, _TRANSFORM = 12.0, 3.0, 8.0  # what a point costs, beside a sum's product
-_TURNS = 16  # frequencies between two that are looked up
-_CACHED = 1 << 14  # terms at once
+_SINE, _TRANSFORM = 25.0, 8.0  # what a point costs, beside a sum's product
 _LOOKED_AT = 32  # frequencies
 _TOLD_FIRST = 16  # bundles whose transforms tell which frequencies matter
 MOST_WORK = 2e9  # cells of all frequencies: some seconds
@@ -468,22 +466,27 @@ def _alive(bundles: Sequence[Bundle], points: int) -> NDArray[np.intp]:
     """
     most, live = np.zeros(points // 2 + 1), np.arange(points // 2 + 1)
     for one in bundles[:_TOLD_FIRST]:
-        if one.kinds is None:
-            continue
-        index, masses = one.kinds
+        index, masses = one.kinds or (one.index, one.mean[None])
         count, width = masses.shape
         each = 1 if index.ndim == 1 else count
-        few = live.size * width * (_SINE + count) < _TRANSFORM * count * points
-        if few or each * width**2 > count * points:
+        few = live.size * width < _TRANSFORM * points
+        if few or (one.kinds is not None and each * width**2 > count * points):
             break
-        share = (one.counts / one.steps)[:, None] * masses
-        if index.ndim == 1:
-            products, apart = share.T @ masses, index[:, None] - index
+        if one.kinds is None:
+            sizes = np.abs(fft.rfft(np.bincount(index % points, one.mean, points)))
+            squares = (sizes + transform_error(points)) ** 2 + 64 * UNIT
+            if one.off is not None:
+                spread = np.abs(one.off).sum(axis=1)
+                squares += one.counts @ spread**2 / one.steps
         else:
-            products = share[:, :, None] * masses[:, None, :]
-            apart = index[:, :, None] - index[:, None, :]
-        mean = np.bincount((apart % points).ravel(), products.ravel(), points)
-        squares = fft.rfft(mean).real + 2 * transform_error(points)
+            share = (one.counts / one.steps)[:, None] * masses
+            if index.ndim == 1:
+                products, apart = share.T @ masses, index[:, None] - index
+            else:
+                products = share[:, :, None] * masses[:, None, :]
+                apart = index[:, :, None] - index[:, None, :]
+            mean = np.bincount((apart % points).ravel(), products.ravel(), points)
+            squares = fft.rfft(mean).real + 2 * transform_error(points)
         most += 0.5 * one.steps * np.log(np.minimum(squares, 1.0))
         live = np.flatnonzero(most > _NEGLIGIBLE)
     return live
@@ -494,6 +497,22 @@ class _Transform:
 
     def __init__(self, points: int, live: NDArray[np.intp]) -> None:
         self.points, self.live = points, live
+        self._cut()
+
+    def _cut(self) -> None:
+        """Blocks of frequencies that hold all that matter, and where these are."""
+        sizes = 2 ** np.arange(14)
+        new = [np.diff(self.live // size, prepend=-1) > 0 for size in sizes.tolist()]
+        many = np.array([np.count_nonzero(one) for one in new])
+        best = int(np.argmin(many * sizes + _SINE * (many + sizes)))
+        self._size = int(sizes[best])
+        self._rows = self.live[new[best]] // self._size
+        place = np.cumsum(new[best]) - 1
+        self._place = place * self._size + self.live % self._size
+
+    def _waves(self, turns: Indices) -> NDArray[np.complex128]:
+        angle = (2 * math.pi / self.points) * (turns % self.points)
+        return np.cos(angle) - 1j * np.sin(angle)
 
     def __call__(
         self, index: Indices, vectors: Floats
@@ -501,20 +520,20 @@ class _Transform:
         """Transforms of vectors at ``index``, and errors over the sum of sizes."""
         points, live = self.points, self.live
         kinds, width = vectors.shape
-        shared = index.ndim == 1
         at = index % points
-        # About how long either takes: sines at each point, or all by one transform.
-        each = _SINE + kinds if shared else (_SINE / _TURNS + _TURN) * kinds
-        if live.size * width * each < _TRANSFORM * kinds * points:
-            found = np.empty((kinds, live.size), complex)
-            if not shared:
-                self._turned(at, vectors, found)
-                return found, 2 * UNIT * (20 * _TURNS + width)
-            turned = live[:, None] * at % points
-            found.real = vectors @ self._waves[0][turned].T
-            found.imag = vectors @ self._waves[1][turned].T
-            return found, 2 * UNIT * (16 + width)
         found = np.empty((kinds, live.size), complex)
+        if self._rows.size * self._size * width < _TRANSFORM * points:
+            # A wave is the product of two: one of its block, one from there on.
+            steps = np.arange(self._size)
+            rows = self._size * self._rows
+            own = at[None] if at.ndim == 1 else at
+            each = vectors[None] if at.ndim == 1 else vectors[:, None]
+            for i, (where, some) in enumerate(zip(own, each, strict=True)):
+                begun = some[:, None] * self._waves(rows[:, None] * where)
+                begun = begun.reshape(-1, width) @ self._waves(where[:, None] * steps)
+                part = begun.reshape(len(some), -1)[:, self._place]
+                found[i : i + len(some)] = part
+            return found, 4 * UNIT * (16 + width)
         for i, (row, vector) in enumerate(
             zip(np.broadcast_to(at, vectors.shape), vectors, strict=True)
         ):
@@ -522,42 +541,12 @@ class _Transform:
             found[i] = spectrum if live.size == spectrum.size else spectrum[live]
         return found, transform_error(points)
 
-    def _turned(
-        self, at: Indices, vectors: Floats, found: NDArray[np.complex128]
-    ) -> None:
-        """Fill in transforms of vectors at points of their own.
-
-        From a frequency to the next one each term turns by the same angle; after
-        ``_TURNS`` of them, each off by less than 20 roundings, it is looked up anew.
-        """
-        waves = self._waves[0] + 1j * self._waves[1]
-        new = np.flatnonzero(np.diff(self.live, prepend=-2) != 1)
-        size = max(_CACHED // at.shape[1], 1)
-        for first in range(0, len(at), size):
-            own = np.ascontiguousarray(at[first : first + size].T)
-            mass = vectors[first : first + size].T
-            turn, out = waves[own], found[first : first + size]
-            terms = turn
-            for start, stop in itertools.pairwise([*new.tolist(), self.live.size]):
-                for k in range(start, stop):
-                    if (k - start) % _TURNS == 0:
-                        terms = waves[self.live[k] * own % self.points]
-                        terms *= mass
-                    else:
-                        terms *= turn
-                    out[:, k] = terms.sum(axis=0)
-
-    @functools.cached_property
-    def _waves(self) -> tuple[Floats, Floats]:
-        """A turn of the wave whose length is the window's: real and imaginary part."""
-        turn = 2 * math.pi / self.points * np.arange(self.points)
-        return np.cos(turn), -np.sin(turn)
-
     def pruned(self, whole: _Part) -> _Part:
         """Leave out, from here on, frequencies where nothing is left."""
         keep = whole.most > math.exp(_NEGLIGIBLE)
         if np.count_nonzero(keep) < 0.7 * keep.size:
             self.live, whole = self.live[keep], whole.some(keep)
+            self._cut()
         return whole
 
 
@@ -654,24 +643,30 @@ def _power(
     sum_k n_k |d_k / m|^3 / (3 (1 - z)), z the largest |d_k / m|.
     """
     mean, n = spectra[0], one.steps
-    modulus = np.abs(mean)
+    vectors = spectra[1:]
+    slips = slip * math.sqrt(one.index.size)
+    rounded = (64 + 2 * len(spectra)) * UNIT
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        modulus = np.abs(mean)
         relative = slip / modulus
-        log = n * np.log(mean)
+        log = n * (np.log(modulus) + 1j * np.angle(mean))  # far faster than np.log
         error = n * (relative / (1 - relative) + 32 * UNIT)
-        sizes = np.abs(spectra[1:]) + slip * math.sqrt(one.index.size)
-        summed = spread.squares @ sizes**2 + spread.rest_squares
+        sizes = np.abs(vectors)
+        largest = spread.each @ sizes + slips * spread.each.sum()
+        summed = spread.squares @ sizes**2
+        log -= 0.5 * (spread.squares @ vectors**2) / mean**2
+        # With what each vector's transform is off by (Minkowski).
+        most = (np.sqrt(summed) + slips * math.sqrt(spread.squares.sum())) ** 2
         square = (modulus + slip) ** 2
-        square += (summed + 2 * spread.first * (modulus + slip)) / n
-        ratio = spectra[1:] / mean
-        away = sizes / modulus * (1 + 2 * relative)
-        log -= 0.5 * (spread.squares @ ratio**2)
-        squares = spread.squares @ away**2 + spread.rest_squares / modulus**2
-        largest = spread.each @ away + spread.rest / modulus
+        square += (most + spread.rest_squares) / n
+        square += 2 * spread.first * (modulus + slip) / n
+        most *= (1 + 2 * relative) ** 2  # and the mean's
+        squares = (most + spread.rest_squares) / modulus**2
+        largest = (largest * (1 + 2 * relative) + spread.rest) / modulus
         error += squares * largest / (3 * (1 - largest))
         error += spread.first / modulus
         error += 0.5 * spread.rest_squares / modulus**2
-        error += spread.squares @ (away**2 - np.abs(ratio) ** 2 + 64 * UNIT * away**2)
+        error += ((1 + rounded) * most - summed) / modulus**2
         error[~(largest < 0.5)] = np.inf
         error += 8 * UNIT * np.abs(log)
         known = (error < 0.1) & (relative < 0.5)

@@ -26,7 +26,7 @@ from privaudit.accounting.pld.scout import Guess, log_peak
 Indices = NDArray[np.int64]
 
 _NEGLIGIBLE = -46.0  # log of a size of the characteristic function that is left out
-MOST_POINTS = 1 << 21
+MOST_POINTS = 1 << 23
 _AT_ONCE = 1 << 18  # frequencies of all kinds that are transformed together
 _ALL_IN_ONE = 8  # times the points of a kind, for all to be on those of all
 _SINE, _TRANSFORM = 25.0, 8.0  # what a point costs, beside a sum's product

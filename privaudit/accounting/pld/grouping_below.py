@@ -196,9 +196,10 @@ def _positive(mass: Floats, scale: Floats, points: Floats, tilt: float) -> None:
     p = q = 0.0
     while i >= 0:
         back = end - float(points[i])
-        own = float(mass[i]) * exp(min(tilt * back, 600.0))
-        p, q, mass[i] = p + own, q + own * exp(min(back, 600.0)), 0.0
-        if p > 0 and q <= p * exp(min(back, 600.0)) * (1 - 1e-9):
-            mass[i] = p * exp(-tilt * back) * (1 - 1e-9)
+        fall, grown = exp(min(tilt * back, 600.0)), exp(min(back, 600.0))
+        if p > 0 and q <= p * grown * (1 - 1e-9) and mass[i] >= 0:
+            mass[i] += p * exp(-tilt * back) * (1 - 1e-9)
             return
+        own = float(mass[i]) * fall
+        p, q, mass[i] = p + own, q + own * grown, 0.0
         i = before[i]

@@ -19,6 +19,7 @@ from privaudit.accounting.pld.fourier import (
     _Transform,
 )
 from privaudit.accounting.pld.grouping import Group, bundle
+from privaudit.accounting.pld.grouping_below import _positive
 from privaudit.accounting.pld.mechanisms.noise import ends
 
 
@@ -121,13 +122,18 @@ class TestSound:
         counts = random.integers(1, 4, 40).astype(float)
         index = np.unique(random.integers(-50, 50, 12))
         masses = random.dirichlet(np.ones(index.size))
-        masses = masses * np.exp(random.normal(0, 0.05, (40, index.size)))
+        apart = 0.05 if seed else 1e-4  # so that transforms' errors are most of it
+        masses = masses * np.exp(random.normal(0, apart, (40, index.size)))
         logs = np.zeros(index.size)
         one = Bundle.of(index, masses, counts, 0.0, 0.0, 0.0, logs, apart=False)
         turned = np.exp(-2j * np.pi / 256 * np.outer(index, np.arange(129)))
         spread = _Spread.of(one.off, one.counts)
         spectra = np.concatenate([one.mean[None], spread.vectors]) @ turned
-        found = _power(one, spectra, 1e-15, spread)
+        # Each is off by as much as it may be, in any direction.
+        slip = 1e-15 if seed else 1e-6
+        moved = slip * np.exp(1j * random.uniform(0, 6, spectra.shape))
+        moved[1:] *= math.sqrt(index.size)
+        found = _power(one, spectra + moved, slip, spread)
         each = masses * math.exp(-one.base) @ turned
         exact = np.prod(each ** counts[:, None], axis=0)
         assert (np.abs(found.value) > 0).sum() > 4
@@ -155,32 +161,44 @@ class TestSound:
         assert (np.abs(product) < slip).any()
         assert (np.abs(found.value - product) <= found.wrong * (1 + 1e-9)).all()
 
-    @pytest.mark.parametrize("shared", [True, False])
+    @pytest.mark.parametrize("shared", [True, False, None])
     @pytest.mark.parametrize("spread", [0.02, 1.0])
     def test_frequencies_that_matter_are_kept(self, spread, shared):
         """Of all that are not negligible none is missing; and many are left out."""
-        random = np.random.default_rng([int(spread), shared])
+        random = np.random.default_rng([int(spread), bool(shared)])
         points, waves = 1 << 12, -2j * np.pi / (1 << 12) * np.arange((1 << 11) + 1)
         bundles, product, kept = [], np.zeros(waves.size), []
         for _ in range(4):
             counts = random.integers(1, 4, 60).astype(float)
             # On points of their own where they have few in common: see `Bundle.of`.
-            far, shape = (30, 30) if shared else (900, (60, 30))
+            far, shape = (900, (60, 30)) if shared is False else (30, 30)
             index = np.sort(random.integers(-far, far, shape))
             masses = 0.4 * random.dirichlet(random.dirichlet(np.ones(30)) / spread, 60)
             masses[:, 7] += 0.6  # so that no transform is soon next to nothing
+            if shared is None:  # told by their mean, from which they differ
+                masses = masses[:1] * np.exp(random.normal(0, spread / 9, (60, 30)))
             rows = np.broadcast_to(index, masses.shape)
             for row, weights, count in zip(rows, masses, counts, strict=True):
                 found = np.abs(weights @ np.exp(row[:, None] * waves))
                 product += count * np.log(np.maximum(found, 1e-300))
-            bundles.append(
-                Bundle.of(index, masses, counts, 0.0, 0.0, 0.0, None, apart=True)
-            )
+            apart, known = shared is not None, (index, masses, counts, 0.0, 0.0, 0.0)
+            bundles.append(Bundle.of(*known, None, apart=apart))
+            product -= bundles[-1].base * counts.sum()
             live = _alive(bundles, points)
             assert np.isin(np.flatnonzero(product > -46.0), live).all()
             kept.append(live.size)
-        assert {one.kinds[0].ndim for one in bundles} == {1 if shared else 2}
+        seen = {one.kinds and one.kinds[0].ndim for one in bundles}
+        assert seen == {shared if shared is None else 2 - shared}
         assert max(kept) < points // 4
+
+    def test_frequencies_are_kept_where_only_the_mean_is_next_to_nothing(self):
+        index = np.append(np.arange(16), 512 + np.arange(16))
+        half = np.append(0.93, np.full(15, 0.07 / 15))
+        some = np.array([0.45, 0.55] * 4)[:, None]
+        masses = np.concatenate([some * half, (1 - some) * half], axis=1)
+        known = (index, masses, np.ones(8), 0.0, 0.0, 0.0, None)
+        live = _alive([Bundle.of(*known, apart=False)], 1 << 12)
+        assert np.isin([4, 12, 20], live).all()  # each at 1e-8
 
     @pytest.mark.parametrize("way", ["remove", "add"])
     @pytest.mark.parametrize("scheme", ["poisson", "replace", "fixed"])
@@ -224,20 +242,40 @@ class TestSound:
 
     @pytest.mark.parametrize("shared", [True, False])
     def test_transforms_at_some_points_and_at_all(self, shared):
+        """Beside long doubles, by blocks of frequencies, few or most of them, or not."""
         random = np.random.default_rng(3)
         index = random.integers(-3000, 3000, 20 if shared else (3, 20))
         vectors = random.dirichlet(np.ones(20), 3)
-        transform = _Transform(1000, np.arange(501))
-        every, _ = transform(index, vectors)
-        transform.live = np.array([0, *range(7, 60), 499])
-        some, slip = transform(index, vectors)
-        assert some == pytest.approx(every[:, transform.live], abs=50 * slip)
-        rows = np.broadcast_to(index, (3, 20))
-        exact = [
-            row @ np.exp(-2j * np.pi / 1000 * 7 * i)
-            for i, row in zip(rows, vectors, strict=True)
-        ]
-        assert some[:, 1] == pytest.approx(exact, abs=slip)
+        lives = np.arange(501), np.array([0, *range(7, 60), 90, *range(300, 420), 499])
+        for live in (*lives, lives[1][::40]):
+            found, slip = _Transform(1000, live)(index, vectors)
+            turns = (live[:, None, None] * index % 1000) / np.longdouble(1000)
+            waves = np.exp(-2j * np.arccos(np.longdouble(-1)) * turns)
+            exact = (waves * vectors).sum(axis=-1).T
+            assert np.abs(found - exact).max() <= slip < 1e-13
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_masses_made_positive_are_no_larger_as_a_function(self, seed):
+        """And lose little, however small those at the upper end are."""
+        random = np.random.default_rng(seed)
+        points, tilt = np.array([-0.02, 0.0, 0.1, 0.9, 2.0, 2.5]), 1.5
+        for size in (1e-3, 1e-9, 1e-14) * 20:
+            mass = np.append([0.0, 1.0], size * random.uniform(0.1, 1, 4))
+            mass[-1] = -random.uniform(0, 1) * mass[-2]
+            if seed:
+                mass[1 + seed] *= -0.1
+            made = mass * np.exp(tilt * points)
+            _positive(made, np.abs(made), points, tilt)
+            made *= np.exp(-tilt * points)
+            assert (made >= 0).all()
+            at = np.exp(np.append(points, random.uniform(-0.1, 2.6, 50)))[:, None]
+            before, after = (
+                (each * np.maximum(1 - at * np.exp(-points), 0)).sum(axis=1)
+                for each in (mass, made)
+            )
+            assert (after <= np.maximum(before, 0) * (1 + 1e-12) + 4e-16).all()
+            if not seed:  # none but the last was negative
+                assert made[1] >= 1 - 4 * size
 
 
 class TestTolerance:

@@ -462,22 +462,24 @@ def _alive(bundles: Sequence[Bundle], points: int) -> NDArray[np.intp]:
 
     Told by one transform of each bundle, of the first ones, where kinds have many: the
     size of prod x_k^n_k is at most (sum n_k |x_k|^2 / n)^(n / 2), and that sum is the
-    transform of the kinds' mean autocorrelation.
+    transform of the kinds' mean autocorrelation, or of the mean, and what they differ
+    by.
     """
     most, live = np.zeros(points // 2 + 1), np.arange(points // 2 + 1)
     for one in bundles[:_TOLD_FIRST]:
+        if one.kinds is None and one.off is None:
+            continue
         index, masses = one.kinds or (one.index, one.mean[None])
         count, width = masses.shape
         each = 1 if index.ndim == 1 else count
         few = live.size * width < _TRANSFORM * points
-        if few or (one.kinds is not None and each * width**2 > count * points):
+        if few or (one.kinds and each * width**2 > count * points):
             break
-        if one.kinds is None:
+        if one.off is not None:
+            spread = np.abs(one.off).sum(axis=1)
             sizes = np.abs(fft.rfft(np.bincount(index % points, one.mean, points)))
             squares = (sizes + transform_error(points)) ** 2 + 64 * UNIT
-            if one.off is not None:
-                spread = np.abs(one.off).sum(axis=1)
-                squares += one.counts @ spread**2 / one.steps
+            squares += one.counts @ spread**2 / one.steps
         else:
             share = (one.counts / one.steps)[:, None] * masses
             if index.ndim == 1:

@@ -242,7 +242,7 @@ class TestSound:
 
     @pytest.mark.parametrize("shared", [True, False])
     def test_transforms_at_some_points_and_at_all(self, shared):
-        """Beside long doubles, by blocks of frequencies, few or most of them, or not."""
+        """Beside long doubles, of few or most frequencies, in blocks or not."""
         random = np.random.default_rng(3)
         index = random.integers(-3000, 3000, 20 if shared else (3, 20))
         vectors = random.dirichlet(np.ones(20), 3)

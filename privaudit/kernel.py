@@ -18,9 +18,8 @@ delta at epsilon = log a is H(a) = E_Q[(dP/dQ - a)+]. Lemmas, proved in docs/ker
    2009); delta pays for failures. k records of a node move k times as far, Binomial(k,
    q) of them in a Poisson batch (Ganesh 2024). Releases chosen as one goes may use up
    copies of a pair above each, or squares of Gaussian moves (Smith, Thakurta 2022).
-7. Observers. Told rows R of sums with noise N, and the points where they are taken, one
-   learns at most what a node's sums with noise s say, if R (N N' - diag s^2) R' has no
-   negative square (views.md; Cyffers et al. 2022).
+7. Observers. Told rows R of sums with noise N, and where they are taken, one learns at
+   most what sums with noise s say, if R (N N' - diag s^2) R' has no negative square.
 8. FLINT. arb encloses; fmpq and fmpz are exact; fmpz_poly // rounds what is >= 0 down.
 """
 
@@ -38,10 +37,11 @@ from flint import arb, ctx, fmpq, fmpq_mat, fmpz_poly
 
 SECONDS, LETTERS, POINTS = 1800, 1 << 24, 1 << 20  # at most
 SUMS, POWERS = ("gaussian", "laplace"), {"discrete-gaussian": 2, "discrete-laplace": 1}
-FORMS = """groups|bits,lost,spacing,widen|count,moves,noise,points,told|(above,)?lines(,
-pass)?(,view)?|count,(noise(,p,q)?|moves,noise,norm|delta,epsilon,noise),rate,sampling|count,(
-moves,noise,rate,sampling,scale|noise,p,rate,sampling,shifts)|assumes,delta,failure,format
-,group,hints,lower,nodes(,observer)?,overlap,relation,unit,upper"""  # an object's names
+FORMS = """groups|bits,lost,(orders,)?spacing,widen|count,moves,noise,points,told|(
+above,(below,)?)?lines(,pass)?(,view)?|count,(noise(,p,q)?|moves,noise,norm|delta,epsilon,
+noise),rate,sampling|count,(moves,noise,rate,sampling,scale|noise,p,rate,sampling,shifts)|
+assumes,delta,failure,format,group,hints,lower,nodes(,observer)?,overlap,relation,unit,
+upper"""  # an object's names
 
 
 def need(fact, why="there are too many points or nodes, or it takes too long"):
@@ -55,8 +55,7 @@ def number(given, low=0, high=10**300, whole=False) -> Any:
     need(re.fullmatch(f"{form}(/{form})?", str(given)), f"{given!s:.40} is no number")
     top, _, bottom = str(given).partition("/")
     value = fmpq(*(Fraction(top) / Fraction(bottom or 1)).as_integer_ratio())
-    fits = low <= value <= high and (value.q == 1 or not whole)
-    need(fits, f"{given!s:.40} is out of range")
+    need(low <= value <= high and value.q**whole == 1, f"{given!s:.40} is out of range")
     return int(value.p) if whole else value
 
 
@@ -211,6 +210,7 @@ class Certificate:
         self.unit, ctx.prec = 1 << self.bits, self.bits + 64
         self.h = arb(number(c["hints"]["spacing"], fmpq(1, 1 << 40), 1 << 10))
         self.widen, self.lost = (count(c["hints"][x]) for x in ("widen", "lost"))
+        self.orders = 2, count(c["hints"].get("orders", 2))  # of each side
         self.until = time.monotonic() + SECONDS
 
     def units(self, x, up):
@@ -283,12 +283,11 @@ class Certificate:
             return list(map(self.product, *some))
         ((pairs, n),) = steps
         known = {x: self.knots(x or guarantee(0, 0)) for x in {pairs[k] for k in sides}}
-        law = self.above, self.below
-        laws = found = [law[k](rows) for k in sides for rows in known[pairs[k]]]
+        rows = [(k, x) for k in sides for x in known[pairs[k]][: self.orders[k]]]
+        laws = found = [self.below(x) if k else self.above(x) for k, x in rows]
         for bit in f"{n:b}"[1:]:
-            found = list(map(self.product, found, found))
-            if bit == "1":
-                found = list(map(self.product, found, laws))
+            for other in (found, laws)[: 1 + int(bit)]:
+                found = list(map(self.product, found, other))
         return found
 
     def delta_of(self, law, epsilon):
@@ -298,8 +297,7 @@ class Certificate:
         for i, (p, *q) in enumerate(zip(*(x.coeffs() for x in masses), strict=False)):
             part = p - a * (q[0] if q else p * (-(low + i) * self.h).exp())
             found += (part.upper() if above else part.lower()).max(0)
-        found /= self.unit
-        return found.upper() if above else found.lower()
+        return (found / self.unit).upper() if above else (found / self.unit).lower()
 
     def pairs(self, line):
         """Pairs above a release, and attained, each None if there is none (1, 2, 6)."""
@@ -324,8 +322,7 @@ class Certificate:
             law = zip(divided(line["p"]), divided(line["q"]), strict=True)
             pair = partial(atoms, [*law])
         else:
-            covered = (noise, k, self.replaced) == ("mixture", 1, False)
-            need(covered, f"noise {noise!s:.40} of this relation, or of groups")
+            need([noise, k, self.replaced] == ["mixture", 1, 0], f"{noise!s:.40} here")
             law = zip(map(number, line["shifts"]), divided(line["p"]), strict=True)
             rows = ((arb(s), p, 0) for s, p in law)
             pair = partial(normal, [arb(0), (0, 0, 1), *rows])
@@ -359,7 +356,10 @@ class Certificate:
             if {"above", "pass"} & {*group}:
                 above, one = group["above"], count(group.get("pass", 0))
                 need(self.group == 1 and pays(above, lines, one), "it is not above")
-                steps = [((self.pairs(above)[0], None), count(above["count"], 1))]
+                below, n = group.get("below"), count(above["count"], 1)
+                more = sum(count(x["count"]) for x in lines if below and over(x, below))
+                need(not below or n <= more * (not one), "it is not below")
+                steps = [((self.pairs(above)[0], below and self.pairs(below)[1]), n)]
             yield from steps
 
     def check(self, tell=print):

@@ -407,6 +407,50 @@ def check_budget(kernel):
             assert proves(kernel, one, upper="1000") is None
 
 
+def check_bundles(kernel):
+    """Lines that are alike count as one above all, and from below as one under all."""
+    lines = [poisson("0.03", scale="1.1", count=30), poisson("0.04", count=20)]
+    above = poisson("0.04", count=50)
+    below = poisson("0.03", scale="1.1")
+
+    def told(lines=lines, relation=ADD, **more):
+        nodes = [node(lines, **{"above": above, "below": below, **more})]
+        return document([], relation, epsilon=high, steps=50, nodes=nodes)
+
+    low, high = (
+        Certificate.of(ledger_of((of_sum(z, PoissonSampling(rate)), 50))).epsilon(1e-5)
+        for z, rate in ((1.1, 0.03), (1.0, 0.04))
+    )
+    low, most, high = low.lower, low.upper, high.upper
+    assert proves(kernel, told(), upper=repr(high * 1.002)) is True
+    assert proves(kernel, told(), upper=repr(high * 0.998)) is not True
+    assert proves(kernel, told(), lower=repr(low / 1.002)) is True
+    assert proves(kernel, told(), lower=repr(most * 1.001)) is not True
+    for wrong in (
+        {"below": poisson("0.035", scale="1.1")},
+        {"below": poisson("0.03")},
+        {"below": {**below, "sampling": "fixed"}},
+        {"below": poisson("0.03", noise="laplace")},
+        {"above": poisson("0.04", count=51)},
+        {"pass": 1, "above": poisson("0.04")},
+        {"lines": []},
+    ):
+        assert proves(kernel, told(**wrong), lower="0.001") is None
+    under = {x: poisson("0.03", scale="5", noise="laplace") for x in ("above", "below")}
+    lines = list(under.values())[:1]  # of opposed Laplace records no data are known
+    assert proves(kernel, told(lines, REPLACE, **under), upper="5") is True
+    assert proves(kernel, told(lines, REPLACE, **under), lower="0.001") is not True
+    # From below one order may be enough, from above it is not.
+    for p, q in ((P, Q), (Q, P)):
+        hints = {**HINTS, "spacing": LN2, "orders": 1}
+        pair = {**PAIR, "p": list(p), "q": list(q), "count": 1}
+        first, other = coin(1, 1.0, p, q)
+        between = (first + other) / 2
+        one = document([pair], delta=str(between), hints=hints)
+        assert proves(kernel, one, upper="1") is not True
+        assert proves(kernel, one, lower="1") is (first > other)
+
+
 def view_of(told, points=None, noise=None, count=1):
     """An observer's view of four sums with noise 2, that records move by 1."""
     none = [["0"] * 4] * 4
@@ -668,6 +712,7 @@ CHECKS = (  # the shortest first: a fault falls by the first that sees it
     check_windows,
     check_rounding,
     check_budget,
+    check_bundles,
     check_ledgers,
     check_unlike,
 )
@@ -724,12 +769,13 @@ FAULTS = {
     "a window of P alone below": ("right_shift(first) for x in found]", "right_shift(first) for x in found[:1]] + found[1:]"),
     "losses half a step down": ("(-(low + i) * self.h)", "(-(low + i - 1) * self.h)"),
     "an epsilon too small": ("arb(epsilon).exp(), len", "arb(epsilon).exp() / 2, len"),
-    "one order only": ('for rows in known[pairs[k]]]', 'for rows in known[pairs[k]][:1] * 2]'),
-    "what is above, of both sides": ('known[pairs[k]]]', 'known[pairs[0]]]'),
+    "one order only": ('known[pairs[k]][: self', '(known[pairs[k]][:1] * 2)[: self'),
+    "one order above, as hinted": ("self.orders = 2,", "self.orders = [count(c['hints'].get('orders', 2))] *"),
+    "what is above, of both sides": ('in known[pairs[k]]', 'in known[pairs[0]]'),
     "what tells nothing tells much": ("guarantee(0, 0)", "guarantee(2, 0)"),
     "orders not turned": ("(-j, 1 / a, 1 - q, 1 - p)", "(j, a, p, q)"),
     "powers: one too few": ('f"{n:b}"[1:]', 'f"{n - 1:b}"[1:]'),
-    "powers: halves": ('found = list(map(self.product, found, found))', 'pass'),
+    "powers: halves": ('(found, laws)[: 1 + int(bit)]', '(laws,) * int(bit)'),
     "sampling: too little": ("t = (a - 1 + rate) / rate", "t = (a - 1 + rate / 2) / rate"),
     "sampling: half the mass": ("rate * (p - less), less", "rate * (p - less), less + (1 - less) / 99"),
     "replaced: a record half as far": ("for s in (c, m / 2))", "for s in (c / 2, m))"),
@@ -743,8 +789,13 @@ FAULTS = {
     "discrete noise moved less": ('k * count(moves))', 'k * count(moves) // 2)'),
     "budget: above none": ('pays(above, lines, one)', '(not one or pays(above, lines, 1))'),
     "passes: what is above none": ('pays(above, lines, one)', '(one or pays(above, lines, 0))'),
-    "passes counted below": ('((self.pairs(above)[0], None), count', '(self.pairs(above), count'),
-    "what is above is what data attain": ("((self.pairs(above)[0], None)", "((self.pairs(above)[1], None)"),
+    "passes counted below": ('(self.pairs(above)[0], below and self.pairs(below)[1])', 'self.pairs(above)'),
+    "what is above is what data attain": ("((self.pairs(above)[0],", "((self.pairs(above)[1],"),
+    "bundles: below is not below": ("if below and over(x, below))", "if below)"),
+    "bundles: any number of copies": ("n <= more * (not one)", "more * (not one)"),
+    "bundles in a pass": ("more * (not one)", "more"),
+    "bundles: what is above is attained": ("below and self.pairs(below)[1]", "below and self.pairs(above)[1]"),
+    "bundles: what is never attained": ("below and self.pairs(below)[1]", "below and self.pairs(below)[0]"),
     "passes: one way": ('squares = not one and', 'squares = '),
     "budget: any number": ('(one or sum(costs) <= paid)', 'True'),
     "budget: anything": ("return fits and", "return"),

@@ -9,6 +9,7 @@ account's upper side raised and its lower side lowered by a thousandth.
 from __future__ import annotations
 
 import collections
+import dataclasses
 import decimal
 import fractions
 import itertools
@@ -19,6 +20,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from msgspec import UNSET, UnsetType
+from numpy.typing import NDArray
 
 from privaudit import mechanisms
 from privaudit.accounting import gdp
@@ -44,6 +46,8 @@ _GROWTHS = (16, 24, 32, 48, 64, 96, 128)
 _ROOT = math.sqrt(math.tau)
 _SAMPLE = 60  # lines that reach furthest, and of the others, whose losses are looked at
 _LARGE = 8.0  # times that one large loss is likelier than in Chernoff's bound, at most
+_FEWER = 0.7  # bundles of lines for each line, at most, or there are none
+_BUNDLES = 0.6  # part of the room that they take; the grid's error is a square
 _KNOT = 5.0  # times that a point of a grid takes
 _MOST_POINTS = 1 << 19
 _LOST = 14_000  # bits: Python reads numbers of 4300 digits at most
@@ -112,7 +116,12 @@ def witness(
     between = size - lower if lower > 0 else 0.0  # where the truth lies, in the midst
     room = 0.3 * MARGIN * size + between / 6
     lines = [x for node in nodes for some in node["groups"] for x in some["lines"]]
-    hints = _hints(size, delta, steps, kinds, marked, lines, room, group)
+    tilted = None
+    if kinds >= _KINDS and delta and all(x["noise"] == "gaussian" for x in lines):
+        tilted = _Tilted.of(lines, size, delta, group)
+        if group == 1 and ledger.observer is UNSET:
+            room -= _bundle(nodes, tilted, _BUNDLES * room)
+    hints = _hints(size, delta, steps, kinds, marked, lines, room, tilted)
     return {**found, "nodes": nodes, "hints": hints}
 
 
@@ -156,7 +165,7 @@ def _hints(
     marks: Sequence[float],
     lines: Sequence[Mapping[str, Any]] = (),
     room: float = 0.0,
-    group: int = 1,
+    tilted: _Tilted | None = None,
 ) -> dict[str, object]:
     """Grid of masses for a composition of so many steps, of so many kinds.
 
@@ -175,8 +184,8 @@ def _hints(
     fine /= 5 if steps < 100 else 1  # few releases smooth no lattice of losses away
     spacing = max(fine * size / math.sqrt(steps), _WINDOW * size / _MOST_POINTS)
     widen = _GROWTH
-    if not few and delta and all(x["noise"] == "gaussian" for x in lines):
-        quick, widen = _quickest(spacing, lines, epsilon, delta, room, group)
+    if tilted is not None:
+        quick, widen = tilted.grid(spacing, room)
         spacing = max(quick, _WINDOW * size / _MOST_POINTS)
     if marks:  # a loss that has mass of its own is put just below a grid point
         points = math.ceil(marks[0] / spacing)
@@ -195,74 +204,171 @@ def _hints(
         bits = min(
             max(bits, math.ceil(ends + math.log2(8 * reach / spacing + 1))), 20000
         )
-    return {
+    found = {
         "spacing": repr(spacing),
         "widen": widen,
         "lost": str(2 ** min(max(0, math.floor(bits - ends)), _LOST)) if delta else "0",
         "bits": bits,
     }
+    # A sampled record's law against that without it is the worse order.
+    return found if tilted is None else {**found, "orders": 1}
 
 
-def _quickest(
-    spacing: float,
-    lines: Sequence[Mapping[str, Any]],
-    epsilon: float,
-    delta: float,
-    room: float,
-    group: int,
-) -> tuple[float, int]:
-    """Spacing and growth of the quickest grid that widens an epsilon no more.
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Tilted:
+    """Losses of Gaussian lines where together they reach epsilon, as Chernoff's bound.
 
-    A loss x of a cell from a to b is put at both, as often as keeps P and Q whole,
-    which multiplies its part of E exp(s loss) by about 1 + s (s + 1) (x - a) (b - x) /
-    2 where that is little. An epsilon is larger by the log of that over s, at the order
-    s of Chernoff's bound; by no more than ``room``, for a sample of ``lines``.
+    ``order``: its best one, s. Of a sample of lines: ``losses`` (absolute), and
+    ``weights``, how many there are of each in a mean tilted by exp(s loss).
     """
-    ranked = sorted(lines, key=lambda x: -_reach(x) * float(_value(x["count"])))
-    most, rest = ranked[:_SAMPLE], ranked[_SAMPLE:]
-    some = [*most, *rest[:: math.ceil(len(rest) / _SAMPLE) or 1]]
-    m, q, n = np.array(
-        [[[float(_value(x[k]))] for x in some] for k in ("moves", "rate", "count")]
-    )
-    others = n[_SAMPLE:]
-    others *= sum(float(_value(x["count"])) for x in rest) / max(others.sum(), 1)
-    m, q = group * m, np.maximum(1 - (1 - q) ** group, 1e-99)
-    least, s, far, weight = math.inf, 1.0, m, n
+
+    order: float
+    epsilon: float
+    losses: NDArray[np.float64]  # (lines, outputs)
+    weights: NDArray[np.float64]
+    reach: NDArray[np.float64]  # (lines,)
+
+    @classmethod
+    def of(
+        cls,
+        lines: Sequence[Mapping[str, Any]],
+        epsilon: float,
+        delta: float,
+        group: int,
+    ) -> _Tilted:
+        ranked = sorted(lines, key=lambda x: -_reach(x) * float(_value(x["count"])))
+        most, rest = ranked[:_SAMPLE], ranked[_SAMPLE:]
+        some = [*most, *rest[:: math.ceil(len(rest) / _SAMPLE) or 1]]
+        m, q, n = _parts(some, "moves", "rate", "count")
+        others = n[_SAMPLE:]
+        others *= sum(float(_value(x["count"])) for x in rest) / max(others.sum(), 1)
+        m, q = group * m, np.maximum(1 - (1 - q) ** group, 1e-99)
+        least, s, far, weight = math.inf, 1.0, m, n
+        for order in np.geomspace(0.05, 5000, 75):
+            loss, log = _outputs(m, q, order, epsilon)
+            # Beyond epsilon chords change nothing.
+            log = np.where(loss < epsilon, log + order * loss, -math.inf)
+            moment = np.logaddexp.reduce(log, axis=1, keepdims=True)
+            bound = (float((n * moment).sum()) - math.log(delta)) / order
+            if bound < least:
+                least, s = bound, order
+                far, weight = np.abs(loss), n * np.exp(log - moment)
+        # The bound makes one large loss rarer, where epsilon is exceeded, than it is.
+        large = far > epsilon / 2
+        weight[large] *= min(max(1 / max(weight[large].sum(), 1e-9), 1), _LARGE)
+        reach = np.array([_reach(x) for x in some])
+        return cls(s, epsilon, far, weight, reach)
+
+    def grid(self, spacing: float, room: float) -> tuple[float, int]:
+        """Spacing and growth of the quickest grid that widens an epsilon no more.
+
+        A loss x of a cell from a to b is put at both, as often as keeps P and Q whole,
+        which multiplies its part of E exp(s loss) by about 1 + s (s + 1) (x - a)
+        (b - x) / 2 where that is little. An epsilon is larger by the log of that over
+        s; by no more than ``room``, or than on the grid of ``spacing``.
+        """
+        s, far = self.order, self.losses
+
+        def widened(spacing: float, widen: int) -> float:
+            inner = s * (s + 1) / 2 * far * (spacing - far)
+            half = math.sqrt(s * (s + 1)) / 2 * (spacing + far / widen)
+            cells = half / np.tanh(half) - 1  # the chord of exp(s x), over a whole cell
+            changed = np.where(far < spacing, inner, cells)
+            return float((self.weights * changed).sum()) / s
+
+        def work(spacing: float, widen: int) -> float:
+            points = self.reach / spacing + 1
+            return float((_KNOT * widen * np.log1p(points / widen) + points).sum())
+
+        bound = min(widened(spacing, _GROWTH), room)
+        grids = itertools.product(spacing * np.geomspace(1 / 16, 64, 41), _GROWTHS)
+        good = [x for x in grids if widened(*x) <= bound] or [(spacing / 16, _GROWTH)]
+        return min(((float(h), w) for h, w in good), key=lambda x: work(*x))
+
+    def moments(
+        self, moves: NDArray[np.float64], rates: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Log of E exp(s min(loss, epsilon)) of lines, shape (lines,)."""
+        rates = np.maximum(rates, 1e-99)
+        loss, log = _outputs(moves[:, None], rates[:, None], self.order, self.epsilon)
+        log += self.order * np.minimum(loss, self.epsilon)
+        return np.asarray(np.logaddexp.reduce(log, axis=1))
+
+
+def _outputs(
+    m: NDArray[np.float64], q: NDArray[np.float64], order: float, epsilon: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Losses of lines, (lines, 1), at outputs, and logs of their chances with a record.
+
+    The outputs lie between the laws without the record and with it, tilted.
+    """
     # The output whose loss is epsilon.
     last = (np.log(math.expm1(min(epsilon, 700)) / q + 1) + m * m / 2) / m
-    for order in np.geomspace(0.05, 5000, 75):
-        # Outputs between the laws without the record and with it, tilted.
-        top = np.minimum((order + 1) * m, last)
-        z = (top + 16) * np.linspace(0, 1, 240) - 8
-        with np.errstate(divide="ignore"):
-            loss = np.logaddexp(np.log1p(-q), np.log(q) + m * z - m * m / 2)
-        log = (order + 1) * loss - z * z / 2 + np.log((z[:, 1:2] - z[:, :1]) / _ROOT)
-        # Beyond epsilon chords change nothing.
-        log = np.where(loss < epsilon, log, -math.inf)
-        moment = np.logaddexp.reduce(log, axis=1, keepdims=True)
-        bound = (float((n * moment).sum()) - math.log(delta)) / order
-        if bound < least:
-            least, s = bound, order
-            far, weight = np.abs(loss), n * np.exp(log - moment)
-    # The bound makes one large loss rarer, where epsilon is exceeded, than it is.
-    large = far > epsilon / 2
-    weight[large] *= min(max(1 / max(weight[large].sum(), 1e-9), 1), _LARGE)
-    reach = np.array([_reach(x) for x in some])
+    top = np.minimum((order + 1) * m, last)
+    z = (top + 16) * np.linspace(0, 1, 240) - 8
+    with np.errstate(divide="ignore"):
+        loss = np.logaddexp(np.log1p(-q), np.log(q) + m * z - m * m / 2)
+    return loss, loss - z * z / 2 + np.log((z[:, 1:2] - z[:, :1]) / _ROOT)
 
-    def widened(spacing: float, widen: int) -> float:
-        inner = s * (s + 1) / 2 * far * (spacing - far)
-        half = math.sqrt(s * (s + 1)) / 2 * (spacing + far / widen)
-        cells = half / np.tanh(half) - 1  # the chord of exp(s x), over a whole cell
-        return float((weight * np.where(far < spacing, inner, cells)).sum()) / s
 
-    def work(spacing: float, widen: int) -> float:
-        points = reach / spacing + 1
-        return float((_KNOT * widen * np.log1p(points / widen) + points).sum())
+def _parts(lines: Sequence[Mapping[str, Any]], *names: str) -> NDArray[np.float64]:
+    """Numbers that lines say, each of shape (lines, 1)."""
+    found = [[[float(_value(x[k]))] for x in lines] for k in names]
+    return np.array(found)
 
-    bound = min(widened(spacing, _GROWTH), room)
-    grids = itertools.product(spacing * np.geomspace(1 / 16, 64, 41), _GROWTHS)
-    good = [x for x in grids if widened(*x) <= bound] or [(spacing / 16, _GROWTH)]
-    return min(((float(h), w) for h, w in good), key=lambda x: work(*x))
+
+def _bundle(nodes: list[dict[str, Any]], tilted: _Tilted, room: float) -> float:
+    """Put lines that are alike under a line above them, and over one below them.
+
+    Each bundle counts as that line from above, and as the other from below, which
+    takes an epsilon by about the number returned, at most ``room``, further.
+    """
+    spent = 0.0
+    for node in nodes:
+        lines = [x for some in node["groups"] if len(some) == 1 for x in some["lines"]]
+        if len(lines) < _KINDS:
+            continue
+        m, q, n = _parts(lines, "moves", "rate", "count")[:, :, 0]
+        how = [x["sampling"] for x in lines]
+        own = tilted.moments(m, q)
+        for width in np.geomspace(0.03, 3e-5, 31):
+            cells: dict[tuple[Any, ...], list[int]] = collections.defaultdict(list)
+            places = np.floor(np.log([m, np.maximum(q, 1e-99)]) / width).T.tolist()
+            for i, place in enumerate(places):
+                cells[how[i], *place].append(i)
+            if len(cells) > _FEWER * len(lines):
+                break
+            far, near = (
+                np.array([[f(x[i]) for i in map(list, cells.values())] for x in (m, q)])
+                for f in (np.max, np.min)
+            )
+            times = np.array([n[i].sum() for i in map(list, cells.values())])
+            ends = [float(tilted.moments(*x) @ times) for x in (far, near)]
+            cost = max(ends[0] - own @ n, own @ n - ends[1]) / tilted.order
+            if cost <= room:
+                others = [x for x in node["groups"] if len(x) > 1]
+                bundles = [_bundled([lines[i] for i in x]) for x in cells.values()]
+                bundles.sort(key=lambda x: _reach(x["lines"][0]))
+                node["groups"] = others + bundles
+                spent = max(spent, float(cost))
+                break
+    return spent
+
+
+def _bundled(lines: list[dict[str, Any]]) -> dict[str, Any]:
+    """Group of ``lines``, between a line above and one below each."""
+    if len(lines) == 1:
+        return {"lines": lines}
+    n = sum(x["count"] for x in lines)
+    above, below = (
+        {k: f((x[k] for x in lines), key=_value) for k in ("moves", "norm", "rate")}
+        for f in (max, min)
+    )
+    return {
+        "lines": lines,
+        "above": {**lines[0], **above, "count": n},
+        "below": {**lines[0], **below, "count": n},
+    }
 
 
 def _mark(release: Release, relation: Relation, group: int, steps: int) -> float | None:

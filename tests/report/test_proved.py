@@ -12,7 +12,7 @@ from privaudit.auditing.programs.audit import ProgramAudit, digest_of_ledger, ru
 from privaudit.cli import COULD_NOT, FINE, REFUTED, main
 from privaudit.files import manifest
 from privaudit.files.folder import CERTIFICATE, RunFolder
-from privaudit.ledger import Ledger
+from privaudit.ledger import Entry, Ledger
 from privaudit.results import Claim
 from tests.auditing.audits import audit
 
@@ -66,6 +66,35 @@ class TestFolders:
         found = verify(folder)
         assert [one.file.name for one in found.differences] == [CERTIFICATE]
         assert main(["verify", str(folder)]) == REFUTED
+
+    def test_bundles_may_differ(self, tmp_path):
+        """They are the kernel's to judge; what they hold is the ledger's."""
+        steps = (
+            Release.of_sum(
+                norm_bound=1.0,
+                noise_multiplier=6 + k / 2000,
+                sampling=PoissonSampling(0.05),
+            )
+            for k in range(210)
+        )
+        own = RecordedRun.of("a tool 3.1", "read from its history", 1e-5)
+        some = Ledger(nodes=(tuple(Entry(one, 1) for one in steps),))
+        write(tmp_path / "run", own, some, {})
+        path = tmp_path / "run" / CERTIFICATE
+        (node,) = json.loads(path.read_text())["nodes"]
+        first = node["groups"][0]
+        assert "below" in first
+        lines = [line for group in node["groups"] for line in group["lines"]]
+        for groups, good in (
+            ([{"lines": lines}], True),
+            ([{**first, "lines": lines}], False),  # above: of so many, no more
+            ([{"lines": lines[1:]}], None),
+            ([{"lines": lines, "pass": 1, "above": first["above"]}], None),
+        ):
+            changed(tmp_path / "run", nodes=[{"groups": groups}])
+            found = verify(tmp_path / "run")
+            assert bool(found.differences) is (good is None)
+            assert found.is_proved is (good is True)
 
     def test_hints_of_others_are_not_run(self, folder):
         changed(folder, hints={"upper": {"spacing": "1e-12"}})

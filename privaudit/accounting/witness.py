@@ -204,7 +204,7 @@ def _hints(
         bits = min(
             max(bits, math.ceil(ends + math.log2(8 * reach / spacing + 1))), 20000
         )
-    found = {
+    found: dict[str, object] = {
         "spacing": repr(spacing),
         "widen": widen,
         "lost": str(2 ** min(max(0, math.floor(bits - ends)), _LOST)) if delta else "0",

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 import msgspec
 
@@ -394,18 +394,5 @@ Any = (
     | DiscretePair
 )
 NAMES: dict[type, str] = {
-    kind: str(kind.__struct_config__.tag)
-    for kind in (
-        RandomizedResponse,
-        DiscreteGaussian,
-        DiscreteLaplace,
-        MixtureOfGaussians,
-        TruncatedPoisson,
-        ExponentialMechanism,
-        PermuteAndFlip,
-        EpsilonDelta,
-        ZCDP,
-        RDP,
-        DiscretePair,
-    )
+    kind: str(kind.__struct_config__.tag) for kind in get_args(Any)
 }

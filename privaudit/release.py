@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import typing
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -111,6 +111,9 @@ _RELATIONS = {
 }
 Sampling = PoissonSampling | SamplingWithoutReplacement | RandomAllocation | NoSampling
 _SAMPLINGS = typing.get_args(Sampling)
+_NAMED = msgspec.Meta(
+    extra_json_schema={"enum": ["gaussian", "laplace", *mechanisms.NAMES.values()]}
+)
 
 
 class Sensitivity(
@@ -168,21 +171,7 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         release reveals nothing, or None if the relation has no meaning. Made by `of`.
     """
 
-    mechanism: Literal[
-        "gaussian",
-        "laplace",
-        "randomized-response",
-        "discrete-gaussian",
-        "discrete-laplace",
-        "mixture-of-gaussians",
-        "truncated-poisson",
-        "exponential",
-        "permute-and-flip",
-        "epsilon-delta",
-        "zcdp",
-        "rdp",
-        "discrete-pair",
-    ]
+    mechanism: Annotated[str, _NAMED]
     norm_bound: float
     noise: float
     sensitivity: Sensitivity

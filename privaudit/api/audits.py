@@ -258,7 +258,7 @@ def audit_algorithm(
             f"{place.path} holds an audit, and nothing says that its record or score "
             "was the one that is given: choose another folder"
         )
-    opened = place.opened(RunFolder, lambda there: there.awaits(plan), watch)
+    opened = place.opened(RunFolder, plan, watch)
     with watch.runs() as progress:
         if launched():
             if given:
@@ -539,7 +539,7 @@ def audit_program(
     name = plan.program if plan.is_function else shlex.split(plan.program)[0]
     short = "".join(c if c.isalnum() else "-" for c in name).strip("-")
     place = Place(out, f"audit-{short}")
-    opened = place.opened(RunFolder, lambda there: there.awaits(plan), watch)
+    opened = place.opened(RunFolder, plan, watch)
     with opened as folder, watch.runs() as progress:
         try:
             result = run(
@@ -634,7 +634,7 @@ def sweep(
     file = pathlib.Path(file)
     plan = Sweep.read(file)
     place = Place(out, f"sweep-{file.stem}")
-    opened = place.opened(SweepFolder, lambda there: goes_on(plan, there), watch)
+    opened = place.opened(SweepFolder, plan, watch, lambda there: goes_on(plan, there))
     with opened as folder, watch.sweep(len(plan.audits)) as tell:
         run_sweep(plan, folder, workers=workers, tell=tell)
     return load_sweep(place.path)

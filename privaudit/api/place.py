@@ -31,17 +31,26 @@ class Place:
 
     @contextlib.contextmanager
     def opened(
-        self, kind: type[Folder], fits: Callable[[Folder], bool], watch: Watch
+        self,
+        kind: type[Folder],
+        config: object,
+        watch: Watch,
+        fits: Callable[[Folder], bool] | None = None,
     ) -> Iterator[Folder]:
-        """The folder, for this process alone; one that ``fits`` before a new one."""
+        """The folder, for this process alone; one that ``fits`` before a new one.
+
+        Without ``fits``, one that awaits ``config``. `FolderError` if a given one has
+        the result of another.
+        """
         default = self.path
-        chosen = kind.opened(default) if self._is_given else kind.taken(default, fits)
+        awaits = fits or (lambda there: there.awaits(config))
+        chosen = kind.opened(default) if self._is_given else kind.taken(default, awaits)
         with chosen as folder:
             if folder.path != default:
                 watch.note(
                     f"{default} holds another {kind.of}: this is kept in {folder.path}"
                 )
-            if folder.has("result.json"):
+            if folder.has("result.json") and folder.settle(config):
                 watch.note(
                     f"{folder.path} is finished: its result is shown again, and "
                     "nothing is run; to run again, choose another folder with --out"

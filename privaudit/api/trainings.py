@@ -265,10 +265,9 @@ def run_in_folder(
         )
         place = Place(out, name)
         opened = place.opened(
+            *(RunFolder, run, watch),
             # By a real clock, only parties can go on with a run that was stopped.
-            RunFolder,
-            lambda there: not (by_real_clock and party is None) and there.awaits(run),
-            watch,
+            (lambda there: False) if by_real_clock and party is None else None,
         )
         with watch.training(training.algorithm, run.claim) as show:
             given = Assignment(
@@ -433,10 +432,11 @@ def recipe_of(what: str) -> Recipe:
     check_no_table(what)
     if what.endswith(".toml") or pathlib.Path(what).is_file():
         return read(what)
-    close = near(what, [*ALGORITHMS, *names()])
-    hint = f"; {close}" if close.startswith("did") else ""
+    files = [file.name for file in pathlib.Path().glob("*.toml")]
+    close = near(what, [*ALGORITHMS, *names(), *files])
+    hint = f"{close} " if close.startswith("did") else ""
     raise ValueError(
-        f"there is no algorithm or recipe {what!r}; choose one of "
+        f"there is no algorithm, recipe or file {what!r}; {hint}choose one of "
         f"{', '.join(ALGORITHMS)}, your own as module:Class, one of `privaudit "
-        f"recipes`, or a recipe's file{hint}"
+        "recipes`, or the file of a plan or a recipe"
     )

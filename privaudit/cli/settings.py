@@ -20,6 +20,8 @@ _SHOWN_ONCE = ("algorithm", "options")
 def hint(command: str, error: cyclopts.CycloptsError) -> str:
     """Text of ``error``, and how to give a setting that stands there by itself."""
     said = str(error)
+    if command in ("train", "tune") and said.startswith("Unknown option: --plan"):
+        return f"a plan's file comes first: privaudit {command} plan.toml"
     if command not in SETTING:
         return said
     tokens = getattr(error, "unused_tokens", None) or [

@@ -331,7 +331,7 @@ def near(name: str, known: Iterable[str], other: str = "") -> str:
     if not known or (hint and not other):
         return hint or "leave it out"
     listed = ", ".join([*known, *([f"or {other}"] if other else [])])
-    return f"choose one of {listed}{'; ' * bool(hint)}{hint}"
+    return f"{hint}{' ' * bool(hint)}choose one of {listed}"
 
 
 def _nearest(name: str, known: Iterable[str]) -> str | None:

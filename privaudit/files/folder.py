@@ -291,7 +291,8 @@ class RunFolder:
         if differences:
             name, there, here = differences[0]
             raise FolderError(
-                f"{self.path} belongs to a run with {name} = {there}, not {here}; "
+                f"{self.path} belongs to a run with {name.split('.')[-1]} = {there}, "
+                f"not {here}; "
                 "choose another folder with --out"
             )
         return True

@@ -17,6 +17,8 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
+from privaudit.files.arguments import near
+
 # Frames that say nothing of where somebody's code went wrong.
 _HERE = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
 _NOT_THEIRS = (
@@ -65,7 +67,8 @@ def object_named(name: str, kind: Literal["function", "class"]) -> Any:
         sys.path.insert(0, os.getcwd())  # as ``python -m`` has it
     try:
         with held(f"import {where}"):
-            found = getattr(importlib.import_module(where), what, None)
+            module = importlib.import_module(where)
+            found = getattr(module, what, None)
     except ForeignError as error:
         if isinstance(error.__cause__, ImportError):
             raise ValueError(
@@ -74,7 +77,8 @@ def object_named(name: str, kind: Literal["function", "class"]) -> Any:
             ) from error
         raise
     if found is None:
-        raise ValueError(f"{where} has no {kind} {what}")
+        own = [name for name, one in vars(module).items() if callable(one)]
+        raise ValueError(f"{where} has no {kind} {what}; {near(what, own)}")
     return found
 
 

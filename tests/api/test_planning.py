@@ -334,6 +334,17 @@ class TestWarnings:
         frame = pandas.DataFrame({"age": [1.0], "ill": [0]})
         with pytest.raises(ValueError, match=r"frame.drop\(columns='ill'\)"):
             pa.train(net(), [frame], epsilon=2)
+        with pytest.raises(ValueError, match="floats may come of a missing label"):
+            pa.train(net(), [(x, y.where(y == 1, torch.nan))], epsilon=2)
+        with pytest.raises(ValueError, match=r"\(<U3\): .*astype\(int\)"):
+            pa.train(net(), [(x, np.full(40, "yes"))], epsilon=2)
+
+    def test_data_by_name(self):
+        x, y = shares([40])[0]
+        with pytest.raises(ValueError, match=r"\(data\['a'\], data\['b'\]\) is one"):
+            pa.train(net(), [{"a": x, "b": y}], epsilon=2)
+        with pytest.raises(ValueError, match=r"list\(data.values\(\)\) .*one a node"):
+            pa.train(net(), {"north": (x, y), "south": (x, y)}, epsilon=2)
 
     def test_text_in_a_table_is_named(self):
         frame = pandas.DataFrame({"age": [1.0, 2.0], "town": ["a", "b"]})

@@ -209,6 +209,15 @@ class TestRuns:
         assert status == COULD_NOT
         assert out == ""
         assert "seed = None, not 1" in err
+        assert "is shown again" not in err
+
+    def test_a_file_that_is_meant(self, capsys, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "plan.toml").touch()
+        for meant in ("pla.toml", "plan.tml"):
+            status, _, err = call(capsys, "train", meant)
+            assert (status, err.count("\n")) == (BAD_USAGE, 1)
+            assert "did you mean plan.toml?" in err
 
     def test_without_out_another_run_has_another_folder(
         self, capsys, tmp_path, monkeypatch
@@ -311,6 +320,8 @@ class TestErrors:
             (("noise", *BUDGET, "--relation", "swap"), "replace-one"),
             (("epsilon", "--noise-multiplier", 0, "--delta", 0.1), "> 0"),
             (("train", "dp-adam"), "choose one of"),
+            (("train", "dp-dgst"), "'dp-dgst'; did you mean dp-dsgt? choose one of"),
+            (("train", "dp-sgd", "--plan", "p.toml"), "comes first: privaudit train"),
             (("train", "dp-sgd", "--set", "batchsize=3"), "did you mean batch_size"),
             (("train", "dp-sgd", "--set", "rounds=many"), "rounds"),
             (("train", "dp-sgd", "--set", "rounds=0"), "rounds must be >= 1"),

@@ -44,6 +44,7 @@ class TestFinding:
         [
             ("nowhere:f", "cannot import nowhere"),
             ("math:f", "math has no function f"),
+            ("math:sqr", r"has no function sqr; did you mean sqrt\?"),
             ("foreign_module:number", "is no function, but of type int"),
             ("foreign_module:", "given as module:function"),
             ("../foreign_module:fails", "given as module:function"),

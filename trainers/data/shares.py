@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import mmap
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -135,7 +135,8 @@ def shares_of(
         ):
             raise ValueError(
                 "shares is a list with one data set a node, got "
-                f"{type(shares).__name__}; give nodes= to deal one data set"
+                f"{type(shares).__name__}{_advice(shares)}; give nodes= to deal one "
+                "data set"
             )
         if len(shares) == 2 and all(_is_array(each) for each in shares):
             raise ValueError(
@@ -217,10 +218,9 @@ def data_set(data: Any, name: str) -> Dataset | Lazy:
         inputs, targets = data
         found = _pair(inputs, targets, name)
     else:
-        read = " (pandas.read_csv reads a file)" if isinstance(data, str) else ""
-        if hasattr(data, "columns"):
-            read = ": (frame.drop(columns='ill'), frame.ill) is one"
-        raise ValueError(f"{name} is {_FORMS}, got {type(data).__name__}{read}")
+        raise ValueError(
+            f"{name} is {_FORMS}, got {type(data).__name__}{_advice(data)}"
+        )
     if len(found) == 0:
         raise ValueError(f"{name} is empty: every node needs a record")
     try:
@@ -231,6 +231,19 @@ def data_set(data: Any, name: str) -> Dataset | Lazy:
         if value.is_complex():
             raise ValueError(f"{name}: {part}s are numbers, got {value.dtype}")
     return found
+
+
+def _advice(data: Any) -> str:
+    """The way from ``data`` to a data set or several, in words that read no record."""
+    if isinstance(data, str):
+        return " (pandas.read_csv reads a file)"
+    if hasattr(data, "columns"):
+        return ": (frame.drop(columns='ill'), frame.ill) is a data set"
+    if isinstance(data, Mapping):
+        if len(data) == 2 and all(map(_is_array, data.values())):
+            return f": (data[{', data['.join(f'{name!r}]' for name in data)}) is one"
+        return ": list(data.values()) has its values, one a node"
+    return ""
 
 
 def of_loader(loader: DataLoader, name: str) -> TorchDataset:
@@ -308,8 +321,12 @@ def _tensor(values: Any, name: str = "a record", yes: Any = torch.float) -> Tens
     try:
         if not isinstance(values, Tensor):
             values = torch.as_tensor(np.require(values, requirements=["C", "W"]))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} holds what is no number: {error}") from None
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"{name} holds what is no number ({getattr(values, 'dtype', 'no array')}): "
+            "write it as numbers; classes are 0, 1, ..., as (column == 'yes').astype("
+            "int) makes them"
+        ) from None
     if values.layout is not torch.strided:
         values = values.to_dense()
     found = plain(values).cpu()

@@ -169,7 +169,11 @@ def read(path: str | os.PathLike[str]) -> Recipe:
     try:
         found = _toml.read(pathlib.Path(path))
     except OSError as error:
-        raise ValueError(f"cannot read {path}: {error.strerror}") from None
+        found = [file.name for file in pathlib.Path().glob("*.toml")]
+        advice = near(str(path), found) if found else ""
+        raise ValueError(
+            f"cannot read {path}: {error.strerror}{'; ' * bool(advice)}{advice}"
+        ) from None
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     return _recipe(found, where=str(path))

@@ -234,8 +234,9 @@ def _check_classes(outputs: Tensor, targets: Tensor) -> None:
         raise ValueError(
             "cross entropy, the loss if none is given, takes outputs of shape (samples,"
             f" classes) and integer targets, got {tuple(outputs.shape)} and "
-            f"{targets.dtype}; make classes integers, 0, 1, ..., or give a loss, such "
-            "as torch.nn.functional.mse_loss"
+            f"{targets.dtype}; make classes integers, 0, 1, ... (floats may come of a "
+            "missing label: leave such records out), or give a loss, such as "
+            "torch.nn.functional.mse_loss"
         )
     if outputs.shape[2:] != targets.shape[1:]:
         raise ValueError(

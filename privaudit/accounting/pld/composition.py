@@ -491,13 +491,14 @@ class Composition:
         spacing: float | None = None,
         aims: Floats | None = None,
         uniform: bool = False,
+        most: int = MOST_POINTS // 4,
     ) -> Grid:
         """Grid, and cells on it, that move epsilon by ``slack``, about."""
         log_tail = max(guess.log_delta, -800.0) + math.log(width * 2e-3 / self.steps)
         reach = -float(special.ndtri_exp(min(log_tail, -1.0)))
         aims = np.array([guess.epsilon]) if aims is None else aims
         # No more points in the window, or in the cells of one step, than can be had.
-        least = 1.5 * guess.window / MOST_POINTS
+        least = 1.5 * guess.window / most
         if guess.window < 1e-12 * self._longest(reach):  # losses too rare to be seen
             least = 0.25 * self._longest(reach)
         if uniform:
@@ -580,7 +581,9 @@ class _Search:
         guess, law = self.guesses[way], self.laws[way]
         slack = self.slack(way) * self.fine
         if self.last is None or self.last[0] is not guess or self.last[1] != slack:
-            grid = self.of._grid(way, guess, law, slack, self.width)
+            # As many points as can be had where fewer have not done.
+            most = MOST_POINTS // (1 if self.alone and self.fine < _FINE else 4)
+            grid = self.of._grid(way, guess, law, slack, self.width, most=most)
             self.last = guess, slack, grid
         return self.last[2]
 

@@ -37,11 +37,11 @@ from flint import arb, ctx, fmpq, fmpq_mat, fmpz_poly
 
 SECONDS, LETTERS, POINTS = 1800, 1 << 24, 1 << 20  # at most
 SUMS, POWERS = ("gaussian", "laplace"), {"discrete-gaussian": 2, "discrete-laplace": 1}
-FORMS = """groups|bits,lost,(orders,)?spacing,widen|count,moves,noise,points,told|(
-above,(below,)?)?lines(,pass)?(,view)?|count,(noise(,p,q)?|moves,noise,norm|delta,epsilon,
-noise),rate,sampling|count,(moves,noise,rate,sampling,scale|noise,p,rate,sampling,shifts)|
-assumes,delta,failure,format,group,hints,lower,nodes(,observer)?,overlap,relation,unit,
-upper"""  # an object's names
+FORMS = """groups|bits,(far,)?lost,(orders,)?spacing,widen|count,moves,noise,points,told
+|(above,(below,)?)?lines(,pass)?(,view)?|count,(noise(,p,q)?|moves,noise,norm|delta,epsilon
+,noise),rate,sampling|count,(moves,noise,rate,sampling,scale|noise,p,rate,sampling,shifts)
+|assumes,delta,failure,format,group,hints,lower,nodes(,observer)?,overlap,relation,unit
+,upper"""  # an object's names
 
 
 def need(fact, why="there are too many points or nodes, or it takes too long"):
@@ -99,7 +99,7 @@ def normal(law, loss, a):
         r: Any = one / other
         step = ((r.log() - loss) / rise).mid()
         law[0] = (x - step.max(-1).min(1)).mid()
-        if abs(law[0] - x) < arb(2) ** (-0.75 * ctx.prec):
+        if abs(law[0] - x) < arb(2) ** (56 - ctx.prec):
             break
     over, more = [(tail(x - s), p, q) for s, p, q in rows], r - a
     p, q = (sum(row[0] * row[i] for row in over) for i in (1, 2))
@@ -203,14 +203,14 @@ class Certificate:
         self.group = count(c["group"], 1, 64)
         failure = self.overlap * self.group * number(c["failure"])
         self.left = number(c["delta"], 0, 1) - failure
-        need(self.left >= 0, "the chance of failure is above delta")
         known = failure == 0 and c["unit"] != "node"
         need(known or c["lower"] is None, "no data are known to attain this")
         self.bits = count(c["hints"]["bits"], 32, 20000)
         self.unit, ctx.prec = 1 << self.bits, self.bits + 64
         self.h = arb(number(c["hints"]["spacing"], fmpq(1, 1 << 40), 1 << 10))
-        self.widen, self.lost = (count(c["hints"][x]) for x in ("widen", "lost"))
-        self.orders = 2, count(c["hints"].get("orders", 2))  # of each side
+        hints = {"far": POINTS, "orders": 2, **c["hints"]}
+        names = "widen", "lost", "far", "orders"
+        self.widen, self.lost, self.far, self.orders = (count(hints[x]) for x in names)
         self.until = time.monotonic() + SECONDS
 
     def units(self, x, up):
@@ -220,11 +220,11 @@ class Certificate:
         return max(int(x.unique_fmpz()), 0)
 
     def knots(self, pair):
-        """Rows (j, exp(j h), p, q), till so little is beyond; and turned (lemma 2)."""
+        """Rows (j, exp(j h), p, q), till far or so little is beyond; and turned (2)."""
         rows = {}
         for way in (1, -1):
             j, rest = min(way, 0), arb(1)
-            while rest * self.unit > self.lost:
+            while rest * self.unit > self.lost and abs(j) < self.far:
                 need(abs(j) < POINTS and time.monotonic() < self.until)
                 a = (j * self.h).exp()
                 p, q = pair(j * self.h, a)
@@ -263,9 +263,8 @@ class Certificate:
         (low, masses, p), (high, others, q) = one, other
         size = len(masses[-1]) + len(others[-1])
         need(size * max(1, self.bits >> 7) < POINTS and time.monotonic() < self.until)
-        *_, up = found = [x * y for x, y in zip(masses, others, strict=True)]
-        found = [x // self.unit for x in found]
-        found[-1] += fmpz_poly([1] * len(up))  # P's from above, or Q's
+        found = [x * y // self.unit for x, y in zip(masses, others, strict=True)]
+        found[-1] += fmpz_poly([1] * (size - 1))  # P's from above, or Q's
         sums = [*accumulate(found[0].coeffs(), initial=0)]
         first = bisect_right(sums, self.lost) - 1
         last = bisect_left(sums, sums[-1] - self.lost)
@@ -283,7 +282,7 @@ class Certificate:
             return list(map(self.product, *some))
         ((pairs, n),) = steps
         known = {x: self.knots(x or guarantee(0, 0)) for x in {pairs[k] for k in sides}}
-        rows = [(k, x) for k in sides for x in known[pairs[k]][: self.orders[k]]]
+        rows = [(k, x) for k in sides for x in known[pairs[k]][: (2, self.orders)[k]]]
         laws = found = [self.below(x) if k else self.above(x) for k, x in rows]
         for bit in f"{n:b}"[1:]:
             for other in (found, laws)[: 1 + int(bit)]:
@@ -337,7 +336,8 @@ class Certificate:
                 ends = (1 - q + q * c.exp()) / (1 - q + q * (c - m).exp())
                 return guarantee(ends.log(), arb(0)), None
             both = ([(0, 1 - q, 1 - q), (s, q, 0), (-s, 0, q)] for s in (c, m / 2))
-            return [partial(normal, [arb(0), *law]) for law in both]
+            both = [partial(normal, [arb(0), *law]) for law in both]
+            return both[:1] * 2 if moves == 2 * norm else both
         elif rate < 1:  # as if unsampled
             attained = False
         return partial(either, pair) if self.replaced else pair, attained and pair

@@ -742,9 +742,9 @@ class TestSound:
 # Each would have the kernel accept a claim that is false, or charge nothing for what it
 # leaves out: what stands in the kernel, and what is put in its place.
 FAULTS = {
-    "P rounded down above": ("found[-1] += fmpz_poly([1] * len(up))", "pass"),
-    "one mass not rounded up": ("fmpz_poly([1] * len(up))", "fmpz_poly([1] * (len(up) - 1))"),
-    "rounded up by less": ("fmpz_poly([1] * len(up))", "fmpz_poly([1] * len(found[-1]))"),
+    "P rounded down above": ("found[-1] += fmpz_poly([1] * (size - 1))", "pass"),
+    "one mass not rounded up": ("[1] * (size - 1)", "[1] * (size - 2)"),
+    "rounded up by less": ("[1] * (size - 1)", "[1] * len(found[-1])"),
     "P rounded up below": ("found[-1] += fmpz", "found[0] += fmpz"),
     "units of an upper bound are of the least": ("(x * self.unit).upper().ceil() if up", "(x * self.unit).lower().ceil() if up"),
     "units of an upper bound rounded down": (".upper().ceil() if up", ".upper().floor() if up"),
@@ -769,8 +769,8 @@ FAULTS = {
     "a window of P alone below": ("right_shift(first) for x in found]", "right_shift(first) for x in found[:1]] + found[1:]"),
     "losses half a step down": ("(-(low + i) * self.h)", "(-(low + i - 1) * self.h)"),
     "an epsilon too small": ("arb(epsilon).exp(), len", "arb(epsilon).exp() / 2, len"),
-    "one order only": ('known[pairs[k]][: self', '(known[pairs[k]][:1] * 2)[: self'),
-    "one order above, as hinted": ("self.orders = 2,", "self.orders = [count(c['hints'].get('orders', 2))] *"),
+    "one order only": ('known[pairs[k]][: (2', '(known[pairs[k]][:1] * 2)[: (2'),
+    "one order above, as hinted": ("(2, self.orders)[k]", "self.orders"),
     "what is above, of both sides": ('in known[pairs[k]]', 'in known[pairs[0]]'),
     "what tells nothing tells much": ("guarantee(0, 0)", "guarantee(2, 0)"),
     "orders not turned": ("(-j, 1 / a, 1 - q, 1 - p)", "(j, a, p, q)"),

@@ -46,6 +46,7 @@ _GROWTHS = (16, 24, 32, 48, 64, 96, 128)
 _ROOT = math.sqrt(math.tau)
 _SAMPLE = 60  # lines that reach furthest, and of the others, whose losses are looked at
 _LARGE = 8.0  # times that one large loss is likelier than in Chernoff's bound, at most
+_BEYOND = 8  # standard deviations of the sum that the largest loss is above epsilon
 _FEWER = 0.7  # bundles of lines for each line, at most, or there are none
 _BUNDLES = 0.6  # part of the room that they take; the grid's error is a square
 _KNOT = 5.0  # times that a point of a grid takes
@@ -211,7 +212,11 @@ def _hints(
         "bits": bits,
     }
     # A sampled record's law against that without it is the worse order.
-    return found if tilted is None else {**found, "orders": 1}
+    if tilted is not None:
+        found["orders"] = 1
+        # What is beyond tells by its chance alone, unless others tell this little less.
+        found["far"] = math.ceil((epsilon + _BEYOND * size) / spacing)
+    return found
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ What is smaller in the quick size says so where it stands:
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections import defaultdict
 from typing import TypeVar
@@ -51,11 +52,17 @@ def sampled(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.It
     )
 
 
+# What starts processes, by a server that takes four seconds of work to start.
+_SERVED = re.compile("WorkerPool|worker_pool|Supervisor|sweep_run|SWEEP")
+
+
 def together(items: list[pytest.Item]) -> None:
-    """Let tests of a file that makes something once run in one process."""
+    """Let tests of files that make something once run in one process."""
     texts = {path: path.read_text() for path in {item.path for item in items}}
     for item in items:
-        if 'scope="module"' in texts[item.path]:
+        if _SERVED.search(texts[item.path]):
+            item.add_marker(pytest.mark.xdist_group("served"))
+        elif 'scope="module"' in texts[item.path]:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 

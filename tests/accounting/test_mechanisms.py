@@ -280,7 +280,8 @@ class TestSound:
                 sampling=NoSampling(),
                 mechanism="laplace",
             )
-            for epsilon in (0.3 * e, 0.7 * e, 0.95 * count * e):
+            some = (0.7 * e, 0.95 * count * e)
+            for epsilon in size((0.3 * e, *some), some):
                 bracket, most = found.delta(epsilon), 0.0
                 truth = certificate((noise, count)).delta(epsilon)
                 assert truth.lower <= bracket.upper <= truth.upper * (1 + 1e-3)

@@ -94,7 +94,7 @@ class TestSound:
         [("_PROCESSOR", "while True: pass"), ("_CLOCK", "time.sleep(1e6)")],
     )
     def test_what_does_not_end_is_ended(self, name, loops, monkeypatch):
-        monkeypatch.setattr(forked, name, 1)
+        monkeypatch.setattr(forked, name, 1 if name == "_PROCESSOR" else 0.1)
         (found,) = forked.each([lambda: failing(lambda: exec(loops))])
         assert "signal" in str(found)
 

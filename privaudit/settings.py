@@ -477,6 +477,8 @@ class TrainingSettings(AccountSettings, TaskChanges, RunSettings):
     --------
     >>> TrainingSettings(clip_norm=0.5, seed=0).changes()
     {'clip_norm': 0.5}
+    >>> TrainingSettings(clip_norm=0.5)
+    TrainingSettings(clip_norm=0.5)
     >>> TrainingSettings(clip_norm=0)
     Traceback (most recent call last):
         ...
@@ -554,6 +556,11 @@ class TrainingSettings(AccountSettings, TaskChanges, RunSettings):
             check_device_name(self.device)
         if self.precision is not None:
             check_precision(self.precision, compiled=bool(self.compiled))
+
+    def __repr__(self) -> str:  # short in the help of `privaudit.train`
+        fields = [(f.name, getattr(self, f.name), f) for f in dataclasses.fields(self)]
+        given = [f"{name}={x!r}" for name, x, f in fields if x != f.default]
+        return f"{type(self).__name__}({', '.join(given)})"
 
     @property
     def each_budget(self) -> tuple[float, ...] | None:

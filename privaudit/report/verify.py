@@ -165,7 +165,11 @@ class Verification:
         """Lines on what disagrees; or what was checked, and what was not."""
         if self.differences:
             return self._differing()
-        return [f"{self.path}: {self}", *(f"not checked: {x}" for x in self.unchecked)]
+        unchecked = "; ".join(self.unchecked)
+        return [
+            f"{self.path}: {self}",
+            *([f"not checked: {unchecked}"] * bool(unchecked)),
+        ]
 
     def _differing(self) -> list[str]:
         more = len(self.differences) - _TOLD

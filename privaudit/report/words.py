@@ -72,9 +72,9 @@ def story(run: Finished) -> list[str]:
             )
         lines.append(_quality(run.result, nodes))
         lines += [f"{also[0].upper()}{also[1:]}." for also in run.result.also()]
+        lines += [f"Remark of the run: {each}." for each in run.result.remarks]
         if run.result.gradients:
             lines.append(f"Gradients of a record, by layer: {run.result.gradients}.")
-        lines += [f"Remark of the run: {each}." for each in run.result.remarks]
     return lines
 
 
@@ -112,7 +112,8 @@ def _worlds(run: FinishedAudit) -> str:
         return said
     return (
         f"{said} So were {len(whole) // len(run.scores) - 1} others at right angles to "
-        "it, each by a coin of its own, of which bounds within a family alone know: "
+        f"it, each by a coin of its own ({len(whole):,} scores), of which bounds "
+        "within a family alone know: "
         "the noise makes them independent there. Curves and rates are of one."
     )
 

@@ -228,9 +228,10 @@ class TrainingResult(
         mean, worst = getattr(self, kind), getattr(self, f"worst_{kind}")
         if mean is None:
             return "no test data, so that nothing was measured"
+        why = "" if kind == "accuracy" else " (accuracy is of cross entropy alone)"
         return (
             f"{kind} {mean:.4f} on {self.test_data}, mean of nodes; {worst:.4f} at the "
-            "worst node"
+            f"worst node{why}"
         )
 
     @property

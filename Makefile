@@ -120,16 +120,16 @@ $(VENV)/ready-%: $(VENV)/made pyproject.toml constraints.txt
 	  -c constraints.txt -e '.[all$(if $(filter all,$*),,$(comma)$*)]'
 	@touch $@
 
-$(OTHERS)/ready: pyproject.toml constraints.txt tests/integrations/requirements.txt tests/integrations/flower.txt
+$(OTHERS)/ready: pyproject.toml constraints.txt tests/integrations/requirements.txt tests/integrations/older.txt
 	@echo "== Installing privaudit and the tools it works with into $(OTHERS) ..."
 	$(PYTHON) -m venv $(OTHERS)
 	$(OTHERS)/bin/python -m pip install -q --disable-pip-version-check \
 	  -c constraints.txt -e '.[all,test]' -r tests/integrations/requirements.txt
 	$(OTHERS)/bin/python -m pip install -q --disable-pip-version-check \
-	  'torch==$(TORCH)' -r tests/integrations/flower.txt
+	  'torch==$(TORCH)' -r tests/integrations/older.txt
 	@touch $@
 
-# Flower wants older versions of some libraries than constraints.txt has.
+# Flower and openmined-psi want older versions of some libraries than constraints.txt has.
 TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
 comma := ,
 

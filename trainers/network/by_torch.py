@@ -42,8 +42,11 @@ _GRACE = 0.5  # seconds, from a lost connection to taking its party for the caus
 class ByTorch(Exchange):
     """An `Exchange` by torch.distributed, where it has a group; see `joined`."""
 
-    def __init__(self, rank: int, size: int, patience: float = PATIENCE) -> None:
+    def __init__(
+        self, store: dist.Store, rank: int, size: int, patience: float = PATIENCE
+    ) -> None:
         super().__init__(rank, size, patience)
+        self._store = store
         self._going: dict[tuple[int, bool], queue.Queue[tuple[bytearray, Bytes]]] = {}
         self._threads: list[threading.Thread] = []
         for lane in itertools.product(self.others, (False, True)):
@@ -62,6 +65,14 @@ class ByTorch(Exchange):
         head = f"{kind} {len(content)} {number} {what}".encode()
         going.put((bytearray(head[:_HEAD].ljust(_HEAD, b"\0")), content))
         return True
+
+    def _look_who_is_back(self) -> None:
+        with contextlib.suppress(RuntimeError, ConnectionError):  # party 0 is lost
+            if self._store.check([f"{self.rank} again"]):
+                self._store.set(f"{self.rank} is here", "")
+            for other in self.left:
+                if self._store.check([f"{other} again"]):
+                    self.back.add(other)
 
     def _sends(self, other: int, urgent: bool) -> None:
         """Send in order what is to go to ``other``, until nothing more will."""
@@ -112,6 +123,7 @@ class ByTorch(Exchange):
     def _leave(self) -> None:
         """Wait until what was said last has gone, and for the others' last word."""
         super()._leave()
+        del self._store  # of whose port party 0 has need, should all meet anew
         for going in self._going.values():
             going.put((bytearray(_LAST.ljust(_HEAD, b"\0")), b""))
         until = time.monotonic() + (10.0 if self.failure is None else _GRACE)
@@ -131,13 +143,10 @@ def joined(rank: int, size: int, patience: float = PATIENCE) -> Iterator[Exchang
     All meet at MASTER_ADDR and MASTER_PORT. Raises `PartyLostError` if others do not
     come within ``patience`` seconds, ``ValueError`` where there is no address.
     """
-    store = _store(rank, size, patience)
+    store = _expected(rank, size, patience)
     try:
-        if store.add(f"{rank} came", 1) > 1:
-            raise ValueError(
-                f"another party came as number {rank}: each has a RANK of its own"
-            )
         _wait_for_all(store, rank, size, patience)
+        store.set("met", "")
         dist.init_process_group(
             "gloo",
             store=dist.PrefixStore("group", store),
@@ -151,10 +160,30 @@ def joined(rank: int, size: int, patience: float = PATIENCE) -> Iterator[Exchang
             "with the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE, and RANK from 0 on"
         ) from None
     try:
-        with ended_by_torchrun(), ByTorch(rank, size, patience) as exchange:
+        with ended_by_torchrun(), ByTorch(store, rank, size, patience) as exchange:
             yield exchange
     finally:
         dist.destroy_process_group()
+        del store
+
+
+def _expected(rank: int, size: int, patience: float) -> dist.Store:
+    """The store where this party is due; one that was lost waits until all meet anew.
+
+    ``ValueError`` if there is another party of this number.
+    """
+    while True:
+        store = _store(rank, size, patience)
+        if store.add(f"{rank} came", 1) == 1:
+            return store
+        with contextlib.suppress(RuntimeError, ConnectionError):  # as party 0 ends it
+            if store.check(["met"]):
+                store.set(f"{rank} again", "")
+                while not store.check([f"{rank} is here"]):
+                    time.sleep(0.2)
+            raise ValueError(
+                f"another party came as number {rank}: each has a RANK of its own"
+            )
 
 
 def _wait_for_all(store: dist.Store, rank: int, size: int, patience: float) -> None:

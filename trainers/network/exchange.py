@@ -143,6 +143,9 @@ class Exchange(abc.ABC):
     def _is_silent(self, other: int) -> None:  # noqa: B027 engines may have nothing
         """Look whether ``other``, who is waited for, is there; `PartyLostError`."""
 
+    def _look_who_is_back(self) -> None:  # noqa: B027 engines may hear it by messages
+        """Add to ``back`` who left and asks to come in again."""
+
     def arrived(
         self, other: int, kind: str, what: str, content: Bytes, number: int = 0
     ) -> bool:
@@ -383,6 +386,7 @@ class Exchange(abc.ABC):
 
     def kept(self, k: int) -> None:
         """Tell all that this party has kept its state after ``k`` rounds."""
+        self._look_who_is_back()
         self._said_back = bool(self.back)
         self._say(f"kept {k}", _BACK if self.back else b"")
 

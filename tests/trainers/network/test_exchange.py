@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from trainers.network.by_torch import joined
-from trainers.network.exchange import InProcess, PartyLostError, label
+from trainers.network.exchange import CameBack, InProcess, PartyLostError, label
 from trainers.network.intersection import identifiers_in
 from trainers.network.ranks import GO_ON, RankLostError, where_am_i
 
@@ -380,10 +380,19 @@ def test_identifiers_that_are_refused(tmp_path, text, sizes, words):
 def _member(rank, port, work, said):
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
+    if work is _one_comes_back and rank == 2:
+        dies = os.fork()  # trains first, and is lost
+        if dies:
+            os.waitpid(dies, 0)
     try:
-        with joined(rank, 3, 2 if work is _one_hangs else 20) as exchange:
-            exchange.expects(1 << 20)
-            words = work(exchange)
+        while True:
+            with (
+                contextlib.suppress(CameBack),
+                joined(rank, 3, 2 if work is _one_hangs else 20) as exchange,
+            ):
+                exchange.expects(1 << 20)
+                words = work(exchange)
+                break
     except (ValueError, OSError) as error:
         words = str(error)
     said.put((rank, words))
@@ -440,6 +449,28 @@ def _one_is_dropped(one):
     return [*found, *one.left]
 
 
+_kept = [0]  # by this process
+
+
+def _one_comes_back(one):
+    """Party 2 dies; the others go on until its next process asks to come in."""
+    one.may_go_on()
+    done = max(one.told("kept", _kept[0], int))
+    one.begins(done)
+    if done:
+        return [*one.told("there", one.rank, int), *one.left]
+    if one.rank == 2:
+        os._exit(1)
+    assert one.receive(2, DUE, 0, "theta") is None
+    back = False
+    while not back:
+        back = one.all_kept(_kept[0])
+        _kept[0] += 1
+        one.kept(_kept[0])
+        time.sleep(0.02)
+    return one.begin_anew(_kept[0])
+
+
 def _one_disagrees(one):
     if one.told("settings", one.rank // 2, int)[2] == 1:
         one.disagree("party 2 has other settings")
@@ -454,6 +485,7 @@ def _one_disagrees(one):
         (_one_dies, ["party 2 has ended", "party 2 has ended"]),
         (_one_is_wrong, [*["party 2 sent something malformed"] * 2, "this party sent"]),
         (_one_is_dropped, [[6.0, None, 6.0, None, 2]] * 2),
+        (_one_comes_back, [[0, 1, 2]] * 3),
         (_one_disagrees, ["party 2 has other settings"] * 3),
     ],
 )

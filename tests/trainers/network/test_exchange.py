@@ -434,12 +434,19 @@ def _one_is_wrong(one):
     return one.receive(one.rank + 1, DUE, 0, "theta")
 
 
+def _begun(one, done):
+    """Party 2 dies, once all others have begun."""
+    one.begins(done)
+    if one.rank == 2:
+        assert one._hear(0, "begun") == one._hear(1, "begun") == b""
+        os._exit(1)
+    one._say("begun", b"")
+
+
 def _one_is_dropped(one):
     """Party 2 dies, and the others go on."""
     one.may_go_on()
-    one.begins(0)
-    if one.rank == 2:
-        os._exit(1)
+    _begun(one, 0)
     found = []
     for k in range(2):
         for other in one.others:
@@ -456,11 +463,9 @@ def _one_comes_back(one):
     """Party 2 dies; the others go on until its next process asks to come in."""
     one.may_go_on()
     done = max(one.told("kept", _kept[0], int))
-    one.begins(done)
     if done:
         return [*one.told("there", one.rank, int), *one.left]
-    if one.rank == 2:
-        os._exit(1)
+    _begun(one, done)
     assert one.receive(2, DUE, 0, "theta") is None
     back = False
     while not back:

@@ -14,6 +14,9 @@ from privaudit.auditing.bounds import (
     most_shown,
 )
 from privaudit.auditing.scores import Scores
+from privaudit.cli.options import Method
+from privaudit.figure_settings import ScoreSettings
+from privaudit.settings import AttackSettings, ProgramSettings
 from tests.tiers import size
 
 
@@ -131,3 +134,10 @@ class TestLaws:
                 ESTIMATORS[name], scores.member_runs, scores.non_member_runs, 1e-5
             )
             assert bound.epsilon < most
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_help_has_every_estimator(name):
+    told = (AttackSettings, ProgramSettings, ScoreSettings)
+    assert all(name in " ".join((kind.__doc__ or "").split()) for kind in told)
+    assert name in str(Method)

@@ -327,4 +327,5 @@ def assert_probes(
             f"privaudit.testing.assert_probes({called(release)}, pair, {told}"
             f"runs={runs}, seed={seed})"
         )
-        raise AssertionError("\n".join([*lines, *repeat(pair, call)]))
+        given = release, deterministic, spent
+        raise AssertionError("\n".join([*lines, *repeat(pair, call, *given)]))

@@ -50,7 +50,8 @@ class Verdict:
     pair, 1 - alpha / (k (k + 1)): 1 minus the chance that a correct mechanism is
     refuted. ``runs``, ``seconds``: number of runs made, and the time that they took.
     ``most``: the largest bound that so many runs can show for any mechanism. A claim of
-    this epsilon or more could not have been refuted. ``stopped``: why the runs ended: a
+    this epsilon or more could not have been refuted. ``still``: whether all outputs
+    were the same. ``stopped``: why the runs ended: a
     refutation, the planned number of ``runs``, or ``seconds``. ``by``: the attack of
     the last look. ``growth``: how surely the last look spoke against the claim, per
     run: minus the logarithm of its p-value, divided by the number of runs. ``attack``:
@@ -70,6 +71,7 @@ class Verdict:
     growth: float
     seed: int
     k: int
+    still: bool
     attack: Attack | None = dataclasses.field(default=None, repr=False, compare=False)
 
 
@@ -185,6 +187,7 @@ def judge(
         growth=growth,
         seed=seed,
         k=k,
+        still=sampler.reader.still,
         attack=attack,
     )
 

@@ -23,10 +23,12 @@ _HEAD = (
     "runs",
     "seconds",
     "seed",
+    "its pair",
 )
 _NOTE = (
     "What holds was not refuted: a proof it is not, but for assert_accounts. A lower "
-    "bound is the largest of all pairs of its test, at the test's confidence; at most "
+    "bound is the largest of all pairs of its test, that of its pair, at the test's "
+    "confidence; at most "
     "shown is what so many runs can show of any mechanism, and a claim of that or more "
     "could not fail. Runs stop as soon as a claim is refuted: a bound that stopped "
     "there says nothing of how much more there is. Where "
@@ -58,6 +60,23 @@ def page(rows: Iterable[Row], said: Mapping[str, str], as_html: bool) -> str:
         *(f"\n## {test}\n\n{_indented(text)}" for test, text in said.items()),
     ]
     return "\n".join(lines) + "\n"
+
+
+def unseen(row: Row) -> str:
+    """Return why a pass says little; "" if it says something."""
+    if row.assertion != "assert_private" or row.status != "holds":
+        return ""
+    if row.idle:
+        assert row.most is not None
+        return (
+            f"could not fail: so many runs show epsilon {round_down(row.most)} at "
+            "most, of any mechanism"
+        )
+    if row.still:
+        return "saw nothing: all outputs were the same"
+    if not row.bound:
+        return "saw nothing: no pair's outputs told its data sets apart (bound 0)"
+    return ""
 
 
 def _status(row: Row) -> str:
@@ -93,6 +112,7 @@ def _cells(row: Row) -> list[str]:
         f"{row.runs:,}" if row.runs else "",
         f"{row.seconds:.1f}" if row.runs else "",
         "" if row.seed is None else str(row.seed),
+        row.pair,
     ]
 
 

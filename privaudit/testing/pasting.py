@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import dataclasses
 import functools
+import pathlib
 import pickle
+import sys
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -128,24 +130,51 @@ def _of_fields(value: Any, of: Callable[[Any], str], modules: set[str]) -> str:
     return f"{kind.__module__}.{kind.__qualname__}({inner})"
 
 
-def repeat(pair: tuple[Any, Any], call: str) -> list[str]:
-    """Lines that make the pair again, and make a call of the package with it."""
+def repeat(pair: tuple[Any, Any], call: str, *functions: Any) -> list[str]:
+    """Lines that make the pair again, and make a call of the package with it.
+
+    ``functions`` are those that the call names; each is imported, or a comment says
+    where it is.
+    """
     shown, lines = pasted(pair)
+    before = ["import privaudit.testing"]
+    if "functools.partial(" in call:
+        before.insert(0, "import functools")
+    made = dict.fromkeys(_import_of(one) for one in functions if callable(one))
+    before += filter(None, made)
     if not lines:
-        return [
+        head = [
             f"  pair:        {shown}",
             "  repeat with: the pair itself, which is too long to be pasted or has "
             "no text (pickle.dump it in the test, say)",
-            "    import privaudit.testing",
-            f"    {call}",
         ]
-    if lines[0].startswith("import base64"):
-        lines.insert(0, f"# {shown}")
-    if "functools.partial(" in call:
-        lines.insert(0, "import functools")
-    return ["  repeat with:"] + [
-        f"    {line}" for line in ("import privaudit.testing", *lines, call)
-    ]
+    else:
+        head = ["  repeat with:"]
+        if lines[0].startswith("import base64"):
+            lines.insert(0, f"# {shown}")
+    return head + [f"    {line}" for line in (*before, *lines, call)]
+
+
+def _import_of(function: Any) -> str:
+    """The import of a function at the top of its module; else where it is made."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    name, place = name_of(function), getattr(function, "__qualname__", "")
+    module = sys.modules.get(getattr(function, "__module__", None) or "")
+    if module is None or getattr(module, name, None) is not function:
+        made = place.replace(".<locals>", "") or f"an object of {name}"
+        return f"# {called(function)} is not imported: make it as the test does, {made}"
+    if module.__name__ == "builtins":
+        return ""
+    line = f"from {module.__name__} import {name}"
+    # The module's root, where that is a folder below this one.
+    file = pathlib.Path(getattr(module, "__file__", None) or "/")
+    deep = module.__name__.count(".") + 1 + (file.name == "__init__.py")
+    root = pathlib.Path(*file.parts[: max(1, len(file.parts) - deep)])
+    here = pathlib.Path.cwd()
+    if root == here or not root.is_relative_to(here) or "site-packages" in root.parts:
+        return line
+    return f"{line}  # run it in {root.relative_to(here)}"
 
 
 def dp(epsilon: float, delta: float) -> str:
@@ -162,7 +191,8 @@ def name_of(function: Any) -> str:
 def called(function: Any) -> str:
     """Its text in a call, a partial one's with what it is given; a lambda has none."""
     name = name_of(function)
-    name = name if name.isidentifier() else "mechanism"
+    own = hasattr(getattr(function, "func", function), "__qualname__")
+    name = name if own and name.isidentifier() else "mechanism"
     if not isinstance(function, functools.partial):
         return name
     modules: set[str] = set()

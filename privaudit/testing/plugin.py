@@ -95,7 +95,17 @@ class Collector:
     def pytest_terminal_summary(
         self, terminalreporter: pytest.TerminalReporter
     ) -> None:
-        """Write the page, and say what the seconds did not suffice for."""
+        """Write the page; say which tests saw nothing, or ran out of seconds."""
+        page = importlib.import_module("privaudit.testing.page")
+        blind = [(row, said) for row in self.rows if (said := page.unseen(row))]
+        if blind:
+            terminalreporter.section("privacy assertions that say little", yellow=True)
+            for row, said in blind:
+                terminalreporter.line(f"{row.test}: {said}: {_line(row)}", yellow=True)
+            terminalreporter.line(
+                "raise runs=, or try other pairs, queries or a score=; a planted bug "
+                "(assert_refuted) shows whether a test can fail"
+            )
         stopped = [row for row in self.rows if row.status == "stopped"]
         if stopped:
             terminalreporter.section("privacy budget")
@@ -103,7 +113,6 @@ class Collector:
                 terminalreporter.line(f"{row.test}: seconds ran out: {_line(row)}")
         if self.page is None:
             return
-        page = importlib.import_module("privaudit.testing.page")
         try:
             as_html = self.page.suffix == ".html"
             self.page.write_text(page.page(self.rows, self.said, as_html))

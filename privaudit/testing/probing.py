@@ -197,6 +197,12 @@ def _moved(
 
     farthest, at, skipped = _farthest(*runs, norm), "", ""
     if exact is None and not repeatable:
+        if promised is not None:
+            raise ValueError(
+                "a sensitivity is measured with equal noise, and equal generators "
+                "give different releases: draw all noise from rng, or give "
+                "deterministic=, what is released but for the noise"
+            )
         skipped = "equal generators give different releases: it draws from elsewhere"
     elif promised is None:
         skipped = f"none is promised; it moved by up to {farthest:.4g}"

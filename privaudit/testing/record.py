@@ -29,8 +29,11 @@ class Row:
     pairs: int = 0
     runs: int = 0
     seconds: float = 0.0
-    # the largest lower bound on epsilon of any pair; None for what has no runs
+    # the largest lower bound on epsilon of any pair, None for what has no runs, and
+    # that pair
     bound: float | None = None
+    pair: str = ""
+    still: bool = False  # whether all outputs were the same, on every pair
     most: float | None = None  # what the runs of any pair could have shown at most
     # whether the runs of a pair stopped at its refutation, where bounds stop as well
     early: bool = False

@@ -17,6 +17,7 @@ import dataclasses
 import functools
 import pathlib
 import sys
+import textwrap
 import time
 import types
 from collections.abc import Iterator
@@ -30,7 +31,7 @@ from privaudit.testing.coins import Ranking, Stage, Worlds, chance_together
 from privaudit.testing.fingerprints import fingerprint
 from privaudit.testing.judging import Verdict, judge
 from privaudit.testing.outputs import Floats
-from privaudit.testing.pasting import called, dp, name_of, repeat
+from privaudit.testing.pasting import called, dp, name_of, pasted, repeat
 from privaudit.testing.sampling import Mechanism, Sampler, Scoring
 
 __tracebackhide__ = True  # pytest shows where a test calls, and its mechanism
@@ -40,6 +41,7 @@ _SHRINKING = 0.5  # of the seconds of the search; about as much is left to confi
 _LEAST_SECONDS = 0.1  # of shrinking, however soon the search was over
 _FEW = 128  # runs of the first cheap look; then twice as many, and so on
 _SUSPECTED, _CLEARED = 0.005, 0.5  # p-values, each of two tests, that end cheap looks
+_TOLD = 200  # characters of a pair in a report
 _OURS = str(pathlib.Path(__file__).parents[1])
 _STOPS = (
     "runs stop at the first look that refutes the claim: with more of them the bound "
@@ -90,7 +92,7 @@ class Asked:
                 f"  evidence:    {found.runs:,} runs of at most {runs:,}; "
                 f"by {found.by}",
                 *([f"  note:        {_STOPS}"] if found.stopped == "refuted" else []),
-                *repeat(self.pair, call),
+                *repeat(self.pair, call, self.mechanism, self.score),
             ]
         )
 
@@ -182,6 +184,7 @@ def _judge(
         test.row(assertion, name_of(asked.mechanism), dp(asked.epsilon, asked.delta)),
         found,
         asked.confidence,
+        textwrap.shorten(pasted(asked.pair)[0], _TOLD, placeholder=" ..."),
     )
 
 
@@ -232,11 +235,14 @@ def _end_shrinking() -> None:
         frame = frame.f_back
 
 
-def _note(row: record.Row, found: Verdict, confidence: float) -> None:
+def _note(row: record.Row, found: Verdict, confidence: float, pair: str) -> None:
     row.confidence = min(confidence, row.confidence or 1.0)
     row.pairs += 1
     row.runs += found.runs
     row.seconds += found.seconds
+    row.still = found.still and (row.still or row.bound is None)
+    if found.bound > (row.bound or 0.0):
+        row.pair = pair
     row.bound = max(found.bound, row.bound or 0.0)
     row.seed = found.seed
     row.early = row.early or found.stopped == "refuted"

@@ -267,7 +267,7 @@ class TestPlantedFaults:
         @settings(FEW, max_examples=size(30, 8))
         @given(neighbours(SERIES, relation=ADD, **unit))
         def run(pair):
-            assert_private(clipped_sum, pair, epsilon=epsilon, runs=1000)
+            assert_private(clipped_sum, pair, epsilon=epsilon, runs=5000)
 
         run()
 

@@ -1,5 +1,6 @@
 import dataclasses
 import functools
+import importlib
 import math
 
 import numpy as np
@@ -116,3 +117,22 @@ def test_a_partial_function_is_called_with_what_it_is_given():
     assert called(functools.partial(sum, start=Opaque())) == "sum"
     lines = repeat(([], [1.0]), f"judge({called(partial)}, pair)")
     assert "    import functools" in lines
+
+
+def test_functions_are_imported_where_they_can_be(tmp_path, monkeypatch):
+    def inner():
+        pass
+
+    lines = repeat(([], [1]), "judge()", functools.partial(again, pair=1), len, inner)
+    made = f"import {again.__name__}"
+    assert any(line.strip().startswith(f"from {__name__} {made}") for line in lines)
+    assert any("not imported" in line and ".inner" in line for line in lines)
+    assert not any("builtins" in line for line in lines)
+    assert called(Opaque()) == "mechanism"
+    (tmp_path / "suite").mkdir()
+    (tmp_path / "suite" / "test_pasted.py").write_text("def noisy():\n    pass\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path / "suite")
+    noisy = importlib.import_module("test_pasted").noisy
+    expected = "    from test_pasted import noisy  # run it in suite"
+    assert expected in repeat(([], [1]), "judge(noisy, pair)", noisy)

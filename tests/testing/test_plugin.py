@@ -38,6 +38,9 @@ SUITE = """
     def test_weak(privacy):
         privacy.assert_private(noisy_count, ([], [1]), epsilon=9.0, runs=500)
 
+    def test_blind(privacy):
+        privacy.assert_private(lambda data, rng: 5, ([], [1]), epsilon=1.0, runs=500)
+
     def test_account():
         assert_accounts([(1.0, 0.01, 10)], 2.0, 1e-5, conditional=True)
 """
@@ -61,11 +64,15 @@ def run_pytest(folder, text, *options):
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
 def test_the_report_has_all_assertions_of_all_workers(tmp_path, workers):
     shown = run_pytest(tmp_path, SUITE, "--privacy-report", "page.md", *workers)
-    assert "2 failed, 3 passed" in shown
+    assert "2 failed, 4 passed" in shown
+    said = re.findall(r"::test_(\w+): (could not fail|saw nothing)", shown)
+    assert sorted(said) == [("blind", "saw nothing"), ("weak", "could not fail")]
+    assert "all outputs were the same" in shown
+    assert "from test_suite import" not in shown  # louder is inside a test
     page = (tmp_path / "page.md").read_text()
-    assert "2 fail, 0 stopped, 3 hold." in page
+    assert "2 fail, 0 stopped, 4 hold." in page
     rows = [line.split(" | ") for line in page.splitlines() if "| test_" in line]
-    assert len(rows) == 5
+    assert len(rows) == 6
     by_test = {row[0].removeprefix("| "): row for row in rows}
     wrong = by_test["test_suite.py::test_wrong[0.1]"]
     assert wrong[1:5] == ["assert_private", "louder", "(1, 0)-DP", "fails"]
@@ -75,6 +82,7 @@ def test_the_report_has_all_assertions_of_all_workers(tmp_path, workers):
     assert "with more of them the bound may be much larger" in page
     assert float(wrong[6]) > 7.0  # of 20,000 runs
     assert wrong[7] == "99.90 %"
+    assert wrong[12] == "([], [1]) |"
     assert by_test["test_suite.py::test_weak"][4] == "holds (could not fail)"
     assert by_test["test_suite.py::test_right"][4] == "holds"
     # What failing tests said is there: the pair, and how to repeat it.

@@ -294,7 +294,9 @@ def test_low_bits_can_be_accepted_and_sensitivity_is_only_compared_where_it_can_
     def own(data, rng):
         return 9 * on_grid(sum(data) + elsewhere.normal(scale=2.0))
 
-    assert_probes(own, PAIR, sensitivity=1.0)
+    assert_probes(own, PAIR)
+    with pytest.raises(ValueError, match="draw all noise from rng"):
+        assert_probes(own, PAIR, sensitivity=1.0)
 
 
 def test_a_large_value_with_little_noise():

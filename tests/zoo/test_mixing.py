@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+from unittest import mock
 
 import pytest
 import torch
@@ -178,6 +179,9 @@ FOR_ALL = {
     "functions": Seen,
     "dispatched operations": Dispatched,
     "modules": hooked,
+    "calls of modules": lambda: mock.patch.object(
+        nn.Module, "_call_impl", lambda module, *given: module.forward(*given)
+    ),
     "what is saved": lambda: torch.autograd.graph.saved_tensors_hooks(
         lambda x: x, lambda x: x
     ),

@@ -101,7 +101,9 @@ def check_hooks() -> None:
         *("a hook on saved tensors" for hook in saved if not _is_torchs(hook)),
         *_not_torchs(frozenset(library._defs), frozenset(library._impls)),
     ]
-    if any(getattr(nn.modules.module, f"_global_{name}") for name in _HOOKS):
+    hooked = any(getattr(nn.modules.module, f"_global_{name}") for name in _HOOKS)
+    calls = nn.Module.__call__, nn.Module._call_impl, nn.Module._wrapped_call_impl
+    if hooked or not all(map(_is_torchs, calls)):
         theirs.append("a hook for all modules")
     if theirs:
         raise ValueError(

@@ -191,7 +191,7 @@ class Certificate:
 
     def __init__(self, text):
         def once(items):
-            names = ",".join(sorted(name for name, _ in items))
+            names = ",".join(sorted(name.replace(",", "?") for name, _ in items))
             need(re.fullmatch(FORMS, names, re.X), f"unknown or twice: {names:.80}")
             return dict(items)
 

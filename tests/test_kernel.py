@@ -544,6 +544,8 @@ def check_grammar(kernel):
     refused([{k: v for k, v in gaussian().items() if k != "norm"}])
     refused([gaussian()], {"veiw": {}})
     refused([gaussian()], truncated=5)
+    for both in ("pass,view", "above,below"):  # one name, of two that are known
+        refused([gaussian()], {both: 1})
     refused([gaussian()], hints={**HINTS, "spacing": "0.1", "more": 1})
     # A pass is one by its number, and says what is above all its lines.
     for what in (False, True, None, "one", -1):
@@ -833,7 +835,8 @@ FAULTS = {
     "views of records at two nodes": ("alone = self.overlap * self.group == 1", "alone = self.group == 1"),
     "views of groups": ("alone = self.overlap * self.group == 1", "alone = self.overlap == 1"),
     "more nodes than there are": ('count(c["overlap"], 1, len(c["nodes"]))', 'count(c["overlap"], 1, 64)'),
-    "a name may be there twice": ("sorted(name for name, _ in items)", "sorted(dict(items))"),
+    "a name may be there twice": ("sorted(name.replace(\",\", \"?\") for name, _ in items)", "sorted(dict(items))"),
+    "a name may be two": ('name.replace(",", "?")', "name"),
 }  # fmt: skip
 
 

@@ -290,10 +290,14 @@ class RunFolder:
         differences = list(_differences(known, config))
         if differences:
             name, there, here = differences[0]
+            if name == "source":  # a digest of what is audited
+                raise FolderError(
+                    f"the program has changed since the audit in {self.path} began; "
+                    "choose another folder with --out to audit it as it is now"
+                )
             raise FolderError(
                 f"{self.path} belongs to a run with {name.split('.')[-1]} = {there}, "
-                f"not {here}; "
-                "choose another folder with --out"
+                f"not {here}; choose another folder with --out"
             )
         return True
 

@@ -22,17 +22,27 @@ def is_networkx(data: Any) -> bool:
     return networkx is not None and isinstance(data, networkx.Graph)
 
 
-def of_networkx(graph: Any, draw: Draw, unit: str, replace: bool) -> tuple[Any, Any]:
+def of_networkx(
+    graph: Any, drawn: Any, draw: Draw, unit: str, replace: bool
+) -> tuple[Any, Any]:
+    """Neighbours of a graph; edges are directed as those of it and ``drawn`` are."""
     from hypothesis import assume
     from hypothesis import strategies as st
 
     nodes, other = list(graph.nodes), graph.copy()
+    turned = _turned([*graph.edges(), *drawn.edges()])
+
+    def between(one: Any, two: Any) -> list[tuple[Any, Any]]:
+        if not graph.is_directed():
+            return [(one, two)]
+        return [edge for edge in ((one, two), (two, one)) if turned(edge)]
+
     if unit == "edge":
         assume(len(nodes) > 1)
         ends = st.lists(st.sampled_from(nodes), min_size=2, max_size=2, unique=True)
-        one, two = draw(ends)
-        assume(not graph.has_edge(one, two))
-        other.add_edge(one, two)
+        free = [edge for edge in between(*draw(ends)) if not graph.has_edge(*edge)]
+        assume(free)
+        other.add_edge(*free[0])
         if replace:
             assume(graph.number_of_edges() > 0)
             other.remove_edge(*draw(st.sampled_from(list(graph.edges))))
@@ -46,7 +56,7 @@ def of_networkx(graph: Any, draw: Draw, unit: str, replace: bool) -> tuple[Any, 
     other.remove_edges_from(list(_edges_of(graph, node)))
     rest = [one for one in nodes if one != node]
     joined = draw(st.lists(st.sampled_from(rest), unique=True)) if rest else []
-    other.add_edges_from((node, one) for one in joined)
+    other.add_edges_from(edge for one in joined for edge in between(node, one)[:1])
     return graph, other
 
 

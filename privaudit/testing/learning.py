@@ -22,6 +22,7 @@ Score = Callable[[Readings], Floats]
 _COLUMNS = 8  # as many of the most telling ones are guessed by alone
 _CELLS = 20_000_000  # of the table that is learned from
 _TREE_CELLS = 4_000_000
+_WHOLE = 1e6  # of whole numbers up to it, as of 0 and 1, sums are looked at
 _SEEN = 0.5  # runs that are added to how often an event was seen in each world
 
 
@@ -96,6 +97,9 @@ def _learned(past: Readings, worlds: Worlds) -> Iterator[tuple[str, Score]]:
         return
     yield "bins of each coordinate", _bins(columns, worlds)
     if columns.shape[1] > 1:
+        if (np.abs(columns) <= _WHOLE).all() and (columns % 1 == 0).all():
+            sums = _bins(columns.cumsum(axis=1), worlds)
+            yield "bins of partial sums", lambda readings: sums(_summed(readings))
         yield "a linear classifier", _linear(columns, worlds)
         if importlib.util.find_spec("sklearn"):
             most = max(1, _TREE_CELLS // columns.shape[1])
@@ -146,6 +150,10 @@ def _bins(columns: Floats, worlds: Worlds) -> Score:
 def _same(readings: Readings, width: int) -> Floats:
     """The columns that there were when a score was learned."""
     return readings.columns[:, :width]
+
+
+def _summed(readings: Readings) -> Readings:
+    return dataclasses.replace(readings, columns=readings.columns.cumsum(axis=1))
 
 
 def _places(columns: Floats, edges: Floats) -> NDArray[np.int64]:

@@ -65,12 +65,12 @@ def neighbours(
     -----
     Records that are added, or that replace others, come from a second draw of
     ``strategy``. In half of the pairs of numbers, in lists and arrays, they are at the
-    ends of what the strategy allows, and the other records are at one end together;
-    infinities, nan and the least floats, where it allows them, are ends as well. A list
-    may be longer than the strategy's maximum, by one or a person's
-    records, and is never shorter than its minimum: records are removed only where the
-    second draw is shorter. Under "replace-one" a person's records are replaced by as
-    many. Pairs of equal data sets are left out.
+    ends of what the strategy allows, and the other records are at one end together, or
+    some of them where the changed one is; infinities, nan and the least floats, where
+    it allows them, are ends as well. A list may be longer than the strategy's maximum,
+    by one or a person's records, and is never shorter than its minimum: records are
+    removed only where the second draw is shorter. Under "replace-one" a person's
+    records are replaced by as many. Pairs of equal data sets are left out.
 
     Raises
     ------
@@ -110,12 +110,18 @@ def neighbours(
             data = data if rows else build([])
             # The first that hypothesis tries, and what it shrinks to.
             if far and not draw(st.booleans()):
-                # All records at one end, and what differs at any, first the next.
+                # All records at one end, and what differs at any, first the next; or
+                # some beside it, half of them for what looks at the middle rank.
                 end = draw(st.sampled_from(far))
                 more = draw(st.sampled_from([*far[1:], far[0]]))
-                like = others or rows or [build([])]
+                like, many = others or rows or [build([])], len(rows)
+                some = st.one_of(st.sampled_from([0, many // 2]), st.integers(0, many))
+                here = many - draw(some)
                 others = [found.record(more, row) for row in like]
-                rows = [found.record(end, row) for row in rows]
+                rows = [
+                    found.record(end if at < here else more, row)
+                    for at, row in enumerate(rows)
+                ]
                 data = build(rows)
             together = unit == "window"
             if replace:
@@ -127,7 +133,7 @@ def neighbours(
         if unit == "count":
             return _histogram(data, draw(strategy), draw, most, replace)
         if graphs.is_networkx(data):
-            return graphs.of_networkx(data, draw, unit, replace)
+            return graphs.of_networkx(data, draw(strategy), draw, unit, replace)
         if isinstance(data, np.ndarray) and data.ndim == 2:
             return graphs.of_matrix(data, draw(strategy), draw, unit, replace)
         if isinstance(data, (list, tuple, set, frozenset)):

@@ -20,6 +20,23 @@ class TestLaws:
             past = seen(np.arange(1.0 * RUNS)[:, None])
             assert not [*learning._learned(past, worlds)]
 
+    def test_partial_sums_tell_what_no_coordinate_does(self):
+        """A one among zeros comes sooner in one world; where is as likely in both."""
+        random = np.random.default_rng(1)
+        worlds = random.random(RUNS) < 0.5
+        first = random.integers(0, 20, RUNS)
+        table = np.zeros((RUNS, 21))
+        table[np.arange(RUNS), first] = 1
+        table[np.arange(RUNS), np.where(worlds, first + 1, 20)] += 1
+        table[:, 20] = 0
+        past, half = seen(table), np.arange(RUNS) % 2 == 0
+        scores = dict(learning._learned(past[half], worlds[half]))
+        found = scores["bins of partial sums"](past[~half])
+        assert found[worlds[~half]].mean() > found[~worlds[~half]].mean() + 1
+        assert "bins of partial sums" not in dict(
+            learning._learned(seen(table + 0.5), worlds)
+        )
+
     def test_trees_take_one_thread(self, monkeypatch):
         """Tests side by side would else wait for each other's threads."""
         ensemble = pytest.importorskip("sklearn.ensemble")

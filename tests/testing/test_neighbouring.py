@@ -531,6 +531,22 @@ class TestGraphs:
 
         check()
 
+    @pytest.mark.parametrize("unit", ["edge", "node"])
+    def test_a_directed_graph_keeps_its_direction(self, unit):
+        networkx = pytest.importorskip("networkx")
+        graphs = matrices().map(
+            lambda matrix: networkx.from_numpy_array(
+                np.tril(matrix), 0, networkx.DiGraph
+            )
+        )
+
+        @settings(FEW, max_examples=15)
+        @given(neighbours(graphs, relation=REPLACE, unit=unit))
+        def check(pair):
+            assert all(one > two for one, two in pair[1].edges)
+
+        check()
+
     @pytest.mark.sampled(2)
     @pytest.mark.parametrize("relation", [ADD, REPLACE])
     @pytest.mark.parametrize("unit", ["edge", "node"])
@@ -648,6 +664,19 @@ class TestExtremes:
 
         check()
         assert seen[0] == [1.0]  # the first pair: nothing, and one at an end
+
+    def test_half_of_the_records_may_be_at_another_end(self):
+        """As what looks at the middle rank needs: one record moves a median."""
+        seen = set()
+
+        @settings(FEW, max_examples=60)
+        @given(neighbours(st.lists(st.just(0) | st.just(9)), relation=REPLACE))
+        def check(pair):
+            one, other = map(np.median, pair)
+            seen.add(abs(one - other))
+
+        check()
+        assert 9 in seen
 
     def test_nodes_with_the_most_edges_come_first(self):
         networkx = pytest.importorskip("networkx")

@@ -179,7 +179,7 @@ class Composition:
             slack = 0.002 * min(1.0, high, low)
             law = scout.law(guess)
             some = epsilons[::_LINES_AN_AIM]  # cells for these serve those between
-            grid = self._grid(direction, guess, law, slack, 0.05, aims=some)
+            grid = self._grid(direction, (guess, law), slack, 0.05, aims=some)
             with _threads().limit(limits=1, user_api="blas"):
                 found = self._composed(direction, grid, guess)
             if found is not None:
@@ -295,7 +295,7 @@ class Composition:
         guess = search.guesses[way]
         slack = search.slack(way) * search.fine * _CHOSEN
         law = search.laws[way]
-        grid = self._grid(way, guess, law, slack, search.width, uniform=True)
+        grid = self._grid(way, (guess, law), slack, search.width, uniform=True)
         better = bound(step, int(family.count[0]), grid, guess)
         if better is not None:
             upper = float(search.target.upper(better, guess))
@@ -344,7 +344,7 @@ class Composition:
                 slack = target.slack(guess, guess)
                 # On coarse grids few and small losses are sometimes nothing.
                 for times in _FINER if self.epochs else _FINER[:3]:
-                    grid = known._grid(way, guess, law, slack * fine / times, width)
+                    grid = known._grid(way, (guess, law), slack * fine / times, width)
                     found = known._composed(way, grid, guess, "below")
                     low = 0.0 if found is None else target.lower(found, guess)
                     best[way] = max(best.get(way, 0.0), low)
@@ -438,7 +438,7 @@ class Composition:
         # Beside the largest losses a tilt may be so steep that it sees none of those
         # that are left.
         guess = dataclasses.replace(guess, tilt=min(guess.tilt, 2 / slack))
-        grid = self._grid(way, guess, law, slack, width, spacing=slack / often)
+        grid = self._grid(way, (guess, law), slack, width, spacing=slack / often)
         found = self._composed(way, grid, guess, "lowered")
         return 0.0 if found is None else target.lower(found, guess)
 
@@ -483,8 +483,7 @@ class Composition:
     def _grid(
         self,
         way: Direction,
-        guess: Guess,
-        law: Law,
+        found: tuple[Guess, Law],
         slack: float,
         width: float,
         *,
@@ -494,6 +493,7 @@ class Composition:
         most: int = MOST_POINTS // 4,
     ) -> Grid:
         """Grid, and cells on it, that move epsilon by ``slack``, about."""
+        guess, law = found
         log_tail = max(guess.log_delta, -800.0) + math.log(width * 2e-3 / self.steps)
         reach = -float(special.ndtri_exp(min(log_tail, -1.0)))
         aims = np.array([guess.epsilon]) if aims is None else aims
@@ -583,7 +583,7 @@ class _Search:
         if self.last is None or self.last[0] is not guess or self.last[1] != slack:
             # As many points as can be had where fewer have not done.
             most = MOST_POINTS // (1 if self.alone and self.fine < _FINE else 4)
-            grid = self.of._grid(way, guess, law, slack, self.width, most=most)
+            grid = self.of._grid(way, (guess, law), slack, self.width, most=most)
             self.last = guess, slack, grid
         return self.last[2]
 

@@ -244,7 +244,6 @@ def run(
         score = scores.enter_context(Servers(audit.program, limit, retries, many))
     else:
         score = Command(audit.program, time_limit, retries)
-    _check_source(audit, folder)
     if folder.settle(audit) and folder.has("result.json"):
         scores.close()
         return folder.read("result.json", ProgramResult)
@@ -293,21 +292,6 @@ def run(
     result = judge(audit, done, time.monotonic() - began, ledger)
     end(folder, audit.claim, ledger, result)
     return result
-
-
-def _check_source(audit: ProgramAudit, folder: RunFolder) -> None:
-    """Raise `FolderError` if the folder's scores are of other code of that name."""
-    if not folder.has("config.json"):
-        return
-    try:
-        known = folder.read("config.json", ProgramAudit)
-    except FolderError:  # of another kind, which is said better where it is taken
-        return
-    if known.program == audit.program and known.source != audit.source:
-        raise FolderError(
-            f"{audit.name} has changed since the audit in {folder.path} began; "
-            "choose another folder with --out to audit it as it is now"
-        )
 
 
 def _check_seeds(

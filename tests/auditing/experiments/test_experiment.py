@@ -232,7 +232,7 @@ class TestFolders:
     def test_another_audits_folder(self, finished):
         with pytest.raises(FolderError, match="seed = 0, not 5"):
             done(finished, audit(runs=60, rounds=1, seed=5))
-        with pytest.raises(FolderError, match=r"training\.rounds = 1, not 2"):
+        with pytest.raises(FolderError, match="run with rounds = 1, not 2"):
             done(finished, audit(runs=60, rounds=2))
 
     def test_a_full_disk_keeps_what_there_was(self, tmp_path, monkeypatch):

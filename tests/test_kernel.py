@@ -987,6 +987,20 @@ class TestJudge:
         certificate = Certificate.of(ledger_of(*parts), ADD, **group)
         assert proves(true_kernel, certificate.witness(delta))
 
+    @pytest.mark.parametrize(
+        ("relation", "delta", "steps"),
+        [
+            (ADD, 6.8e-10, [(0.2114, 0.3556), (0.6106, 0.0959), (1.763, 0.0922)]),
+            (ADD, 2e-11, [(0.25, 0.1)]),
+            (REPLACE, 1e-12, [(0.25, 0.3)]),
+        ],
+    )
+    def test_one_loss_as_large_as_epsilon(self, relation, delta, steps):
+        """Cells about it are narrow enough, though no other step averages them."""
+        parts = [(of_sum(noise, PoissonSampling(rate)), 1) for noise, rate in steps]
+        certificate = Certificate.of(ledger_of(*parts), relation)
+        assert proves(true_kernel, certificate.witness(delta))
+
 
 class TestFile:
     def run(self, tmp_path, text, capsys):

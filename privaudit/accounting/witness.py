@@ -39,7 +39,7 @@ MARGIN = 1e-3  # relative, that a claim is less than the account's figure
 # its square over 12, .02 %; cells of a tenth of all steps' by as much. Of many kinds
 # of steps, whose laws are multiplied one by one, a coarser grid is .06 % wide.
 _SPACING, _COARSE = 0.045, 0.14
-_GROWTH = 64  # cells become as wide as this part of their loss
+_GROWTH = 64  # cells become as wide as this part of their loss, or as a smaller one
 _ENDS = (14, 9)  # an end loses delta over so many powers of 2
 _KINDS = 200  # from so many on the grid is coarse, and another as good may be quicker
 _GROWTHS = (16, 24, 32, 48, 64, 96, 128)
@@ -184,7 +184,11 @@ def _hints(
     steps = max(steps, 1)
     fine /= 5 if steps < 100 else 1  # few releases smooth no lattice of losses away
     spacing = max(fine * size / math.sqrt(steps), _WINDOW * size / _MOST_POINTS)
-    widen = _GROWTH
+    # A cell of width w adds about (s + 1) w^2 / 12 to epsilon where delta falls as
+    # exp(-s epsilon), by Gaussian steps: s + 1 = epsilon / size^2 + 1/2. Of all losses
+    # that make up epsilon that is a share of it: here at most 0.3 MARGIN.
+    widest = min(reach, epsilon) * (epsilon / size**2 + 0.5)
+    widen = max(_GROWTH, math.ceil(math.sqrt(widest / (3.6 * MARGIN))))
     if tilted is not None:
         quick, widen = tilted.grid(spacing, room)
         spacing = max(quick, _WINDOW * size / _MOST_POINTS)

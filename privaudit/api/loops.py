@@ -200,8 +200,6 @@ class GradientOracle:
         BudgetExceeded
             If the oracle holds a budget and this would exceed it; nothing is released.
         """
-        from trainers.gradients.per_sample import check_hooks
-
         if self._is_over:
             raise ValueError("this oracle was closed, or its folder is written")
         asked = _numbers(range(self.nodes) if nodes is None else nodes)
@@ -215,7 +213,6 @@ class GradientOracle:
         at = at.detach().to(self.start.dtype)
         if not at.isfinite().all():
             raise ValueError("parameters are not finite: the training diverged")
-        check_hooks()  # which the loop may have set meanwhile
         if self._budget is not None:  # last: what is refused is not paid for
             self._pay(self._budget, asked)
         self._has_asked = True

@@ -23,6 +23,7 @@ from trainers.gradients.clip_weights import clip_weights
 from trainers.gradients.clipping import Summation, summation
 from trainers.gradients.differentiator import Differentiator
 from trainers.gradients.door.traced import drops
+from trainers.gradients.per_sample import check_hooks
 from trainers.gradients.rounding import Rounding
 from trainers.numerics import noise
 from trainers.numerics.deferred_checks import Watch
@@ -154,6 +155,7 @@ class Oracle:
 
     def next_release(self, nodes: Sequence[int]) -> int:
         """Index of the next release of ``nodes`` together, or ``ValueError``."""
+        check_hooks()  # which an algorithm or a loop may have set meanwhile
         if not nodes or len(set(nodes)) < len(nodes):
             raise ValueError(
                 f"nodes must be different, at least one, got {list(nodes)}: noise is "

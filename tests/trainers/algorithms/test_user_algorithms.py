@@ -7,8 +7,10 @@ import pytest
 
 from privaudit.cli import main
 from privaudit.files.user_code import ForeignError
+from trainers import contract
 from trainers.algorithms import ALGORITHMS, family_named
 from trainers.network.mixing import Mixing
+from trainers.numerics.randomness import Streams
 from trainers.oracles.oracle import Oracle
 from trainers.runs.training import training_from
 
@@ -51,6 +53,12 @@ DUALS = DinnoFamily(make=Dinno, private=True, options=DinnoOptions)
 class Fails(Slow):
     def round(self, state, inbox, private, k):
         return state.nothing
+
+class Looks(Slow):
+    def round(self, state, inbox, private, k):
+        from tests.zoo.test_mixing import FOR_ALL
+        with FOR_ALL[self.name]():
+            return super().round(state, inbox, private, k)
 
 class NoRound:
     def __init__(self, step_size): ...
@@ -157,6 +165,13 @@ class TestFamily:
             training("Slow", factr=1)
         with pytest.raises(ValueError, match="Expected `float`"):
             training("Slow", factor="x")
+
+    @pytest.mark.parametrize("name", ["functions", "modules", "what is saved"])
+    def test_it_sees_releases_alone(self, name):
+        """No mode or hook that it sets is there while records' gradients are taken."""
+        problem = contract.Case("my_gossip:Looks", {"name": name}).problem
+        with pytest.raises(ValueError, match="is set for all of torch"):
+            problem.train(1.0, Streams(0))
 
     def test_what_fails_in_it_is_told_as_its_own(self):
         with pytest.raises(ForeignError, match=r"Fails.round: .*'nothing'.*gossip.py"):

@@ -21,7 +21,7 @@ from trainers.data import PrivateData
 from trainers.data.transforms import plain
 from trainers.gradients.clipping import summation
 from trainers.gradients.differentiator import Differentiator
-from trainers.gradients.per_sample import PerSample, parameter_places
+from trainers.gradients.per_sample import PerSample, check_hooks, parameter_places
 from trainers.network.mixing import Mixing
 from trainers.numerics.randomness import Streams
 from trainers.oracles.messages.channel import Broadcast, Channel
@@ -171,11 +171,13 @@ class MessageOracle:
 
     def batch(self) -> Tensor:
         """A fresh batch of each node's records, (runs, nodes, records) bool."""
+        check_hooks()
         index, self._drawn = self._drawn, self._drawn + 1
         return self._sampler.batches(range(self.nodes), index)
 
     def exact(self, at: Tensor, batch: Tensor) -> Tensor:
         """Mean gradients of a batch, (runs, nodes, dims): must not leave nodes."""
+        check_hooks()
         at = plain(at)
         flat = at.flatten(0, 1)
         planned = summation(

@@ -153,8 +153,10 @@ class Dispatched(TorchDispatchMode):
 @contextlib.contextmanager
 def hooked():
     handle = nn.modules.module.register_module_forward_hook(lambda *given: None)
-    yield
-    handle.remove()
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 @contextlib.contextmanager

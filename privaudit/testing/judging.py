@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import decimal
+import functools
 import math
 import time
 from typing import Any, Literal
@@ -136,14 +137,16 @@ def judge(
             if attack is None and sampler.reader.is_number:
                 ranked = _RANKED * levels[-1]
                 levels[-1] -= ranked
-            attack = Attack.of(
+            learn = functools.partial(
+                Attack.of,
                 Readings.joined([part for _, part in past]),
                 np.concatenate([worlds for worlds, _ in past]),
-                claim,
-                delta,
                 reader=sampler.reader,
                 given=callable(score),
             )
+            attack = learn(claim, delta)
+            if end == runs and attack.plan.strength < (end - done) ** -0.5:
+                attack = learn(0.0, delta)  # nothing above the claim: what is below it
         counts, fresh = np.zeros((2, LEVELS), dtype=np.int64), end - done
         while done < end and time.monotonic() - started < seconds:
             worlds, readings = sampler.run(min(batch, end - done))

@@ -130,6 +130,9 @@ class TestTight:
 
         assert judge(gap, (0, 1), epsilon=0.5).refuted
 
+    def test_what_is_far_below_the_claim_is_seen(self):
+        assert judge(laplace, (0, 1), epsilon=4.0, runs=2000).bound > 0.5
+
     def test_a_given_score(self):
         def hidden(data, rng):
             mask = rng.random()

@@ -57,7 +57,10 @@ def sentences(run: FinishedAudit | FinishedProgram) -> list[str]:
 def _beside(bound: LowerBound) -> str:
     figure = f"ε is at least {down(bound.epsilon)} ({bound.method})"
     if bound.valid_for == "any mechanism":
-        return f"For any mechanism, the same scores say: {figure}."
+        return (
+            f"For any mechanism, the same scores say: {figure}. It differs from a bound "
+            "within the family of the accounted releases, which supposes their form."
+        )
     return (
         f"Within the family of {bound.valid_for}, the same scores say: {figure}, "
         f"with {100 * bound.confidence:g} % confidence for itself. It is no bound for "
@@ -70,9 +73,9 @@ def _parts(gap: Gap, standing: Standing, method: str) -> str:
     said = str(gap)
     return (
         f"{said} For the canary's node {up(gap.certified)} {WORDS[standing].is_so}, "
-        f"and what was accounted reaches {down(gap.attained)}. The best attack on that "
-        f"shows about {gap.reachable:.3g} in so many {gap.counted}, by the method "
-        f"{method}."
+        f"and what was accounted reaches {down(gap.attained)}. The best attack on "
+        f"that account shows about {gap.reachable:.3g} in so many {gap.counted}, by "
+        f"the method {method}."
     )
 
 

@@ -368,6 +368,7 @@ def _quality(result: TrainingResult, nodes: int) -> str:
     elif result.loss is not None and result.worst_loss is not None:
         worst = f" ({result.worst_loss:.4g} at the worst node)"
         said = f"have a mean loss of {result.loss:.4g} on {result.test_data}"
+        said += " (accuracy: of cross entropy and classes alone)"
     else:
         return "There were no test data, so that nothing was measured."
     return f"The models {said}{worst if nodes > 1 else ''}."

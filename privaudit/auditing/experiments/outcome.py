@@ -65,7 +65,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             ""
             if self.most == math.inf
             else f" With {many} no attack can show more than {round_down(self.most)} "
-            "by this method."
+            "by this method, whatever the mechanism."
         )
         if self.overshoot > 0:
             return (
@@ -78,8 +78,8 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             f"{self.statistics:.3g} because {many} cannot show more",
             f"{self.attack:.3g} because the attack is weaker than the best one"
             if self.attack >= 0
-            else f"less {-self.attack:.3g} because the attack showed more than the "
-            "best one usually does (by chance, or because more was released than "
+            else f"of which {-self.attack:.3g} comes off because the attack showed more "
+            "than the best one usually does (by chance, or because more was released than "
             "accounted)",
             *([slack] if self.account > _EXACT * self.certified else []),
         ]

@@ -154,13 +154,13 @@ def test_a_gap_says_what_it_is_made_of():
         "Gap of 3 between account 4.000 and audit 1.000: 0.5 because so many runs "
         "cannot show more, 2 because the attack is weaker than the best one, 0.5 "
         "because the account is not exact. With so many runs no attack can show "
-        "more than 5.000 by this method."
+        "more than 5.000 by this method, whatever the mechanism."
     )
     lucky = msgspec.structs.replace(weak, found=3.25)
     assert str(lucky).startswith(
         "Gap of 0.75 between account 4.000 and audit 3.250: 0.5 because so many runs "
-        "cannot show more, less 0.25 because the attack showed more than the best one "
-        "usually does (by chance, or because more was released than accounted), 0.5 "
+        "cannot show more, of which 0.25 comes off because the attack showed more "
+        "than the best one usually does (by chance, or because more was released than accounted), 0.5 "
         "because the account is not exact. "
     )
     exact = msgspec.structs.replace(weak, attained=4.0 - 1e-6)
@@ -172,7 +172,7 @@ def test_an_audit_above_the_account_leaves_no_gap():
     assert str(above) == (
         "No gap: audited 4.500 is 0.5 above what the account says, by chance or "
         "because more was released than accounted. With so many runs no attack can "
-        "show more than 5.000 by this method."
+        "show more than 5.000 by this method, whatever the mechanism."
     )
     assert "0.5 above what the account says, by chance" in _parts(
         above, "certified", "best"

@@ -58,8 +58,8 @@ def _beside(bound: LowerBound) -> str:
     figure = f"ε is at least {down(bound.epsilon)} ({bound.method})"
     if bound.valid_for == "any mechanism":
         return (
-            f"For any mechanism, the same scores say: {figure}. It differs from a bound "
-            "within the family of the accounted releases, which supposes their form."
+            f"For any mechanism, the same scores say: {figure}. It differs from a "
+            "bound within the family of its releases, which supposes their form."
         )
     return (
         f"Within the family of {bound.valid_for}, the same scores say: {figure}, "

@@ -78,9 +78,9 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             f"{self.statistics:.3g} because {many} cannot show more",
             f"{self.attack:.3g} because the attack is weaker than the best one"
             if self.attack >= 0
-            else f"of which {-self.attack:.3g} comes off because the attack showed more "
-            "than the best one usually does (by chance, or because more was released than "
-            "accounted)",
+            else f"of which {-self.attack:.3g} comes off because the attack showed "
+            "more than the best one usually does (by chance, or because more was "
+            "released than accounted)",
             *([slack] if self.account > _EXACT * self.certified else []),
         ]
         said = ", ".join(part for part in parts if not part.startswith("0 "))

@@ -160,8 +160,8 @@ def test_a_gap_says_what_it_is_made_of():
     assert str(lucky).startswith(
         "Gap of 0.75 between account 4.000 and audit 3.250: 0.5 because so many runs "
         "cannot show more, of which 0.25 comes off because the attack showed more "
-        "than the best one usually does (by chance, or because more was released than accounted), 0.5 "
-        "because the account is not exact. "
+        "than the best one usually does (by chance, or because more was released than "
+        "accounted), 0.5 because the account is not exact. "
     )
     exact = msgspec.structs.replace(weak, attained=4.0 - 1e-6)
     assert "not exact" not in str(exact)

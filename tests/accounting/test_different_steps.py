@@ -78,6 +78,15 @@ class TestNarrow:
         assert 0 < bracket.upper <= 1.01 * bracket.lower
 
     @pytest.mark.full
+    def test_errors_as_large_as_delta_leave_no_step_to_a_mean(self):
+        """Errors of 1e-8 hide a delta of 1e-10; by each kind the lower side has it."""
+        random = np.random.default_rng(1)
+        noise = 9.2 * (0.714 / 9.2) ** (np.arange(1000) / 1000)
+        rate = 2.5e-5 * np.exp(random.normal(0, 0.3, 1000))
+        found = compose_steps(noise, rate).epsilon(1.2e-10, 0.02)
+        assert found.upper <= 1.02 * found.lower
+
+    @pytest.mark.full
     def test_more_steps_open_it_no_more_than_the_loosest_part(self):
         noise, rate, delta = quiet_and_loud()
         quiet = np.argsort(-noise)[:60]

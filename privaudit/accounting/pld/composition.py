@@ -48,7 +48,6 @@ _INWARDS = 1e-8
 _FINER = (1, 3, 9, 27, 81)  # grids that are tried where one has nothing from below
 _AFFORDABLE = 1 << 17  # points of a grid that is finer than is needed
 _MOST_CELLS = 1.2e7  # cells in all measures together; about 10 s
-_UNKNOWN = 1e-4  # error of a composition from below that shows next to nothing
 _SPARE = 8  # points of a grid that may lie beside its losses
 _CHOSEN = 4  # slack of grids where what is chosen leaves per cents open
 
@@ -630,12 +629,19 @@ class _Search:
         told = self.alone and self.target.is_refined  # how wide the bracket is
         if told and top > enough and self.upper[way] >= max(known, default=0.0):
             below = self.of._composed(way, grid, guess, "below")
-            affordable = MOST_WORK / self.of._work(grid)  # frequencies
-            if below and below.error > _UNKNOWN and below.index.size < affordable:
-                # Kinds are too unlike to be told by their mean, on any cells.
-                grid = grid.told(apart=True)
-                below = self.of._composed(way, grid, guess, "below")
             low = 0.0 if below is None else self.target.lower(below, guess)
+            affordable = MOST_WORK / self.of._work(grid)  # frequencies
+            room = self.slack(way) * guess.slope * guess.steep  # of log delta
+            if (
+                below is not None
+                and not self.target.is_met(low, top)
+                and not all(group.apart for group in grid.groups)
+                and below.index.size < affordable
+                and below.blur(guess.epsilon) > room
+            ):
+                # Kinds are too unlike to be told by their mean, on any cells.
+                below = self.of._composed(way, grid.told(apart=True), guess, "below")
+                low = max(low, self.target.lower(below, guess)) if below else low
             self.inner[way] = max(self.inner[way], low)
         self.guesses[way] = self.target.improved(guess, self.upper[way])
 

@@ -160,6 +160,11 @@ class Tilted:
         finite = math.exp(min(0.0, exponent - wobble + math.log(value - off)))
         return (self.surely_infinite + finite) * (1 - 1e-14)
 
+    def blur(self, epsilon: float) -> float:
+        """Range of log delta that numerical errors leave open."""
+        below = self.delta_below(epsilon)
+        return math.log(self.delta_above(epsilon) / below) if below else math.inf
+
 
 def _logs_of(values: Floats, log_most: Floats) -> Floats:
     """Logs of ``values``, and where these are too small, of what they are at most."""

@@ -97,13 +97,13 @@ def check_hooks() -> None:
     modes = [*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()]
     saved = torch._C._autograd._top_saved_tensors_default_hooks(False) or ()
     theirs = [
-        *(type(mode).__name__ for mode in modes if not is_torchs(type(mode))),
-        *("a hook on saved tensors" for hook in saved if not is_torchs(hook)),
+        *(type(mode).__name__ for mode in modes if not _is_torchs(type(mode))),
+        *("a hook on saved tensors" for hook in saved if not _is_torchs(hook)),
         *_not_torchs(frozenset(library._defs), frozenset(library._impls)),
     ]
     hooked = any(getattr(nn.modules.module, f"_global_{name}") for name in _HOOKS)
     calls = nn.Module.__call__, nn.Module._call_impl, nn.Module._wrapped_call_impl
-    if hooked or not all(map(is_torchs, calls)):
+    if hooked or not all(map(_is_torchs, calls)):
         theirs.append("a hook for all modules")
     if theirs:
         raise ValueError(
@@ -113,8 +113,7 @@ def check_hooks() -> None:
         )
 
 
-def is_torchs(code: Any) -> bool:
-    """Return whether a class or a function is of torch's modules."""
+def _is_torchs(code: Any) -> bool:
     return (getattr(code, "__module__", None) or "").partition(".")[0] == "torch"
 
 

@@ -307,14 +307,6 @@ class TestModels:
         assert taken.why_not is None
         torch.testing.assert_close(taken.module(rows()), plain(rows()))
 
-    def test_hooks_on_what_is_saved_are_isolated(self):
-        def forward(x):
-            with torch.autograd.graph.saved_tensors_hooks(lambda x: 2 * x, lambda x: x):
-                return x.square()
-
-        taken = enter(By(lambda: 1.0, forward), None, rows()[0], CLASSES[0])
-        assert "changes what is saved for a gradient, by hooks" in taken.why_not
-
     def test_maps_and_gradients_within_a_model_or_a_loss_are_isolated(self):
         squared = torch.func.grad(lambda row: row.square().sum())
         torch.manual_seed(0)

@@ -38,7 +38,6 @@ from trainers.gradients.door.checks import (
 )
 from trainers.gradients.door.guards import guard
 from trainers.gradients.door.operators import WRITTEN_OUT
-from trainers.gradients.per_sample import is_torchs
 
 aten = torch.ops.aten
 _RECURRENT = [aten.gru, aten.lstm, aten.rnn_tanh, aten.rnn_relu]  # written out in steps
@@ -224,14 +223,6 @@ def _ready() -> Iterator[None]:
     def hook(self: Tensor, hook: Any) -> Any:
         raise NotTraced("it changes a gradient, by a hook on a tensor")
 
-    saving: Any = torch.autograd.graph.saved_tensors_hooks
-    enters = saving.__enter__
-
-    def saves(self: Any) -> None:
-        if not is_torchs(self.pack_hook):
-            raise NotTraced("it changes what is saved for a gradient, by hooks")
-        enters(self)
-
     # What people compiled is traced as it is written.
     eager = torch._dynamo.config.patch(error_on_nested_fx_trace=False)
     with tracing, warnings.catch_warnings(), torch.enable_grad(), eager:
@@ -246,12 +237,10 @@ def _ready() -> Iterator[None]:
         hooks = Tensor.register_hook
         below.apply = classmethod(apply)
         Tensor.register_hook = hook  # type: ignore[method-assign, assignment]
-        saving.__enter__ = saves
         try:
             yield
         finally:
             del below.apply
-            saving.__enter__ = enters
             Tensor.register_hook = hooks  # type: ignore[method-assign]
             torch._C._set_mkldnn_enabled(quick)
             torch.backends.mha.set_fastpath_enabled(fast)

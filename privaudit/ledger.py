@@ -37,6 +37,11 @@ RESUMED = (
     "the run went on with other data, threads or libraries than before it was stopped"
 )
 
+OWN_ALGORITHM = (
+    "the code of the algorithm {name} takes of records what its oracle releases, and "
+    "nothing else"
+)
+
 COUNTED = (
     "each party gave the identifiers of its records alone to the count of what they "
     "share: who gives a single one learns whether another party has it"

@@ -666,7 +666,7 @@ class TestChosen:
         target = EpsilonAt(delta, WIDTH)
         guess, law = target.seen(composition._scout("remove"))
         slack = 0.02 * guess.epsilon
-        grid = composition._grid("remove", guess, law, slack, WIDTH)
+        grid = composition._grid("remove", (guess, law), slack, WIDTH)
         step = Step("gaussian", "fixed", shift, rate)
         found = bound(step, count, grid, guess)
         monkeypatch.setattr(fixed_size, "_ALLOWED", 1e9)

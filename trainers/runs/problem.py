@@ -13,7 +13,8 @@ import msgspec
 from msgspec import UNSET
 from torch import Tensor, nn
 
-from privaudit.ledger import Ledger
+from privaudit.files.user_code import is_place
+from privaudit.ledger import OWN_ALGORITHM, Ledger
 from privaudit.records import ClipRecord
 from privaudit.results import Unit
 from privaudit.settings import Precision, check_precision
@@ -229,7 +230,11 @@ class Problem:
         """``ledger``, of a run of this, with all that an account has to know of it."""
         if not self.training.family.private:
             return ledger  # promises nothing
-        return self._held(ledger).independent(self.material.independence)
+        found = self._held(ledger).independent(self.material.independence)
+        name = self.training.algorithm
+        return (
+            found.assuming(OWN_ALGORITHM.format(name=name)) if is_place(name) else found
+        )
 
     def _held(self, ledger: Ledger) -> Ledger:
         """``ledger`` with the number of nodes at which a record may be."""

@@ -194,6 +194,9 @@ class TestCommands:
             assert main([command, found["out"]]) == 0
         said = capsys.readouterr().out
         assert "the ledger against the settings, which needs my_gossip:Slow" in said
+        with open(f"{found['out']}/ledger.json") as file:
+            (assumed,) = json.load(file)["assumes"]
+        assert assumed.startswith("the code of the algorithm my_gossip:Slow takes")
 
     def test_a_folder_is_read_without_its_code(self, capsys, tmp_path):
         begun = ["train", "my_gossip:Slow", *SETTINGS, "--noise-multiplier", "9"]

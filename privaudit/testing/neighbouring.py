@@ -66,7 +66,7 @@ def neighbours(
     Records that are added, or that replace others, come from a second draw of
     ``strategy``. In half of the pairs of numbers, in lists and arrays, they are at the
     ends of what the strategy allows, and the other records are at one end together, or
-    some of them where the changed one is; infinities, nan and the least floats, where
+    half of them where the changed one is; infinities, nan and the least floats, where
     it allows them, are ends as well. A list may be longer than the strategy's maximum,
     by one or a person's records, and is never shorter than its minimum: records are
     removed only where the second draw is shorter. Under "replace-one" a person's
@@ -111,7 +111,7 @@ def neighbours(
             # The first that hypothesis tries, and what it shrinks to.
             if far and not draw(st.booleans()):
                 # All records at one end, and what differs at any, first the next; or
-                # some beside it, half of them for what looks at the middle rank.
+                # half of them beside it, for what looks at the middle rank.
                 end = draw(st.sampled_from(far))
                 more = draw(st.sampled_from([*far[1:], far[0]]))
                 like, many = others or rows or [build([])], len(rows)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
 import pathlib
 import sys
 import textwrap
@@ -38,7 +39,7 @@ __tracebackhide__ = True  # pytest shows where a test calls, and its mechanism
 
 _AGAIN = 4  # times the runs of the first refutation are spent on a later pair
 _SHRINKING = 0.5  # of the seconds of the search; about as much is left to confirm
-_LEAST_SECONDS = 0.1  # of shrinking, however soon the search was over
+_LEAST_SECONDS = 0.03  # of shrinking, however soon the search was over
 _FEW = 128  # runs of the first cheap look; then twice as many, and so on
 _SUSPECTED, _CLEARED = 0.005, 0.5  # p-values, each of two tests, that end cheap looks
 _TOLD = 200  # characters of a pair in a report
@@ -180,6 +181,10 @@ def _judge(
     if found.refuted:
         seconds = time.monotonic() - test.began
         test.evidence.setdefault(asked.claim, (found, shown, seconds))
+        if searched and assertion == "assert_private":
+            _end(
+                "ConjectureRunner", first_bug_found_at=1, first_bug_found_time=-math.inf
+            )
     _note(
         test.row(assertion, name_of(asked.mechanism), dp(asked.epsilon, asked.delta)),
         found,
@@ -198,7 +203,7 @@ def _suspected(
     verdict, _, seconds = first
     since = time.monotonic() - test.began - seconds
     if verdict.attack is None or since > max(_LEAST_SECONDS, _SHRINKING * seconds):
-        _end_shrinking()
+        _end("Shrinker", max_stall=0)  # the tries without success
         return None
     began, reader = time.monotonic(), verdict.attack.reader
     stream = (asked.seed, 0, len(test.suspects))
@@ -224,13 +229,16 @@ def _suspected(
     return found <= _SUSPECTED or (None if found < _CLEARED else False)
 
 
-def _end_shrinking() -> None:
-    """Let hypothesis keep what it has: it would take longer to try all that is left."""
+def _end(phase: str, **values: float) -> None:
+    """End a phase of hypothesis, which undocumented attributes of its class do: more
+    failures are not looked for, and what would take longer than it may is not tried.
+    """
     frame: types.FrameType | None = sys._getframe()
     while frame is not None:
         owner: Any = frame.f_locals.get("self")
-        if type(owner).__name__ == "Shrinker":
-            owner.max_stall = 0  # the tries without success; undocumented
+        if type(owner).__name__ == phase:
+            for name in values.keys() & vars(owner).keys():
+                setattr(owner, name, values[name])
             return
         frame = frame.f_back
 

@@ -227,7 +227,7 @@ def assert_probes(
     timing: bool = False,
     runs: int = 1000,
     seed: int = 0,
-) -> None:
+) -> dict[str, str]:
     """Fail if a few runs show a privacy bug that needs no statistical test to be seen.
 
     It looks for random numbers that are not from ``rng``; coordinates without noise;
@@ -275,6 +275,11 @@ def assert_probes(
     seed
         Seed of the generators.
 
+    Returns
+    -------
+    dict
+        Checks that were not made, and why: pytest's summary names them as well.
+
     Raises
     ------
     AssertionError
@@ -291,6 +296,7 @@ def assert_probes(
     >>> def total(data, rng):
     ...     return round(1024 * (sum(data) + rng.normal(scale=2.0))) / 1024
     >>> assert_probes(total, ([0.5], [0.5, 1.0]), sensitivity=1.0, noise=2.0)
+    {}
     """
     promises = probing.Promises(
         sensitivity=sensitivity,
@@ -305,17 +311,18 @@ def assert_probes(
     )
     checks = probing.probe(release, pair, promises, runs, seed)
     wrong = [check for check in checks if check.findings]
+    skipped = {check.name: check.skipped for check in checks if check.skipped}
     row = record.current().row("assert_probes", name_of(release), "no findings")
     row.pairs += 1
     row.runs += 3 * runs
     row.seed = seed
+    row.skipped = "; ".join(f"{name}: {why}" for name, why in skipped.items())
     row.status = "fails" if wrong or row.status == "fails" else "holds"
     if wrong:
         lines = [f"{name_of(release)} has findings of {runs:,} runs, seed {seed}."]
         for check in checks:
             lines += [f"  {check.name}: {finding}" for finding in check.findings]
-            if check.skipped:
-                lines.append(f"  {check.name}: not looked at, {check.skipped}")
+        lines += [f"  {name}: not looked at, {why}" for name, why in skipped.items()]
         asked = {
             one.name: called(value) if callable(value) else repr(value)
             for one in dataclasses.fields(promises)
@@ -329,3 +336,4 @@ def assert_probes(
         )
         given = release, deterministic, spent
         raise AssertionError("\n".join([*lines, *repeat(pair, call, *given)]))
+    return skipped

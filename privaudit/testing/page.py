@@ -23,12 +23,11 @@ _HEAD = (
     "runs",
     "seconds",
     "seed",
-    "its pair",
+    "not looked at",
 )
 _NOTE = (
     "What holds was not refuted: a proof it is not, but for assert_accounts. A lower "
-    "bound is the largest of all pairs of its test, that of its pair, at the test's "
-    "confidence; at most "
+    "bound is the largest of all pairs of its test, at the test's confidence; at most "
     "shown is what so many runs can show of any mechanism, and a claim of that or more "
     "could not fail. Runs stop as soon as a claim is refuted: a bound that stopped "
     "there says nothing of how much more there is. Where "
@@ -37,10 +36,15 @@ _NOTE = (
 
 
 def page(rows: Iterable[Row], said: Mapping[str, str], as_html: bool) -> str:
-    """The page, with what fails first, and what failing tests said."""
+    """The page, with what fails first, what failing tests said, and others' pairs."""
     order = ["fails", "stopped", "holds"]
     listed = sorted(rows, key=lambda row: (order.index(row.status), row.test))
     cells = [_cells(row) for row in listed]
+    said = dict(said) | {
+        f"{row.test}, pair of the largest bound: {row.what}, {row.claim}": row.pair
+        for row in listed
+        if row.pair and row.test not in said
+    }
     count = ", ".join(
         f"{sum(row.status == status for row in listed)} {word}"
         for status, word in zip(order, ("fail", "stopped", "hold"), strict=True)
@@ -112,7 +116,7 @@ def _cells(row: Row) -> list[str]:
         f"{row.runs:,}" if row.runs else "",
         f"{row.seconds:.1f}" if row.runs else "",
         "" if row.seed is None else str(row.seed),
-        row.pair,
+        row.skipped,
     ]
 
 

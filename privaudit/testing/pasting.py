@@ -3,41 +3,44 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import functools
 import pathlib
 import pickle
 import sys
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 _LONGEST = 2000  # characters that anybody would paste
+_WRITTEN = ("datetime", "decimal", "fractions", "uuid")  # by their repr
+_TIMES = ("Timestamp", "Timedelta", "NaTType")  # of pandas, as well
 _GRAPHS = ("Graph", "DiGraph", "MultiGraph", "MultiDiGraph")
 
 
 def pasted(pair: tuple[Any, Any]) -> tuple[str, list[str]]:
     """Text of a pair, and lines to paste that make it; no line if none can.
 
-    Plain values, arrays, tensors, frames, graphs and data classes are written out; what
-    cannot be, and is small, is pickled.
+    Plain values, dates, arrays, tensors, tables, graphs and data classes are written
+    out, and are the text; what cannot be, and is small, is pickled.
 
     >>> import numpy as np
     >>> pasted((np.zeros(2), {3}))[1]
     ['import numpy', "pair = (numpy.array([0.0, 0.0], dtype='float64'), {3})"]
     """
     pair = tuple(pair)
-    with np.printoptions(threshold=200):
-        shown = " ".join(repr(pair).split())
-    if len(shown) > _LONGEST:
-        shown = f"{shown[:_LONGEST]} ... ({len(shown):,} characters)"
     modules: set[str] = set()
     try:
-        line = f"pair = {_literal(pair, modules)}"
+        shown = _literal(pair, modules)
+        line = f"pair = {shown}"
     except TypeError:
-        line = ""
+        with np.printoptions(threshold=200):
+            shown, line = " ".join(repr(pair).split()), ""
+    if len(shown) > _LONGEST:
+        shown = f"{shown[:_LONGEST]} ... ({len(shown):,} characters)"
     if not line or len(line) > _LONGEST:
         modules, line = {"base64", "pickle", "zlib"}, _pickled(pair)
     if not line or len(line) > _LONGEST:
@@ -74,33 +77,62 @@ def _literal(value: Any, modules: set[str]) -> str:
             return f"{{{inner}}}"
         return f"{kind.__name__}([{inner}])"
     module = kind.__module__.partition(".")[0]
-    if kind is dict or (module == "networkx" and isinstance(value, Mapping)):
+    if kind is dict:
         return f"{{{', '.join(f'{of(k)}: {of(v)}' for k, v in value.items())}}}"
     modules.add(module)
+    if module in _WRITTEN or kind.__name__ in _TIMES:
+        text = repr(value)
+        return text if text.startswith(f"{module}.") else f"{module}.{text}"
     if module == "numpy":
         return _of_numpy(value, of)
     if module == "torch" and kind.__name__ == "Tensor":
         return f"torch.tensor({of(value.tolist())}, dtype={value.dtype})"
-    if module == "pandas" and kind.__name__ == "DataFrame":
-        return _of_frame(value, of)
+    if module == "pandas" and kind.__name__ in ("DataFrame", "Series"):
+        return _of_pandas(value, of)
+    if module == "polars" and kind.__name__ == "DataFrame":
+        if any(one.is_nested() for one in value.dtypes):
+            raise TypeError("a type of others")
+        types = [f"{name!r}: polars.{one!r}" for name, one in value.schema.items()]
+        columns = of(value.to_dict(as_series=False))
+        return f"polars.DataFrame({columns}, schema={{{', '.join(types)}}})"
+    if module == "pyarrow" and kind.__name__ == "Table":
+        fields = [(one.name, str(one.type)) for one in value.schema]
+        with contextlib.suppress(ValueError):  # types that are no word
+            if sys.modules["pyarrow"].schema(fields) == value.schema:
+                columns = of(value.to_pydict())
+                return f"pyarrow.table({columns}, schema=pyarrow.schema({fields}))"
     if module == "networkx" and kind.__name__ in _GRAPHS:
-        if value.graph or any(data for _, data in value.nodes(data=True)):
-            raise TypeError("attributes of nodes or of the graph")
-        several = ", multigraph_input=True" if value.is_multigraph() else ""
-        made = f"create_using=networkx.{kind.__name__}{several}"
-        return f"networkx.from_dict_of_dicts({of(value.adj)}, {made})"
+        return _of_graph(value, of)
     return _of_fields(value, of, modules)
 
 
-def _of_frame(value: Any, of: Callable[[Any], str]) -> str:
+def _of_pandas(value: Any, of: Callable[[Any], str]) -> str:
+    rows = value.index.tolist()
+    index = "" if rows == list(range(len(value))) else f", index={of(rows)}"
+    if value.ndim == 1:
+        index += f", name={of(value.name)}" if value.name is not None else ""
+        kind = of(str(value.dtype))
+        return f"pandas.Series({of(value.tolist())}{index}).astype({kind})"
     names = value.columns.tolist()
     if len(set(names)) < len(names):
         raise TypeError("two columns of one name")
     kinds = {name: str(value[name].dtype) for name in names}
     lists = {name: value[name].tolist() for name in names}
-    rows = value.index.tolist()
-    index = "" if rows == list(range(len(value))) else f", index={of(rows)}"
     return f"pandas.DataFrame({of(lists)}{index}).astype({of(kinds)})"
+
+
+def _of_graph(value: Any, of: Callable[[Any], str]) -> str:
+    """Expression for a graph: neighbours by node if nothing has attributes."""
+    import networkx
+
+    kind = f"networkx.{type(value).__name__}"
+    attributes = [data for _, data in value.nodes(data=True)]
+    attributes += [data for *_, data in value.edges(data=True)]
+    if not (value.is_multigraph() or value.graph or any(attributes)):
+        beside = {node: list(nodes) for node, nodes in value.adjacency()}
+        return f"{kind}({of(beside)})"
+    data = networkx.node_link_data(value, edges="edges")
+    return f"networkx.node_link_graph({of(data)}, edges='edges')"
 
 
 def _of_numpy(value: Any, of: Callable[[Any], str]) -> str:

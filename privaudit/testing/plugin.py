@@ -95,7 +95,7 @@ class Collector:
     def pytest_terminal_summary(
         self, terminalreporter: pytest.TerminalReporter
     ) -> None:
-        """Write the page; say which tests saw nothing, or ran out of seconds."""
+        """Write the page; say what was not seen, not checked, or ran out of seconds."""
         page = importlib.import_module("privaudit.testing.page")
         blind = [(row, said) for row in self.rows if (said := page.unseen(row))]
         if blind:
@@ -106,6 +106,12 @@ class Collector:
                 "raise runs=, or try other pairs, queries or a score=; a planted bug "
                 "(assert_refuted) shows whether a test can fail"
             )
+        skipped = [row for row in self.rows if row.skipped]
+        if skipped:
+            terminalreporter.section("privacy checks that were not made", yellow=True)
+            for row in skipped:
+                line = f"{row.test}: {row.assertion} {row.what}: {row.skipped}"
+                terminalreporter.line(line, yellow=True)
         stopped = [row for row in self.rows if row.status == "stopped"]
         if stopped:
             terminalreporter.section("privacy budget")

@@ -30,7 +30,7 @@ class Row:
     runs: int = 0
     seconds: float = 0.0
     # the largest lower bound on epsilon of any pair, None for what has no runs, and
-    # that pair
+    # lines that make that pair
     bound: float | None = None
     pair: str = ""
     still: bool = False  # whether all outputs were the same, on every pair
@@ -41,6 +41,7 @@ class Row:
     idle: bool = False
     confidence: float | None = None
     seed: int | None = None
+    skipped: str = ""  # checks that were not made, with the reasons
     # "holds", "fails", or "stopped" if seconds ran out for some pair
     status: str = "holds"
 

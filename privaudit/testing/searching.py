@@ -18,7 +18,6 @@ import functools
 import math
 import pathlib
 import sys
-import textwrap
 import time
 import types
 from collections.abc import Iterator
@@ -42,7 +41,6 @@ _SHRINKING = 0.5  # of the seconds of the search; about as much is left to confi
 _LEAST_SECONDS = 0.03  # of shrinking, however soon the search was over
 _FEW = 128  # runs of the first cheap look; then twice as many, and so on
 _SUSPECTED, _CLEARED = 0.005, 0.5  # p-values, each of two tests, that end cheap looks
-_TOLD = 200  # characters of a pair in a report
 _OURS = str(pathlib.Path(__file__).parents[1])
 _STOPS = (
     "runs stop at the first look that refutes the claim: with more of them the bound "
@@ -185,12 +183,11 @@ def _judge(
             _end(
                 "ConjectureRunner", first_bug_found_at=1, first_bug_found_time=-math.inf
             )
-    _note(
-        test.row(assertion, name_of(asked.mechanism), dp(asked.epsilon, asked.delta)),
-        found,
-        asked.confidence,
-        textwrap.shorten(pasted(asked.pair)[0], _TOLD, placeholder=" ..."),
-    )
+    row = test.row(assertion, name_of(asked.mechanism), dp(asked.epsilon, asked.delta))
+    if found.bound > (row.bound or 0.0):
+        text, lines = pasted(asked.pair)
+        row.pair = "\n".join(lines) or text
+    _note(row, found, asked.confidence)
 
 
 def _suspected(
@@ -243,14 +240,12 @@ def _end(phase: str, **values: float) -> None:
         frame = frame.f_back
 
 
-def _note(row: record.Row, found: Verdict, confidence: float, pair: str) -> None:
+def _note(row: record.Row, found: Verdict, confidence: float) -> None:
     row.confidence = min(confidence, row.confidence or 1.0)
     row.pairs += 1
     row.runs += found.runs
     row.seconds += found.seconds
     row.still = found.still and (row.still or row.bound is None)
-    if found.bound > (row.bound or 0.0):
-        row.pair = pair
     row.bound = max(found.bound, row.bound or 0.0)
     row.seed = found.seed
     row.early = row.early or found.stopped == "refuted"

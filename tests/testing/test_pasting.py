@@ -1,4 +1,5 @@
 import dataclasses
+import datetime
 import functools
 import importlib
 import math
@@ -71,6 +72,23 @@ class TestAgain:
         )
         for frame in frames:
             pandas.testing.assert_frame_equal(again((frame, 1))[0], frame)
+        days = pandas.DatetimeIndex(["2026-01-01", "2026-01-03"])
+        series = pandas.Series([1, 2], index=days, name="v", dtype="int8")
+        pandas.testing.assert_series_equal(again((series, 1))[0], series)
+        assert "pickle" not in pasted((series, 1))[1][0]
+
+    def test_frames_of_polars_and_arrow(self):
+        polars, arrow = map(pytest.importorskip, ("polars", "pyarrow"))
+        day = datetime.datetime(2026, 1, 1)
+        columns = {"a": [1, None], "b": ["x", "y"], "t": [day, None]}
+        types = {"a": polars.Int8, "b": polars.Categorical, "t": polars.Datetime("us")}
+        frame = polars.DataFrame(columns, schema=types)
+        table = arrow.table(columns)
+        for one in (frame, frame[:0], table, table.slice(0, 0)):
+            other = again((one, 1))[0]
+            assert other.equals(one)
+            assert other.schema == one.schema
+            assert "pickle" not in pasted((one, 1))[1][0]
 
     def test_graphs(self):
         networkx = pytest.importorskip("networkx")
@@ -78,7 +96,11 @@ class TestAgain:
         several.add_node("alone")
         named = networkx.Graph()
         named.add_node(1, colour="red")
-        for graph in (networkx.path_graph(3), several, named, networkx.DiGraph()):
+        weighted = networkx.DiGraph([(1, 0, {"weight": 0.5})], year=2026)
+        plain = networkx.path_graph(3), networkx.DiGraph([(1, 0)]), networkx.Graph()
+        for graph in (*plain, several, named, weighted):
+            assert "pickle" not in pasted((graph, 1))[1][0]
+            assert " at 0x" not in pasted((graph, 1))[0]
             other = again((graph, 1))[0]
             assert type(other) is type(graph)
             assert networkx.utils.graphs_equal(other, graph)

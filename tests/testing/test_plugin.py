@@ -6,6 +6,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import textwrap
 
 import pytest
 
@@ -16,6 +17,7 @@ _INSTALLED = any(
 )
 
 SUITE = """
+    import networkx
     import pytest
     from hypothesis import given, settings, strategies as st
     from privaudit.testing import assert_accounts, neighbours
@@ -41,6 +43,14 @@ SUITE = """
     def test_blind(privacy):
         privacy.assert_private(lambda data, rng: 5, ([], [1]), epsilon=1.0, runs=500)
 
+    def test_graph(privacy):
+        def edges(data, rng):
+            return data.number_of_edges() + rng.laplace(scale=0.2)
+
+        pair = networkx.path_graph(2), networkx.path_graph(3)
+        privacy.assert_private(edges, pair, epsilon=5.0, runs=2000)
+        privacy.assert_probes(edges, pair, low_bits=False)
+
     def test_account():
         assert_accounts([(1.0, 0.01, 10)], 2.0, 1e-5, conditional=True)
 """
@@ -64,15 +74,15 @@ def run_pytest(folder, text, *options):
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
 def test_the_report_has_all_assertions_of_all_workers(tmp_path, workers):
     shown = run_pytest(tmp_path, SUITE, "--privacy-report", "page.md", *workers)
-    assert "2 failed, 4 passed" in shown
+    assert "2 failed, 5 passed" in shown
     said = re.findall(r"::test_(\w+): (could not fail|saw nothing)", shown)
     assert sorted(said) == [("blind", "saw nothing"), ("weak", "could not fail")]
     assert "all outputs were the same" in shown
     assert "from test_suite import" not in shown  # louder is inside a test
     page = (tmp_path / "page.md").read_text()
-    assert "2 fail, 0 stopped, 4 hold." in page
+    assert "2 fail, 0 stopped, 6 hold." in page
     rows = [line.split(" | ") for line in page.splitlines() if "| test_" in line]
-    assert len(rows) == 6
+    assert len(rows) == 8
     by_test = {row[0].removeprefix("| "): row for row in rows}
     wrong = by_test["test_suite.py::test_wrong[0.1]"]
     assert wrong[1:5] == ["assert_private", "louder", "(1, 0)-DP", "fails"]
@@ -82,7 +92,6 @@ def test_the_report_has_all_assertions_of_all_workers(tmp_path, workers):
     assert "with more of them the bound may be much larger" in page
     assert float(wrong[6]) > 7.0  # of 20,000 runs
     assert wrong[7] == "99.90 %"
-    assert wrong[12] == "([], [1]) |"
     assert by_test["test_suite.py::test_weak"][4] == "holds (could not fail)"
     assert by_test["test_suite.py::test_right"][4] == "holds"
     # What failing tests said is there: the pair, and how to repeat it.
@@ -91,7 +100,16 @@ def test_the_report_has_all_assertions_of_all_workers(tmp_path, workers):
     )
     assert "pair" in said
     assert "judge(" in said
-    assert page.count("\n## ") == 2
+    assert page.count("\n## test_suite.py::test_wrong") == 2
+    # Pairs of tests that hold can be pasted.
+    (lines,) = re.findall(r"test_graph, pair of .*\n\n((?: {4}.*\n)+)", page)
+    made = {}
+    exec(textwrap.dedent(lines), made)
+    assert [len(one.edges) for one in made["pair"]] == [1, 2]
+    # Checks that were not made are named.
+    named = "scale of noise: none is promised"
+    assert re.search(f"::test_graph: assert_probes edges: .*{named}", shown)
+    assert named in page
     # The captured line has the bound of the page, rounded down.
     assert f"epsilon at least {wrong[5]}, seed 11" in shown
     # Seeds are in the failure, each case is a test of its own.

@@ -21,6 +21,10 @@ from privaudit.results import Relation, UpperBound, check_epsilon
 _LEAST, _MOST = 0.1, 1e9
 _LEAST_CERTIFIED = 1e-3
 _APART = 0.005  # logs of two points that tell a slope
+_FAR = 0.3  # from the budget, in logs of epsilon, for a slope there to tell of it
+# Of many kinds, that take longer: the tolerance over that of few, and the one with
+# which the least noise by first grids is found.
+_MANY, _ROUGH = 5, 2e-3
 
 
 def least_meeting(
@@ -54,13 +58,9 @@ def least_meeting(
         x = _middle(bad, good, least, most)
         if aim is not None and turn % 6:
             aimed = aim(bad, good)
-            if (
-                (least if bad is None else bad)
-                < aimed
-                < (most if good is None else good)
-            ):
-                x = aimed
-        if x in (bad, good):  # a tolerance below the spacing of doubles
+            low, high = least if bad is None else bad, most if good is None else good
+            x = aimed if low < aimed <= high else x
+        if x in (bad, good):  # near enough, or below the spacing of doubles
             assert good is not None
             return good
     raise AssertionError("unreachable")
@@ -103,7 +103,8 @@ def noise_multiplier(
     relation, method
         As in `privaudit.accounting.account`.
     tolerance
-        Relative width to which the least noise is found.
+        Relative width to which the least noise is found; five times as much where more
+        than 64 kinds of releases differ.
 
     Returns
     -------
@@ -255,10 +256,6 @@ class _Budget:
         """The least x that meets the budget, and its account."""
         if not 0 < tolerance < math.inf:
             raise ValueError(f"a tolerance must be > 0, got {tolerance}")
-        guess, power = 1.0, 1.0
-        certified = self.method.name == "certified"
-        if certified:
-            guess, power = self._guess(make_ledger, least, most)
 
         def certificate(x: float) -> Certificate:
             return Certificate.of(make_ledger(x), self.relation)
@@ -272,31 +269,16 @@ class _Budget:
             found = self.seen[x]
             return math.inf if found is None else found.epsilon
 
-        line = _Line(self.epsilon, power, tolerance)
-
-        def search(worth: Callable[[float], float], guess: float) -> float:
-            line.values.clear()
-
-            def meets(x: float) -> bool:
-                line.values[x] = worth(x)
-                return line.values[x] <= self.epsilon
-
-            return least_meeting(
-                meets,
-                guess=guess,
-                least=least,
-                most=most,
-                tolerance=tolerance,
-                aim=line.aim,
-            )
-
+        line, guess = _Line(self.epsilon, least, most), min(max(1.0, least), most)
+        dear = False
+        if self.method.name == "certified":
+            guess = self._guess(line, certificate, guess)
+            dear = certificate(guess).has_many_kinds
         try:
-            dear = certified and certificate(guess).has_many_kinds
-            best = search(unrefined if dear else whole, guess)
-            # Where finer grids show clearly less, less noise does.
-            least_known = line.values[best] * (1 - 10 * tolerance)
-            if dear and not least_known <= whole(best) <= self.epsilon:
-                best = search(whole, best)
+            if dear:  # where finer grids show less, less noise does
+                guess = line.search(unrefined, guess, _ROUGH, by_line=True)
+                tolerance *= _MANY
+            best = line.search(whole, guess, tolerance, by_line=dear)
         except ValueError as error:
             if most not in line.values:
                 raise  # the account itself refused
@@ -310,59 +292,86 @@ class _Budget:
         return best, self.checked(best)
 
     def _guess(
-        self, make_ledger: Callable[[float], Ledger], least: float, most: float
-    ) -> tuple[float, float]:
-        """About the answer, and with which power of 1/x epsilon falls there.
-
-        By a closed form, then by what the account scouts before it composes anything.
-        """
-        guess, power = min(max(1.0, least), most), 1.0
+        self, line: _Line, certificate: Callable[[float], Certificate], start: float
+    ) -> float:
+        """About the answer: by a closed form, then by what the account scouts first."""
+        guess = start
         for scouted, near in ((False, 0.2), (True, 0.02)):
-            line = _Line(self.epsilon, power, near)
-            for _ in range(20):
-                certificate = Certificate.of(make_ledger(guess), self.relation)
-                try:
-                    value = certificate.guess(self.delta, scouted=scouted)
-                except ValueError:  # what no account takes
-                    return 1.0, 1.0
-                line.values[guess] = value
-                if abs(value - self.epsilon) < near * self.epsilon:
-                    break
-                aimed = line.aim(None, None) if 0 < value < math.inf else 0.0
-                if not aimed:
-                    aimed = guess / 4 if value == 0 else guess * 4
-                aimed = min(max(aimed, least), most)
-                if abs(aimed / guess - 1) < 0.02:
-                    break  # a line that jumps at the budget
-                guess = aimed
-            power = line.slope()
-        return guess, power
+
+            def worth(x: float, scouted: bool = scouted) -> float:
+                return certificate(x).guess(self.delta, scouted=scouted)
+
+            try:
+                guess = line.search(worth, guess, near, by_line=True)
+            except ValueError:  # what no account takes
+                return start
+        return guess
 
 
 class _Line:
     """Points of a search for where epsilon, about a power of 1/x, meets a budget."""
 
-    def __init__(self, epsilon: float, power: float, tolerance: float) -> None:
-        self.epsilon, self.power, self.tolerance = epsilon, power, tolerance
+    def __init__(self, epsilon: float, least: float, most: float) -> None:
+        self.epsilon, self.least, self.most = epsilon, least, most
+        self.power = 1.0
         self.values: dict[float, float] = {}
 
-    def aim(self, bad: float | None, good: float | None) -> float:
+    def search(
+        self,
+        worth: Callable[[float], float],
+        guess: float,
+        tolerance: float,
+        *,
+        by_line: bool = False,
+    ) -> float:
+        """As `least_meeting`; ``by_line``: no point that does not meet is waited for.
+
+        Where the line tells that one is next to the point that meets.
+        """
+        self.power = self.slope()  # as of a search before it
+        self.values.clear()
+
+        def meets(x: float) -> bool:
+            self.values[x] = worth(x)
+            return self.values[x] <= self.epsilon
+
+        def aim(bad: float | None, good: float | None) -> float:
+            if by_line and good is not None:
+                unspent = 1 - self.values[good] / self.epsilon
+                if unspent <= tolerance * self.slope():
+                    return good
+            return self._aim(bad, good, tolerance, by_line)
+
+        return least_meeting(
+            meets,
+            guess=guess,
+            least=self.least,
+            most=self.most,
+            tolerance=tolerance,
+            aim=aim,
+        )
+
+    def _aim(
+        self, bad: float | None, good: float | None, tolerance: float, to_good: bool
+    ) -> float:
         """Just beyond where the budget is met, on the side that is known less of."""
         if not self._known:
             return 0.0
         x = self._known[0]
         off = math.log(self.values[x] / self.epsilon)
         at = x * math.exp(min(max(off / self.slope(), -5.0), 5.0))
-        if bad is not None and good is not None and good < bad * (1 + 4 * _APART):
-            x, off = bad, math.log(self.values[bad] / self.epsilon)
-            fall = off - math.log(self.values[good] / self.epsilon)
-            at = bad + (good - bad) * off / fall
-        elif bad is None and good is not None:
+        if good is None:
+            at, to_good = max(at, bad or 0.0), True
+        elif bad is None:
             at = min(at, good)
-        elif bad is not None:
-            at = max(at, bad)
-        to_good = good is None or (bad is not None and good - at > at - bad)
-        beyond = 0.4 * self.tolerance + 0.01 * abs(off)  # the line is not quite one
+        else:
+            known = 0 < self.values[good] < self.values[bad] < math.inf
+            if known and (good < bad * (1 + 4 * _APART) or abs(off) > _FAR):
+                off = math.log(self.values[bad] / self.epsilon)
+                fall = math.log(self.values[bad] / self.values[good])
+                at = bad * (good / bad) ** (off / fall)
+            to_good |= good - at > at - bad
+        beyond = 0.4 * tolerance + 0.01 * abs(off)  # the line is not quite one
         return at * (1 + beyond if to_good else 1 - beyond)
 
     @property

@@ -13,6 +13,7 @@ from privaudit.settings import (
     RunSettings,
 )
 
+T = TypeVar("T")
 Task = TypeVar("Task")  # the settings of a training: as they were read, or checked
 
 
@@ -160,7 +161,8 @@ class TrainingRecord(Compute, RunIdentity, RunSettings, Generic[Task]):
     a run whose processes are parties. ``evaluate`` is on how many test records models
     are measured. ``tuning`` is of the tries of which this is the best, ``clip`` of a
     clip norm that was found in the data. ``canaries`` is how many were planted, dealt
-    to ``canary_nodes`` in turn, each by a secret coin; 0: none.
+    to ``canary_nodes`` in turn, each by a secret coin; 0: none. ``sizes`` is how many
+    records each node has, where records are what is protected.
     """
 
     training: Task
@@ -174,14 +176,29 @@ class TrainingRecord(Compute, RunIdentity, RunSettings, Generic[Task]):
     clip: ClipRecord | None = None
     canaries: int = 0
     canary_nodes: tuple[int, ...] = (0,)
+    sizes: tuple[int, ...] | None = None
 
     @property
     def own_budgets(self) -> tuple[float, ...] | None:
         """``budgets`` of the nodes whose ledger this run has: a party's, or all."""
-        if self.budgets is None or self.party is None:
-            return self.budgets
+        return self._own(self.budgets)
+
+    @property
+    def own_sizes(self) -> tuple[int, ...] | None:
+        """Numbers of records or users of these nodes; None where they are not kept."""
+        return self._own(self.known_sizes)
+
+    @property
+    def known_sizes(self) -> tuple[int, ...] | None:
+        """Numbers of records, or users, of all nodes; None where they are not kept."""
+        kept = self.party or self.tuning
+        return self.sizes if kept is None else kept.sizes
+
+    def _own(self, each: tuple[T, ...] | None) -> tuple[T, ...] | None:
+        if each is None or self.party is None:
+            return each
         held = self.party.nodes
-        return self.budgets[held.start : held.stop]
+        return each[held.start : held.stop]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -145,8 +145,7 @@ class TrainedModels:
                 f"cannot write {there}: {error.strerror or error}"
             ) from error
         if not public:
-            with contextlib.suppress(ModuleNotFoundError):
-                page.write(there)
+            page.keep(there)
 
     @public
     def audit(
@@ -343,8 +342,8 @@ def train(
         clipped and noised; it takes part in a round with probability
         ``options={"user_rate": 1.0}``. None: each node is one user.
     out
-        The run's folder, as ``privaudit train`` writes it; an unfinished run in it is
-        resumed. None: a temporary folder; see `TrainedModels.save`.
+        The run's folder, as ``privaudit train`` writes it, and its page; an unfinished
+        run in it is resumed. None: a temporary folder; see `TrainedModels.save`.
     watch
         "bar", "none", or an object that is told the progress, see
         `privaudit.api.watch`. None: bars in a terminal or a notebook.
@@ -536,7 +535,7 @@ def trained_models(
             "under torchrun, give out=: the folder in which the ranks meet"
         )
 
-    def trained(path: pathlib.Path) -> pathlib.Path:
+    def trained(path: pathlib.Path) -> pathlib.Path | None:
         done = run_in_folder(
             training,
             claim,
@@ -546,21 +545,22 @@ def trained_models(
             watch=watching(watch),
             exchange=exchange,
         )
-        return path if done is None else done.path
+        return None if done is None else done.path
 
     assert own.material is not None
     return models_of(trained, out, own.material, claim.relation)
 
 
 def models_of(
-    trained: Callable[[pathlib.Path], pathlib.Path],
+    trained: Callable[[pathlib.Path], pathlib.Path | None],
     out: str | os.PathLike[str] | None,
     material: Material,
     relation: Relation,
 ) -> TrainedModels:
     """Return the models that ``trained`` keeps in a folder, ``out`` or a temporary one.
 
-    ``trained`` is given the folder, and returns that which has the run.
+    ``trained`` is given the folder, and returns that which has the run, None at a rank
+    for which another one speaks. One that is not temporary gets its page.
     """
     from trainers.runs.final_models import modules
     from trainers.runs.run import TrainingRun
@@ -571,7 +571,10 @@ def models_of(
             out = tempfile.mkdtemp(prefix="privaudit-")
             stack.callback(_remove, out)
         try:
-            folder = RunFolder(trained(pathlib.Path(out)))
+            path = trained(pathlib.Path(out))
+            if path is not None and not own_folder:
+                page.keep(path)
+            folder = RunFolder(path or out)
             models = modules((folder / MODEL).read_bytes(), material.whole)
             config = folder.read("config.json", TrainingRun)
             found = TrainedModels(
@@ -585,6 +588,7 @@ def models_of(
                     config=config,
                     training=config.training,
                     material=material,
+                    paged=not own_folder,
                 ),
             )
         except FolderError as error:

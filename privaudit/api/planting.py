@@ -40,6 +40,7 @@ class KeptTraining:
     config: Any  # `trainers.runs.run.TrainingRun`, or as its folder has it
     training: Training
     material: Material | None = None
+    paged: bool = True  # whether its folder, which stays, has a page
 
 
 def planted_in(

@@ -32,6 +32,7 @@ from privaudit.files.extras import need
 from privaudit.files.folder import MODEL, RunFolder
 from privaudit.files.notebook import box
 from privaudit.ledger import Ledger
+from privaudit.report import page
 from privaudit.report.load import FinishedTraining, TrainingConfig, audits_of, load
 from privaudit.results import Status, UpperBound
 from privaudit.settings import AuditSettings
@@ -243,6 +244,8 @@ def audit_run(
         assert audits is not UNSET
         result = result.audited(audits)
         manifest.amend(folder, result)
+    if run.paged:
+        page.keep(folder.path)
     return AuditedRun(
         folder.path,
         result,

@@ -262,6 +262,7 @@ def run_in_folder(
             tuning=own.tuning,
             clip=clip,
             canary_nodes=(0,) if planting is None else planting.nodes,
+            sizes=problem.sizes if record is None and claim.unit == "record" else None,
         )
         place = Place(out, name)
         opened = place.opened(

@@ -273,7 +273,7 @@ class RunFolder:
         """Return whether it holds a run of ``config`` that is not finished."""
         if self.has("result.json") or not self.has("config.json"):
             return False
-        return self.read("config.json", type(config)) == config
+        return not any(_differences(self.read("config.json", type(config)), config))
 
     def settle(self, config: object) -> bool:
         """Take ``config`` as what it is for, or `FolderError`; True if it was."""
@@ -353,6 +353,9 @@ def _locked(handle: int, patience: float) -> bool:
             time.sleep(0.05)
 
 
+_KEPT_LATER = (("sizes", None),)  # what folders of earlier versions do not say
+
+
 def _differences(
     one: object, other: object, prefix: str = ""
 ) -> Iterator[tuple[str, Any, Any]]:
@@ -360,7 +363,7 @@ def _differences(
         left, right = getattr(one, field), getattr(other, field)
         if _fields(left) and type(left) is type(right):
             yield from _differences(left, right, f"{prefix}{field}.")
-        elif left != right:
+        elif left != right and (field, left) not in _KEPT_LATER:
             yield f"{prefix}{field}", left, right
 
 

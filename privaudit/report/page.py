@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.resources
 import math
 import os
 import pathlib
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from privaudit.files.folder import RunFolder
@@ -64,6 +66,12 @@ def write(
         others = beside(run)
     folder.write("report.html", render(run, str(checked), others).encode())
     return folder / "report.html"
+
+
+def keep(path: str | os.PathLike[str]) -> None:
+    """`write`, where the extra ``report`` is installed; else there is no page."""
+    with contextlib.suppress(ModuleNotFoundError):
+        write(path)
 
 
 def render(
@@ -139,7 +147,6 @@ def of_figures(
         "protected": False,
         "audited": None,
         "contradicted": False,
-        "ledger_columns": table.COLUMNS,
         "attacks": [],
         "attack_limits": [],
         "seen_by": words.seer(upper),
@@ -151,7 +158,9 @@ def _content(run: Paged | FinishedProgram) -> dict[str, Any]:
     content = of_figures(run.config.claim, upper, run.status) | {
         "kind": run.kind,
         "assumptions": words.assumptions(run),
-        "ledger": table.rows(run.ledger, run.result.nodes) if run.ledger else [],
+        "ledger": table.rows(run.ledger, run.result.nodes, _sizes(run))
+        if run.ledger
+        else [],
         "meaning": meaning.paragraphs(run),
         "seconds": f"{run.result.seconds:,.1f} s",
     }
@@ -178,6 +187,11 @@ def _content(run: Paged | FinishedProgram) -> dict[str, Any]:
         standing = limits.certificate_of(attacked).standing
         content["otherwise"] = WORDS[standing].otherwise
     return content
+
+
+def _sizes(run: Paged | FinishedProgram) -> Sequence[int] | None:
+    """Number of records or users of each node, where its settings have it."""
+    return run.config.own_sizes if isinstance(run, FinishedTraining) else None
 
 
 def attacked_in(run: Paged | FinishedProgram) -> FinishedAudit | FinishedProgram | None:

@@ -21,13 +21,22 @@ COLUMNS = (
 )
 
 
-def rows(ledger: Ledger, bounds: Sequence[UpperBound]) -> list[tuple[str, ...]]:
-    """A line a node, in the order of ``COLUMNS``; equal neighbours in one."""
+def rows(
+    ledger: Ledger, bounds: Sequence[UpperBound], sizes: Sequence[int] | None = None
+) -> list[tuple[str, ...]]:
+    """``COLUMNS`` and a line a node; equal neighbours in one.
+
+    ``sizes`` are how many records or users each has, a column where that is known.
+    """
     lines = [
         _node_line(entries, bound)
         for entries, bound in zip(ledger.nodes, bounds, strict=True)
     ]
-    table: list[tuple[str, ...]] = []
+    head = COLUMNS
+    if sizes is not None:
+        head = (COLUMNS[0], f"{bounds[0].unit}s", *COLUMNS[1:])
+        lines = [(f"{n:,}", *line) for n, line in zip(sizes, lines, strict=True)]
+    table = [head]
     for line, group in itertools.groupby(range(len(lines)), key=lines.__getitem__):
         numbers = list(group)
         if len(lines) <= 16 or len(numbers) == 1:

@@ -617,11 +617,12 @@ def _ledger_by_settings(
         nodes = 1 if training.family.central else training.nodes
         party = getattr(run.config, "party", None)
         held = range(nodes) if party is None else party.nodes
-        if party is not None and len(party.sizes) != nodes:
+        kept = getattr(run.config, "known_sizes", None)
+        if kept is not None and len(kept) != nodes:
             return Difference(
                 run.path / "config.json",
                 "the number of nodes whose sizes are known",
-                *(str(len(party.sizes)), str(nodes), "its settings have"),
+                *(str(len(kept)), str(nodes), "its settings have"),
             )
         if len(run.ledger.nodes) != len(held):
             return _unlike(run, "the number of nodes", len(run.ledger.nodes), len(held))
@@ -629,18 +630,14 @@ def _ledger_by_settings(
         batch = None if training.batch_size is UNSET else training.batch_size
         tuning = getattr(run.config, "tuning", None)
         if tuning is not None and (
-            len(tuning.sizes) != nodes
-            or changed(training, tuning.best.settings) != training
+            changed(training, tuning.best.settings) != training
             or tuning.best.noise_multiplier not in (0.0, run.config.noise_multiplier)
         ):
             file = run.path / "config.json"
             what = "the settings that came out of its tries"
             own = f"{tuning.best.settings}, of {len(tuning.sizes)} nodes"
             return Difference(file, what, own, "others", "its training has")
-        if tuning is not None:
-            known: tuple[int | None, ...] = tuning.sizes
-        else:
-            known = party.sizes if party else _sizes(run.ledger, batch)
+        known: tuple[int | None, ...] = kept or _sizes(run.ledger, batch)
         least = max(1, math.ceil(batch or 1))
         sizes = tuple(least if size is None else size for size in known)
 
@@ -677,11 +674,12 @@ def _ledger_by_settings(
     except (ValueError, KeyError) as error:
         unchecked.append(f"the ledger against the settings ({error})")
         return None
-    whole = not is_own(training.data) and training.unit == "record"
+    whole = party is None and training.unit == "record"
+    whole = whole and (kept is not None or not is_own(training.data))
     if whole and None not in known and sum(sizes) != training.train:
         # Batches of random allocation are whole, and sizes known to within half of one.
         allocated = batches_taken(training.sampling)
-        slack = nodes * (1 + (batch or 1) / 2) if allocated else 0
+        slack = nodes * (1 + (batch or 1) / 2) if allocated and kept is None else 0
         if abs(sum(sizes) - training.train) > slack:
             what = "the number of records that its sampling rates are of"
             return _unlike(run, what, f"{sum(sizes):,}", f"{training.train:,}")

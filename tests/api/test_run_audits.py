@@ -11,10 +11,12 @@ from torch import nn
 import privaudit as pa
 from privaudit.cli import main
 from privaudit.files.folder import RunFolder
+from privaudit.files.manifest import seal
 from privaudit.report import page
 from privaudit.report.load import load
 from privaudit.report.site import Site
 from tests.files.test_signature import written
+from tests.report.test_verify import edited
 from trainers.gradients.clip_weights import ClipTo
 from trainers.numerics.randomness import Streams
 from trainers.oracles.oracle import Oracle
@@ -58,6 +60,34 @@ def kept(audited, tmp_path_factory):
     folder = tmp_path_factory.mktemp("kept") / "run"
     audited[0].save(folder)
     return folder
+
+
+class TestKept:
+    """A folder that stays has its page, with how many records each node has."""
+
+    @pytest.fixture
+    def there(self, tmp_path):
+        held = [(x[:n], y[:n]) for (x, y), n in zip(shares(), (23, 17), strict=True)]
+        how = {"batch_size": None, "sampling_rate": 0.5, "out": tmp_path / "run"}
+        return trained(shares=held, rounds=2, **how)
+
+    def test_the_page_is_there_and_goes_along(self, there, tmp_path):
+        page = tmp_path / "run" / "report.html"
+        text = page.read_text()
+        assert '<th scope="col">records</th>' in text
+        assert all(f'"records">{n}</td>' in text for n in (23, 17))
+        assert "all noisy gradients of its node" not in text
+        there.audit(runs=20, adversary="noisy-gradients", estimator="best")
+        assert "all noisy gradients of its node" in page.read_text()
+
+    @pytest.mark.parametrize("forged", [[20, 17], [40]])
+    def test_other_sizes_are_seen(self, there, tmp_path, forged):
+        path = tmp_path / "run"
+        assert pa.verify(path).differences == ()
+        edited(path / "config.json", lambda config: config.update(sizes=forged))
+        seal(RunFolder(path))
+        (one,) = pa.verify(path).differences
+        assert "records" in str(one) or "sizes" in str(one)
 
 
 class TestBothSides:

@@ -28,11 +28,11 @@ def rows(
 
     ``sizes`` are how many records or users each has, a column where that is known.
     """
-    lines = [
+    head: tuple[str, ...] = COLUMNS
+    lines: list[tuple[str, ...]] = [
         _node_line(entries, bound)
         for entries, bound in zip(ledger.nodes, bounds, strict=True)
     ]
-    head = COLUMNS
     if sizes is not None:
         head = (COLUMNS[0], f"{bounds[0].unit}s", *COLUMNS[1:])
         lines = [(f"{n:,}", *line) for n, line in zip(sizes, lines, strict=True)]

@@ -20,6 +20,7 @@ from trainers.runs.planning import is_planned
 from trainers.runs.problem import Problem
 
 _SPREAD = 100.0  # of a table's columns: a tenth of a percent of a norm is then lost
+_LARGE = 50.0  # deviation of inputs; of bytes, as pixels that were not scaled, 70
 _IN_TEST = 0.1  # share of test records; in coarse tables a few are equal by chance
 _AT_ONCE = 4096  # records, whose words are widened at once
 _SAMPLE = 16  # records, whose gradients are taken
@@ -66,6 +67,12 @@ def _warnings(problem: Problem) -> Iterator[str]:
             f"columns of the inputs differ in spread by a factor of {spread:,.0f}: the "
             "largest decide what is clipped; divide each by a range that its field "
             "knows"
+        )
+    elif (size := size_of_inputs(held)) > _LARGE:
+        yield (
+            f"the inputs have a deviation of {size:,.0f}, and models, step sizes and "
+            "clip norms are made for about 1: divide them by a range that their field "
+            "knows, as pixels by 255"
         )
     if any(map(are_scaled_by_themselves, [held, *([one] for one in held)])):
         yield (
@@ -159,6 +166,18 @@ def spread_of_columns(held: Sequence[Dataset]) -> float:
     deviations = whole.std(0)
     middle = float(deviations.median())
     return float(deviations.max()) / middle if middle else 1.0
+
+
+def size_of_inputs(held: Sequence[Dataset]) -> float:
+    """Standard deviation of the first node's inputs, of some records; 0 of tokens.
+
+    >>> size_of_inputs([Dataset(torch.tensor([[0.0], [200.0]]), torch.zeros(2))])
+    100.0
+    """
+    numbers = held[0].inputs[:_AT_ONCE] if held else torch.zeros(1).long()
+    if not numbers.is_floating_point():
+        return 0.0
+    return float(numbers[numbers.isfinite()].double().std(correction=0).nan_to_num())
 
 
 def are_scaled_by_themselves(held: Sequence[Dataset]) -> bool:

@@ -269,18 +269,17 @@ class TestWarnings:
         assert "40 records lie at more than 1 node" in caplog.text
 
     @pytest.mark.parametrize(
-        ("column", "said"),
+        ("columns", "factor", "said"),
         [
-            (math.nan, "60 records hold NaN"),
-            (1e3, "differ in spread by a factor of 9"),
+            (0, math.nan, "60 records hold NaN"),
+            (0, 1e3, "differ in spread by a factor of 9"),
+            (slice(None), 90.0, "the inputs have a deviation of "),
         ],
     )
-    def test_what_a_table_holds_is_told(self, caplog, column, said):
+    def test_what_a_table_holds_is_told(self, caplog, columns, factor, said):
         data = shares()
-        data[0][0][:, 0] *= column
-        if column < math.inf:
-            data[1][0][:, 0] *= column
-            data[2][0][:, 0] *= column
+        for x, _ in data if factor < math.inf else data[:1]:
+            x[:, columns] *= factor
         pa.train(net(), data, epsilon=2, rounds=20, sampling_rate=0.5)
         assert said in caplog.text
 

@@ -19,7 +19,7 @@ from trainers.gradients.batches import Packed
 from trainers.gradients.bfloat16 import exact_products
 from trainers.gradients.clip_weights import ClipTo
 from trainers.gradients.differentiator import Differentiator
-from trainers.gradients.per_sample import Weigh
+from trainers.gradients.per_sample import Weigh, check_hooks
 from trainers.gradients.rounding import Rounding
 from trainers.gradients.shapes import Shape, lined, moving_shape_for, shape_for
 from trainers.numerics.deferred_checks import Watch
@@ -94,6 +94,7 @@ class Summation:
         the place of those that clip, from the rows' replicas, a mask, and norms.
         Returns (replicas, dims) doubles.
         """
+        check_hooks()  # which an algorithm or a loop may have set meanwhile
         exact_products()
         self.differentiator.aligned = self.shape.aligned
         moves, columns = self.shape.moves, self.shape.columns

@@ -24,6 +24,7 @@ from tests.trainers.collaborative import (
     publications,
 )
 from tests.trainers.problems import random_data
+from tests.zoo.test_mixing import FOR_ALL
 from trainers.algorithms.collaborative.logistic import (
     Constants,
     gradient,
@@ -34,6 +35,7 @@ from trainers.algorithms.collaborative.logistic import (
 from trainers.algorithms.collaborative.one_pass import paper_multiplier
 from trainers.algorithms.collaborative.oracle import Participants
 from trainers.algorithms.collaborative.policies import Choices, exploration
+from trainers.algorithms.collaborative.resampling import Resampling
 from trainers.algorithms.collaborative.runner import Collaboration, Collaborative
 from trainers.data import Dataset
 from trainers.numerics.randomness import TOO_SMALL
@@ -246,6 +248,16 @@ class TestLedger:
 
     def test_noise_is_fresh(self):
         assert not checks.noise_is_fresh()
+
+    @pytest.mark.parametrize("kind", [Participants, Resampling])
+    def test_no_mode_that_is_set_meanwhile_sees_batches(self, kind):
+        one = one_pass("always-global") if kind is Participants else checks.resampled()
+        private = oracle(one, kind=kind)
+        private.begin(begin())
+        action = private.choose(0)
+        shared = begin()[:, 0].unflatten(1, (-1, private.features))
+        with FOR_ALL["functions"](), pytest.raises(ValueError, match="set for all"):
+            private.publish(0, 0, action, shared)
 
     def test_a_record_enters_one_batch(self):
         assert not checks.a_record_enters_one_batch()

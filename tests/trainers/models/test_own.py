@@ -3,16 +3,19 @@
 import os
 import random
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from trainers.gradients.bookkeeping import BookKeeping
 from trainers.gradients.choose import differentiator
 from trainers.gradients.door.enter import enter
+from trainers.gradients.door.trace import trace
 from trainers.gradients.per_sample import parameter_places, parameter_vector
 from trainers.models import cross_entropy
 from trainers.models.own import replace_batch_norm
@@ -184,6 +187,70 @@ class By(nn.Linear):
         return super().forward(inputs) * float(self.draw())
 
 
+class Hooked(nn.Linear):
+    """A layer, and behind it one of `HOOKED`."""
+
+    def __init__(self, name):
+        super().__init__(5, 4)
+        self.name = name
+
+    def forward(self, inputs):
+        return HOOKED[self.name](super().forward(inputs).tanh())
+
+
+class Twice(torch.autograd.Function):
+    """A gradient that is twice as large."""
+
+    @staticmethod
+    def forward(_, x):
+        return x
+
+    @staticmethod
+    def backward(_, gradient):
+        return 2 * gradient
+
+
+def _on_a_tensor(x):
+    x.register_hook(lambda gradient: 3 * gradient)
+    return x
+
+
+def _on_a_grad_fn(x):
+    x.grad_fn.register_hook(lambda inputs, _: (3 * inputs[0],))
+    return x
+
+
+class Doubled(nn.Module):
+    def forward(self, x):
+        return 2 * x
+
+
+def _saved(*hooks):
+    def squared(x):
+        with torch.autograd.graph.saved_tensors_hooks(*hooks):
+            return x.square()
+
+    return squared
+
+
+def _saved_on_the_cpu(x):
+    with torch.autograd.graph.save_on_cpu():
+        return x.square()
+
+
+TORCHS = {
+    "checkpointed": lambda x: checkpoint(torch.square, x, use_reentrant=False),
+    "saved on the CPU": _saved_on_the_cpu,
+}
+HOOKED = {
+    "on a tensor": _on_a_tensor,
+    "on a grad_fn": _on_a_grad_fn,
+    "on what is saved": _saved(lambda x: 2 * x, lambda x: x),
+    "modules of torch's": _saved(nn.Sequential(Doubled()), nn.Identity()),
+    **TORCHS,
+}
+
+
 def _scripted():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch would have people export
@@ -306,6 +373,32 @@ class TestModels:
         )
         assert taken.why_not is None
         torch.testing.assert_close(taken.module(rows()), plain(rows()))
+
+    @pytest.mark.parametrize("how", HOOKED)
+    def test_hooks_on_gradients_are_isolated_and_torchs_own_change_nothing(self, how):
+        torch.manual_seed(0)
+        model, inputs, targets = Hooked(how), rows()[:2], CLASSES[:2]
+        why_not = enter(model, None, inputs[0], targets[0]).why_not
+        assert "it changes" in why_not if how not in TORCHS else why_not is None
+        found, _ = summed(model, None, inputs, targets)
+        expected = by_loop(model, functional.cross_entropy, inputs, targets)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+    def test_other_threads_take_gradients_of_their_own_while_one_traces(self):
+        def elsewhere():
+            x = torch.ones(2, requires_grad=True)
+            x.register_hook(lambda gradient: 3 * gradient)
+            Twice.apply(HOOKED["on what is saved"](x)).sum().backward()
+            return x.grad
+
+        def forward(x):
+            with ThreadPoolExecutor(1) as pool:
+                found.append(pool.submit(elsewhere).result())
+            return x
+
+        found = []
+        trace(lambda _, x: forward(x), [], [], [torch.ones(1, 2)])
+        torch.testing.assert_close(found[0], torch.full((2,), 24.0))
 
     def test_maps_and_gradients_within_a_model_or_a_loss_are_isolated(self):
         squared = torch.func.grad(lambda row: row.square().sum())

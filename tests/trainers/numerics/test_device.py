@@ -129,8 +129,14 @@ def test_the_mode_sees_what_is_sent():
 @pytest.fixture(autouse=True)
 def watched(monkeypatch):
     """The mode that watches here is one that oracles would refuse."""
-    for name in ("oracle", "messages.oracle"):
-        monkeypatch.setattr(f"trainers.oracles.{name}.check_hooks", lambda: None)
+    for name in (
+        "algorithms.collaborative.oracle",
+        "algorithms.collaborative.resampling",
+        "gradients.clipping",
+        "oracles.oracle",
+        "oracles.messages.oracle",
+    ):
+        monkeypatch.setattr(f"trainers.{name}.check_hooks", lambda: None)
 
 
 class Unplaced(TorchFunctionMode):

@@ -18,6 +18,7 @@ from trainers.algorithms.collaborative.logistic import (
 )
 from trainers.algorithms.collaborative.one_pass import LEAK, OnePass
 from trainers.data import PrivateData
+from trainers.gradients.per_sample import check_hooks
 from trainers.numerics.device import placed
 from trainers.numerics.randomness import TOO_SMALL, Streams
 
@@ -166,6 +167,7 @@ class Participants:
 
     def _batch(self, turn: int, nodes: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Rows (runs, nodes, batch, features), signs (..., classes) of a turn."""
+        check_hooks()
         size = int(self.mechanism.batch_size)
         rows, own = [], []
         for node in nodes:

@@ -22,6 +22,7 @@ from trainers.algorithms.collaborative.logistic import signs
 from trainers.algorithms.collaborative.one_pass import OnePass
 from trainers.algorithms.collaborative.oracle import Participants
 from trainers.data import PrivateData
+from trainers.gradients.per_sample import check_hooks
 from trainers.numerics.device import placed
 
 
@@ -99,6 +100,7 @@ class Resampling(Participants):
 
     def _batch(self, turn: int, nodes: Sequence[int]) -> tuple[Tensor, Tensor]:
         """A fresh uniform sample of one node's records in every run."""
+        check_hooks()
         (node,) = nodes
         size = int(self.mechanism.batch_size)
         shape, index = (self.runs, self.sizes[node]), self._drawn[node]

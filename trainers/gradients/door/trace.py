@@ -11,6 +11,7 @@ import contextlib
 import functools
 import os
 import random
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -22,6 +23,7 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 from torch._decomp import get_decompositions
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.overrides import TorchFunctionMode
 
 from privaudit.files.user_code import held, told
 from trainers.data import forked
@@ -38,8 +40,14 @@ from trainers.gradients.door.checks import (
 )
 from trainers.gradients.door.guards import guard
 from trainers.gradients.door.operators import WRITTEN_OUT
+from trainers.gradients.per_sample import changes_saved
 
 aten = torch.ops.aten
+_HOOKED = (
+    Tensor.register_hook,
+    Tensor.register_post_accumulate_grad_hook,
+    vars(torch._C.TensorBase)["grad_fn"].__get__,
+)
 _RECURRENT = [aten.gru, aten.lstm, aten.rnn_tanh, aten.rnn_relu]  # written out in steps
 tracing = forked.lock()  # torch traces one function at a time
 
@@ -163,7 +171,7 @@ def _made(
     places: bool = False,
 ) -> fx.GraphModule:
     def flat(parameters: list[Tensor], given: list[Tensor], seed: Tensor) -> Tensor:
-        with _without_entropy():
+        with _without_entropy(), _Watch():
             return function(parameters, *given)
 
     seed = torch.zeros((), dtype=torch.long)
@@ -217,11 +225,12 @@ def _place(error: BaseException) -> str:
 def _ready() -> Iterator[None]:
     """As a trace needs it: no fused paths, and no gradient that a graph has not."""
 
-    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        raise NotTraced(f"it has a gradient of its own, by autograd's {cls.__name__}")
+    here = threading.get_ident()
 
-    def hook(self: Tensor, hook: Any) -> Any:
-        raise NotTraced("it changes a gradient, by a hook on a tensor")
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() != here:
+            return super(below, cls).apply(*args, **kwargs)
+        raise NotTraced(f"it has a gradient of its own, by autograd's {cls.__name__}")
 
     # What people compiled is traced as it is written.
     eager = torch._dynamo.config.patch(error_on_nested_fx_trace=False)
@@ -234,16 +243,26 @@ def _ready() -> Iterator[None]:
         torch._C._set_mkldnn_enabled(False)
         # Below Function.apply, which people may have bound to a name before.
         below: Any = torch.autograd.function._SingleLevelFunction
-        hooks = Tensor.register_hook
         below.apply = classmethod(apply)
-        Tensor.register_hook = hook  # type: ignore[method-assign, assignment]
         try:
             yield
         finally:
             del below.apply
-            Tensor.register_hook = hooks  # type: ignore[method-assign]
             torch._C._set_mkldnn_enabled(quick)
             torch.backends.mha.set_fastpath_enabled(fast)
+
+
+class _Watch(TorchFunctionMode):
+    """Raises `NotTraced` for hooks on gradients, which no graph has; in this thread."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if func in _HOOKED:
+            raise NotTraced("it changes a gradient, by a hook on a tensor")
+        if changes_saved():
+            raise NotTraced("it changes what is saved for a gradient, by hooks")
+        return func(*args, **kwargs or {})
 
 
 @contextlib.contextmanager

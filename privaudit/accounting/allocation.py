@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import math
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -22,6 +23,7 @@ from privaudit.release import NoSampling, RandomAllocation, Release
 from privaudit.results import Relation
 
 Entries = tuple[Entry, ...]
+_LITTLE = 0.01  # of the variance, which is half of that of epsilon
 
 
 def is_allocated(entry: Entry) -> bool:
@@ -62,11 +64,18 @@ class Allocated:
             return
         opposed = relation == "replace-one"
         epoch, taken = self._epoch(relation, attained=False), self.how.taken
-        most = 1 if opposed else 2
-        if taken <= most:
+        if taken == 1:
             yield epoch, self.often
             return
         shift = max(epoch.shifts)
+        # What blocks of one add to the variance of L, over that: (k - 1) / 2 t times a
+        # ratio's. Two in a plane cost some percent by its cells.
+        added = (taken - 1) / (2 * self.how.batches) * math.expm1(min(shift, 20) ** 2)
+        exact = taken == 2 and len(epoch.shifts) > 1 and not opposed
+        most = 1 if opposed or (added < _LITTLE and not exact) else 2
+        if taken == most:
+            yield epoch, self.often
+            return
         each, longer = divmod(self.how.batches, taken)
         sizes = [each + 1] * longer + [each] * (taken - longer)
         blocks = [sizes[i : i + most] for i in range(0, taken, most)]

@@ -101,6 +101,15 @@ class TestSound:
             assert found.upper <= (1.002 if taken == 1 else 1.08) * truth
             assert found.lower >= (0.995 if taken == 1 else 0.95) * truth
 
+    @pytest.mark.parametrize("epsilon", [0.0, 0.3, 0.8])
+    def test_blocks_of_one_are_little_above_two_of_four(self, epsilon):
+        truth, noise = max(exact([0.2] * 4, epsilon, 2)), 5.0
+        (epoch,) = epochs_of((Entry(release(noise, RandomAllocation(4, 2)), 4),))
+        assert [one.taken for one, _ in epoch.above("add-or-remove-one")] == [1]
+        found = one_of(4, noise, taken=2).delta(epsilon)
+        assert truth * (1 - 1e-9) <= found.upper <= 1.1 * truth
+        assert 0.95 * truth <= found.lower <= truth * (1 + 1e-9)
+
     @examples(30)
     @given(
         st.lists(st.floats(0.05, 2.0), min_size=2, max_size=3),

@@ -27,8 +27,9 @@ Side = Literal["remove", "add", "below"]  # above, in either direction; or below
 
 # Cells over the deviation, in the middle; they grow by that of each so many deviations.
 _FINE, _GROWS = 0.22, 5.0
-_FINE_BELOW = 1.3  # times that: a mean costs half of what corners do
+_FINE_BELOW = 0.8  # times that
 _OPPOSED = 1.1  # and 2.5 times as wide far out across
+_OPPOSED_BELOW = 1.43  # a mean costs half of what corners do
 _COARSE = 0.3  # cells across, over their own deviation, or as wide as those along
 _FAR_RATIO, _ACROSS = 0.08, 0.35  # cells far out, over their distance and the shift
 _MIDDLE = 9.0
@@ -77,7 +78,10 @@ def shape_of(
 ) -> Shape:
     """Cells for such epochs: finer where more sums are made."""
     fine = _FINE / math.sqrt(math.log2(batches) + 1)
-    fine *= (_FINE_BELOW if side == "below" else 1.0) * (_OPPOSED if opposed else 1.0)
+    if side == "below":
+        fine *= _OPPOSED_BELOW if opposed else _FINE_BELOW
+    elif opposed:
+        fine *= _OPPOSED
     long = math.sqrt(max(taken * (1 + opposed) / _SHORT, 1.0))
     scale = taken / (batches - taken + 0.5) if taken > 2 else 1.0
     # Steps that move little need no cells finer than 3 % far out.

@@ -250,6 +250,8 @@ def released(name: str) -> bool:
 def seen(path: pathlib.Path) -> Any:
     """What of a file is not of released sums: their shapes, and all else."""
     content = path.read_bytes()
+    if path.suffix == ".html":
+        return CLOCK.sub("", content.decode())
     if not released(path.name):
         return content
     if path.suffix == ".json":

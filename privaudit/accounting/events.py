@@ -201,6 +201,8 @@ def _details(event: DpEvent, inner: DpEvent) -> mechanisms.Any | None:
                 tuple(inner.sampling_probs),
             )
         case dp_event.ZCDpEvent():
+            if max(inner.rho, inner.xi) > 1e4:  # as no guarantee, also at infinity
+                return None
             return mechanisms.ZCDP(inner.rho, inner.xi)
         case dp_event.TruncatedSubsampledGaussianDpEvent():
             told = mechanisms.TruncatedPoisson(

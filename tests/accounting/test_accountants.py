@@ -338,8 +338,12 @@ class TestRenyi:
         accountant = RenyiAccountant([3.14159], REPLACE).compose(fixed)
         assert accountant.get_epsilon(1e-10) == accountant.get_delta(1e-10) == 0
 
-    def test_no_noise(self):
-        assert RenyiAccountant([3.0]).compose(gaussian(0)).get_epsilon(0.1) == math.inf
+    @pytest.mark.parametrize(
+        "event",
+        [gaussian(0), dpa.ZCDpEvent(math.inf), poisson(0.1, dpa.ZCDpEvent(0, 1e5))],
+    )
+    def test_no_noise(self, event):
+        assert RenyiAccountant([3.0]).compose(event).get_epsilon(0.1) == math.inf
 
     def test_gaussians(self):
         assert self.value(gaussian(2.71828)) == pytest.approx(3.14159 / 2 / 2.71828**2)

@@ -12,6 +12,7 @@ equation 5).
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 
@@ -73,6 +74,74 @@ def matrix_factorization(
         sensitivity=Sensitivity(add_or_remove_one=moved, replace_one=2 * moved),
         sampling=NoSampling(),
     )
+
+
+@functools.lru_cache(maxsize=256)
+def toeplitz(steps: int, band: int) -> tuple[float, ...]:
+    """First column 1, c_1, ... of the banded Toeplitz C of least `toeplitz_error`.
+
+    Of ``band`` coefficients, for ``steps`` (Choquette-Choo et al., arXiv:2306.08153,
+    section 4.2), by L-BFGS from those of (1 - x)^(-1/2), which without a band are
+    optimal but for a constant (Henzinger, Upadhyay and Upadhyay 2023).
+
+    >>> [round(c, 3) for c in toeplitz(100, 3)]
+    [1.0, 0.537, 0.394]
+    """
+    from scipy.optimize import minimize
+
+    if not 1 <= band <= steps:
+        raise ValueError(f"a band is from 1 to the {steps} steps wide, got {band}")
+    if band == 1:
+        return (1.0,)
+    start = np.cumprod(1 - 1 / (2 * np.arange(1.0, band)))
+
+    def error(given: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        column = np.append(1.0, given)
+        inverse = _inverse(column, steps)
+        sums, twice = np.cumsum(inverse), np.cumsum(np.convolve(inverse, inverse))
+        weighed = np.arange(steps, 0, -1) * sums
+        norm, noise = column @ column, weighed @ sums
+        slopes = [weighed[j:] @ twice[: steps - j] for j in range(1, band)]
+        # Of the logarithm: a step in a flat valley is as long as one on a steep wall.
+        return math.log(norm * noise), 2 * (given / norm - np.array(slopes) / noise)
+
+    # Within [0, 1] the inverse is bounded, if not small.
+    limits, most = [(0.0, 1.0)] * (band - 1), {"maxiter": 500, "maxfun": 1000}
+    found = minimize(
+        error, start, jac=True, method="L-BFGS-B", bounds=limits, options=most
+    )
+    return (1.0, *map(float, found.x))
+
+
+def toeplitz_error(column: ArrayLike, steps: int) -> float:
+    """Mean square of the noise in the sums of the first k releases, k = 1 to ``steps``.
+
+    For noise multiplier 1: |c|^2 |A C^-1|^2 / ``steps``, A all ones up to its diagonal.
+    """
+    given = np.asarray(column, float)
+    sums = np.cumsum(_inverse(given, steps))
+    return float(given @ given * (np.arange(steps, 0, -1) @ sums**2) / steps)
+
+
+@functools.lru_cache(maxsize=256)
+def rounding_of(column: tuple[float, ...]) -> float:
+    """Bound on the error of a sum of c_j w, in units of 2^-53 of the largest z.
+
+    w is C^-1 z: |c| |C^-1|, absolute values added up, times the number of terms.
+    """
+    given = np.array(column)
+    with np.errstate(over="ignore", invalid="ignore"):
+        inverse = np.abs(_inverse(given, 4096)).sum()
+    return float(len(given) * np.abs(given).sum() * inverse)
+
+
+def _inverse(column: NDArray[np.float64], steps: int) -> NDArray[np.float64]:
+    """First column of the inverse of a lower triangular Toeplitz matrix."""
+    found = np.zeros(steps + len(column))
+    back = column[:0:-1]
+    for k in range(len(column), steps + len(column)):
+        found[k] = (k == len(column)) - found[k - len(back) : k] @ back
+    return found[len(column) :]
 
 
 def tree_aggregation(

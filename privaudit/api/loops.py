@@ -74,7 +74,9 @@ class GradientOracle:
 
         Keep it with the state of your loop. It holds numbers and texts alone.
         """
-        return {"key": self._key.run.hex(), **self._inner.state_dict()}
+        state = self._inner.state_dict()
+        state.pop("past", None)  # noise: with what was released, sums
+        return {"key": self._key.run.hex(), **state}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from ``state``, before anything is asked.
@@ -119,7 +121,8 @@ class GradientOracle:
         mechanism, sizes = self._inner.mechanism, self._inner.data.sizes
         # The node with the least records, as often as any node released: no less than
         # what each has released.
-        release, most = mechanism.release(0, min(sizes)), max(state["releases"])
+        release = mechanism.release(0, min(sizes))
+        most = mechanism.turns(max(state["releases"]))
         if isinstance(release.sampling, RandomAllocation):
             hows = [how for size in sizes if (how := mechanism.allocation(size))]
             epochs = -(-most // min(how.batches for how in hows))
@@ -310,6 +313,13 @@ class GradientOracle:
         were known.
         """
         mechanism, sizes = self._inner.mechanism, self._inner.data.sizes
+        asked = [
+            node
+            for node in asked
+            if self._inner.releases_of(node) % mechanism.parts == 0
+        ]
+        if not asked:  # paid for with the turn of the first part
+            return
         release = mechanism.release(0, min(sizes[node] for node in asked))
         if not isinstance(release.sampling, RandomAllocation):
             budget.spend(release)
@@ -360,6 +370,7 @@ def oracle(
     clip_norm: float,
     batch_size: float,
     sampling: str = "poisson",
+    correlated: int | Sequence[float] = 1,
     loss: Callable[..., Any] | None = None,
     nodes: int | None = None,
     split: str = "even",
@@ -391,6 +402,12 @@ def oracle(
         as many calls as bring the expected size nearest to ``batch_size``;
         "random-allocation:k": in k of them. A budget is then charged for a whole epoch
         as it begins, without amplification by sampling.
+    correlated
+        How many calls in a row share noise, so that much of it cancels in the sum of
+        their gradients: matrix factorisation, with coefficients that are the best for
+        1 000 calls; or these, 1 first, as `privaudit.accounting.factorization.toeplitz`
+        gives them. Each record is in one of as many parts, from which batches are drawn
+        in turn. An oracle that goes on from a state shares no noise with calls before.
     budget
         A `privaudit.Budget` that is charged before each call, so that the loop may
         choose its next step in view of earlier results. ``gradient`` raises
@@ -431,6 +448,7 @@ def oracle(
     True
     """
     need("privaudit.oracle", "train")
+    from privaudit.accounting.factorization import toeplitz
     from privaudit.accounting.filters import Budget
     from trainers.data.shares import private_data
     from trainers.gradients.choose import differentiator
@@ -455,6 +473,10 @@ def oracle(
     if budget is not None and not isinstance(budget, Budget):
         raise ValueError(f"budget must be a privaudit.Budget or None, got {budget!r}")
     check_device(device)
+    if isinstance(correlated, Sequence):
+        strategy = tuple(map(float, correlated))
+    else:
+        strategy = toeplitz(1000, correlated)
     material = Material.own(model, shares, loss=loss, nodes=nodes, split=split)
     if transform is not None:
         material = material.with_transform(transform)
@@ -466,7 +488,14 @@ def oracle(
     inner = Oracle(
         material.data(private_data(material.shares).to(device)),
         differentiator(material.module, material.loss, *material.example),
-        Mechanism(batch_size, clip_norm, noise_multiplier, sampling),
+        Mechanism(
+            batch_size,
+            clip_norm,
+            noise_multiplier,
+            sampling,
+            strategy=strategy,
+            parts=len(strategy),
+        ),
         streams,
     )
     return GradientOracle(

@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 
 from privaudit.accounting.certificate import Certificate
-from privaudit.accounting.factorization import matrix_factorization, tree_aggregation
+from privaudit.accounting.factorization import (
+    matrix_factorization,
+    toeplitz,
+    toeplitz_error,
+    tree_aggregation,
+)
 from privaudit.ledger import Ledger
 from tests import reference as ref
 
@@ -140,3 +145,38 @@ class TestTrees:
         """Its test: at most 2.04 at 1e-6, by Renyi."""
         release = tree_aggregation(1600, noise_multiplier=8.83)
         assert Certificate.of(Ledger.of(release)).epsilon(1e-6).upper < 2.04
+
+
+class TestToeplitz:
+    @staticmethod
+    def matrix(column, steps):
+        return sum(c * np.eye(steps, k=-j) for j, c in enumerate(column))
+
+    @pytest.mark.parametrize(("steps", "band"), [(1, 1), (7, 3), (30, 30), (40, 5)])
+    def test_the_error_is_that_of_the_matrices(self, steps, band):
+        column = toeplitz(steps, band)
+        sums = np.tri(steps) @ np.linalg.inv(self.matrix(column, steps))
+        square = np.sum(np.square(column)) * np.sum(np.square(sums)) / steps
+        assert toeplitz_error(column, steps) == pytest.approx(square)
+
+    @pytest.mark.parametrize(("steps", "band"), [(16, 2), (50, 4), (200, 16)])
+    def test_no_neighbour_is_better(self, steps, band):
+        column, random = np.array(toeplitz(steps, band)), np.random.default_rng(0)
+        least = toeplitz_error(column, steps)
+        for size in (1e-3, 1e-2, 0.1):
+            for _ in range(30):
+                other = column + size * random.normal(size=band) * np.arange(band).clip(
+                    0, 1
+                )
+                assert toeplitz_error(other, steps) >= least * (1 - 1e-9)
+
+    def test_wider_is_better_down_to_the_logarithm(self):
+        found = [toeplitz_error(toeplitz(256, band), 256) for band in (1, 2, 8, 64)]
+        assert found == sorted(found, reverse=True)
+        assert found[0] == pytest.approx(257 / 2)
+        # No factorisation is below (log(n) / pi)^2 (Henzinger et al. 2023).
+        assert (math.log(256) / math.pi) ** 2 < found[-1] < 9
+
+    def test_refused(self):
+        with pytest.raises(ValueError, match="from 1 to the 4 steps wide, got 5"):
+            toeplitz(4, 5)

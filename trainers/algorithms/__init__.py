@@ -29,6 +29,7 @@ from trainers.algorithms.dsgd import Dsgd
 from trainers.algorithms.dsgt import Dsgt
 from trainers.algorithms.family import Family
 from trainers.algorithms.fedavg import Fedavg, FedavgFamily, FedavgOptions
+from trainers.algorithms.mf import MfFamily, MfOptions
 from trainers.algorithms.muffliato import (
     Muffliato,
     MuffliatoFamily,
@@ -111,6 +112,10 @@ _GOSSIP: tuple[Property, ...] = ("doubly stochastic", "connected")
 
 ALGORITHMS: dict[str, Family] = {
     **_both("sgd", Sgd, central=True),
+    "dp-mf": MfFamily(make=Sgd, private=True, central=True, options=MfOptions),
+    "dp-mf-dsgd": MfFamily(
+        make=Dsgd, private=True, needs=_GOSSIP, options=MfOptions, outlives=True
+    ),
     **_both("dsgd", Dsgd, needs=_GOSSIP, outlives=True),
     **_both("dsgt", Dsgt, needs=_GOSSIP, defaults={"step_size": 0.5}, outlives=True),
     **_both(

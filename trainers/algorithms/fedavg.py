@@ -5,17 +5,20 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
+from msgspec import Meta
 from torch import Tensor
 
 from trainers.algorithms.family import Family
-from trainers.algorithms.setting import Options, Setting
+from trainers.algorithms.mf import MfOptions
+from trainers.algorithms.setting import Setting
 from trainers.network.engine import Gradients, Schedule
+from trainers.oracles.mechanism import MOST_BAND
 from trainers.oracles.updates import UpdateMechanism
 
 
-class FedavgOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FedavgOptions(MfOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of `Fedavg`, whose ``step_size`` is that of local steps.
 
     Parameters
@@ -27,6 +30,8 @@ class FedavgOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         The chance of a user to be drawn in a round, each by a coin of its own.
     global_step_size
         What noisy mean updates are multiplied by.
+    band
+        How many releases share noise (docs/factorisation.md); 1: none.
     unit
         What is protected: a user.
 
@@ -39,6 +44,7 @@ class FedavgOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     local_steps: int = 5
     user_rate: float = 1.0
     global_step_size: float = 1.0
+    band: Annotated[int, Meta(ge=1, le=MOST_BAND)] = 1
     unit: Literal["user"] = "user"
 
     def __post_init__(self) -> None:
@@ -121,4 +127,5 @@ class FedavgFamily(Family[FedavgOptions]):
             local_steps=options.local_steps,
             local_step_size=setting.step_sizes,
             local_batch=max(1.0, setting.batch_size),
+            **options.noise(self.releases(setting)),
         )

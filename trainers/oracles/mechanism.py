@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
+from privaudit.accounting.factorization import rounding_of
 from privaudit.ledger import Entry, Ledger, Recorder
 from privaudit.release import (
     PoissonSampling,
@@ -23,6 +24,9 @@ SamplingName = Literal["poisson", "without-replacement"]
 # A gradient of many values below 1e-23 has a norm of 0 in single precision, whose
 # squares begin at 1e-45 and end at 1e38; a bound must be far from either.
 CLIP_NORMS = (1e-15, 1e15)
+MOST_BAND = 256
+# Noise is below 2^36 steps of its grid: what releases share is wrong by less than 1/4
+MOST_ROUNDING = 2.0**14
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,6 +71,54 @@ class Mechanism:
     weight: float = 1.0
     # mechanisms of single nodes, which differ in noise; empty where all have this
     by_node: tuple[Mechanism, ...] = ()
+    # 1, c_1, c_2, ...: first column of a banded Toeplitz matrix C. Releases' noise is
+    # C^-1 times independent noise (docs/factorisation.md)
+    strategy: tuple[float, ...] = (1.0,)
+    # a record is in one of so many parts, drawn once; release k draws from part k %
+    # parts. No fewer than the strategy is long
+    parts: int = 1
+
+    def __post_init__(self) -> None:
+        if len(self.strategy) > MOST_BAND or self.strategy[:1] != (1.0,):
+            raise ValueError(
+                f"a strategy has 1 to {MOST_BAND} coefficients, the first of which is "
+                f"1, got {self.strategy[:3]} and so on"
+            )
+        if len(self.strategy) > 1 and not rounding_of(self.strategy) <= MOST_ROUNDING:
+            raise ValueError(
+                f"noise of the strategy {self.strategy} grows with time: use "
+                "coefficients that fall, as those of "
+                "privaudit.accounting.factorization.toeplitz"
+            )
+        if len(self.strategy) > 1 and (
+            callable(self.clip_norm) or callable(self.noise_multiplier)
+        ):
+            raise ValueError(
+                "noise that releases share goes with one clip norm and one noise "
+                "multiplier for all of them"
+            )
+        if not self.parts >= len(self.strategy):
+            raise ValueError(
+                f"noise that {len(self.strategy)} releases share needs as many parts "
+                f"of the records, or more, got {self.parts}"
+            )
+        if self.parts > 1 and self.sampling != "poisson":
+            raise ValueError(
+                f"records in {self.parts} parts are drawn by Poisson sampling: leave "
+                f"sampling={self.sampling} out"
+            )
+
+    @property
+    def spread(self) -> float:
+        """|c|, rounded up: how far a record moves all releases that share its noise.
+
+        In clip norms, in one of its turns.
+        """
+        return (
+            math.nextafter(math.hypot(*self.strategy), 1e9)
+            if self.strategy[1:]
+            else 1.0
+        )
 
     def of(self, node: int) -> Mechanism:
         """The mechanism of ``node``, by its number in the whole network."""
@@ -155,6 +207,21 @@ class Mechanism:
             return self.rate
         return batch / records
 
+    def turn_rate(self, records: int) -> float:
+        """Probability that a record is in a batch drawn from its part."""
+        rate = self.sampling_rate(records) * self.parts
+        if rate > 1 + 1e-9:
+            raise ValueError(
+                f"{self.parts} parts of {records:,} records are smaller than a batch: "
+                f"use at most {math.floor(self.parts / rate + 1e-9)} parts, or smaller "
+                "batches"
+            )
+        return min(1.0, rate)
+
+    def turns(self, releases: int) -> int:
+        """Number of turns of the first part, which has most, in so many releases."""
+        return -(-releases // self.parts)
+
     def allocation(self, records: int) -> RandomAllocation | None:
         """The random allocation of a node's ``records``; None with other sampling."""
         taken = batches_taken(self.sampling)
@@ -171,14 +238,17 @@ class Mechanism:
         return RandomAllocation(batches, taken)
 
     def release(self, index: int, records: int) -> Release:
-        """The release ``index`` of a node that has ``records`` records."""
+        """The release ``index`` of a node that has ``records`` records.
+
+        With parts, that of a turn: all releases which share the noise of it.
+        """
         clip, multiplier = self.at(index)
-        rate = self.sampling_rate(records)
+        rate = self.turn_rate(records)
         sampling: Sampling | None = self.allocation(records)
         if self.sampling == "poisson":
             sampling = PoissonSampling(rate)
         return Release.of_sum(
-            norm_bound=clip,
+            norm_bound=clip * self.spread,
             noise_multiplier=multiplier,
             sampling=sampling
             or SamplingWithoutReplacement(int(self.batch(records)), records),
@@ -199,8 +269,8 @@ class Mechanism:
     def _entries(self, records: int, releases: int) -> tuple[Entry, ...]:
         recorder = Recorder(1)
         if callable(self.clip_norm) or callable(self.noise_multiplier):
-            for index in range(releases):
+            for index in range(0, releases, self.parts):
                 recorder.record(0, self.release(index, records))
         elif releases:
-            recorder.record(0, self.release(0, records), releases)
+            recorder.record(0, self.release(0, records), self.turns(releases))
         return recorder.ledger().nodes[0]

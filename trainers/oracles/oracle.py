@@ -121,6 +121,8 @@ class Oracle:
         self._numbers = self._sampler.numbers
         self._recorder = Recorder(data.nodes, unit=mechanism.unit)
         self._releases = [0] * data.nodes
+        # Of the last releases, by number modulo how many: (runs, nodes, these, dims)
+        self._past: Tensor | None = None
         # An accelerator is not waited for: what must hold is looked at now and then,
         # and batches are as wide as they may get, which is some more work.
         self._unseen = data.device.type != "cpu"
@@ -175,7 +177,9 @@ class Oracle:
     def state_dict(self) -> dict[str, Any]:
         """Number of releases and ledger of each node, for a checkpoint."""
         self.settle()
+        past = {} if self._past is None else {"past": self._past}
         return {
+            **past,
             "releases": list(self._releases),
             "ledger": [
                 Ledger(nodes=(entries,), unit=self.mechanism.unit).to_json()
@@ -189,7 +193,7 @@ class Oracle:
         By random allocation ``ValueError`` if a node has another number of records;
         that they are in the same order within an epoch is an assumption in the ledger.
         """
-        self._releases = list(state["releases"])
+        self._releases, self._past = list(state["releases"]), state.get("past")
         known = Ledger.joined(Ledger.from_json(text) for text in state["ledger"])
         self._recorder = Recorder.of(known)
         for node, entries in enumerate(known.nodes):
@@ -227,13 +231,16 @@ class Oracle:
         index = self.next_release(nodes)
         clip, multiplier = self.mechanism.at(index)  # the most of all nodes' noise
         step = self._step(index)
+        band = len(self.mechanism.strategy)
         if clip < math.inf:
             self._watch.expect(
                 # One pass; what is no number is neither the least nor the largest.
                 torch.isfinite(torch.stack(at.aminmax())),
                 "parameters are not finite: lower the step size",
             )
-            clip = _clip_left(clip, self._rounding(at).share, step, at.shape[2])
+            # With shared noise also what it is rounded by, in all later releases.
+            rounded = step * (1 + 1.5 * math.sqrt(band - 1))
+            clip = _clip_left(clip, self._rounding(at).share, rounded, at.shape[2])
         if isinstance(self.data, Drawn):
             self.data.release = index
         if self._drops:
@@ -319,7 +326,8 @@ class Oracle:
             self._record_of(node, index, made[key])
 
     def _record_of(self, node: int, index: int, release: Release) -> None:
-        self._recorder.record(node, release)
+        if index % self.mechanism.parts == 0:  # as often as a record of the first part
+            self._recorder.record(node, release)
         others = self._streams.others("noise", self._numbers[node], index)
         self._recorder.again(node, release, others)
         self._releases[node] += 1
@@ -340,6 +348,8 @@ class Oracle:
                     f"checkpoint {self._releases[node]}: the journal is an older one, "
                     "and nobody knows what was released; begin again in another folder"
                 )
+            if begun > self._releases[node] and self._past is not None:
+                self._past[:, node] = 0.0  # that of these is not known
             for index in range(self._releases[node], begun):
                 self._record([node], index)
 
@@ -365,9 +375,10 @@ class Oracle:
             return 0.0
         planted = 1 if self._units.coordinates is not None else self._units.canaries
         most = (max(self._units.sizes) + planted) * clip
+        deviation = multiplier * clip * how.spread
         if not self.mechanism.summed:
-            return grid_step(multiplier * clip, most)
-        step = noise.grid(multiplier * clip)  # all nodes', whatever their records
+            return grid_step(deviation, most)
+        step = noise.grid(deviation)  # all nodes', whatever their records
         if most * self.mechanism.summed > step * MOST_SUMMED:
             raise ValueError(
                 f"with noise multiplier {multiplier:g} the sums of "
@@ -460,7 +471,7 @@ class Oracle:
             (how,) = alike
             clip, multiplier = how.at(index)
             step = self._step_of(how, index)
-            return self._noisy(total, nodes, multiplier * clip, step)
+            return self._noisy(total, nodes, multiplier * clip * how.spread, step)
         at = self._point
         for how, rows in alike.items():
             here = placed(tuple(rows), total.device)
@@ -469,7 +480,7 @@ class Oracle:
             total[:, here] = self._noisy(
                 total[:, here],
                 [nodes[row] for row in rows],
-                multiplier * clip,
+                multiplier * clip * how.spread,
                 self._step_of(how, index),
             )
         return total
@@ -477,12 +488,30 @@ class Oracle:
     def _noisy(
         self, total: Tensor, nodes: Sequence[int], deviation: float, step: float
     ) -> Tensor:
-        """``total``, (runs, nodes, dims), on a grid, with each node's own noise."""
+        """``total``, (runs, nodes, dims), on a grid, with each node's own noise.
+
+        Noise w_k = z_k - c_1 w_k-1 - c_2 w_k-2 ..., z of ``deviation``: a release is a
+        sum that the records and earlier releases determine, plus z_k.
+        """
         who = [self._numbers[node] for node in nodes]
         index = self._releases[nodes[0]]
-        return self._streams.noisy(
+        shares = self.mechanism.strategy[1:]
+        if shares:
+            total = (total / step).round_().mul_(step)
+            if self._past is None:
+                shape = (self.runs, self.nodes, len(shares), total.shape[2])
+                self._past = total.new_zeros(shape)
+            past = self._past = self._past.to(total.device)
+            rest = torch.zeros_like(total)
+            for back, share in enumerate(shares, 1):
+                rest += past[:, list(nodes), (index - back) % len(shares)] * share
+            own, total = total, total - rest.div_(step).round_().mul_(step)
+        found = self._streams.noisy(
             *(total, who, index, deviation, step), point=self._point
         )
+        if shares:
+            past[:, list(nodes), index % len(shares)] = found - own
+        return found
 
 
 def _clipped(vector: Tensor, clip: float) -> Tensor:

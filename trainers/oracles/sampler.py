@@ -11,6 +11,7 @@ from privaudit.release import RandomAllocation
 from trainers.data import PrivateData
 from trainers.gradients.batches import most
 from trainers.numerics.device import placed
+from trainers.numerics.keys import MAX_RELEASES
 from trainers.numerics.randomness import Streams
 from trainers.oracles.mechanism import Mechanism
 
@@ -53,7 +54,7 @@ class Sampler:
         self.runs = runs
         here = tuple(range(data.nodes))
         self.numbers = here if streams.numbers is None else streams.numbers
-        self.rates = [mechanism.sampling_rate(size) for size in data.sizes]
+        self.rates = [mechanism.turn_rate(size) for size in data.sizes]
         self._present = data.present(runs, planted)  # (runs, nodes, records)
 
     def most(self) -> int:
@@ -61,7 +62,7 @@ class Sampler:
         if self.mechanism.sampling == "without-replacement":
             return int(max(map(self.mechanism.batch, self.data.sizes)))
         return max(
-            most(rate, size + self.data.canaries)
+            most(rate / self.mechanism.parts, size + self.data.canaries)
             for rate, size in zip(self.rates, self.data.sizes, strict=True)
         )
 
@@ -86,6 +87,8 @@ class Sampler:
                 found = self.allocated(who, index, records + planted, how)
             else:
                 found = self.coins(who, index, records + planted, self.rates[who[0]])
+                if self.mechanism.parts > 1:
+                    found &= self._of_part(who, index, records, planted)
             here = (
                 slice(None)
                 if len(who) == len(nodes)
@@ -114,6 +117,22 @@ class Sampler:
         """Coins that are heads with probability ``rate``, as `batches`."""
         who, shape = [self.numbers[node] for node in nodes], (self.runs, records)
         return self.streams.coins(who, index, shape, rate)
+
+    def _of_part(
+        self, nodes: Sequence[int], index: int, records: int, planted: int
+    ) -> Tensor:
+        """Records of the part that batch ``index`` is drawn from, as `batches`.
+
+        Parts are drawn once, each record's by itself; a canary is in the first one.
+        """
+        parts, who = self.mechanism.parts, [self.numbers[node] for node in nodes]
+        turn, shape = index % parts, (self.runs, records + planted)
+        # No batch has this number: its coins would be made of the same words.
+        found = self.streams.allocated(who, MAX_RELEASES - 1, shape, parts, 1, turn)
+        found[:, :, records:] = turn == 0
+        if (replaced := self.data.replaced) is not None:
+            found[:, :, replaced] = turn == 0
+        return found
 
     def subsets(
         self, nodes: Sequence[int], index: int, records: int, size: int

@@ -28,7 +28,6 @@ import torch
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from privaudit.release import PoissonSampling, Release
 from privaudit.results import Unit
 from trainers.data import PrivateData, forked
 from trainers.data.forked import Ended
@@ -71,15 +70,6 @@ class UpdateMechanism(Mechanism):
     def sampling_rate(self, records: int) -> float:
         """Probability that a user is drawn: ``batch_size``, at every node."""
         return self.batch_size
-
-    def release(self, index: int, records: int) -> Release:
-        """The release ``index``: a Poisson-sampled sum of updates."""
-        clip, multiplier = self.at(index)
-        return Release.of_sum(
-            norm_bound=clip,
-            noise_multiplier=multiplier,
-            sampling=PoissonSampling(self.batch_size),
-        )
 
     def step(self, index: int) -> float:
         """Step size of local steps in release ``index``."""

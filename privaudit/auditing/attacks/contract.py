@@ -37,8 +37,8 @@ class Known:
 
     @functools.cached_property
     def rates(self) -> tuple[float, ...]:
-        """Each node's sampling rate."""
-        return tuple(map(self.mechanism.sampling_rate, self.problem.sizes))
+        """Each node's sampling rate, of the part whose turn it is."""
+        return tuple(map(self.mechanism.turn_rate, self.problem.sizes))
 
     @property
     def rate(self) -> float:

@@ -11,7 +11,7 @@ from torch import Tensor
 from privaudit.auditing.attacks.canaries import CANARY_NODE, reference_of
 from privaudit.auditing.attacks.contract import Differentiator, Known, Scene
 from trainers.data import Dataset
-from trainers.oracles.oracle import clip_weights
+from trainers.oracles.oracle import Mechanism, ReleaseObserver, clip_weights
 
 
 def log_ratio(x: Tensor, shift: float, rate: float, *, replaces: bool) -> Tensor:
@@ -89,7 +89,44 @@ def expected_projection(
     if scene.silent:
         return torch.zeros(len(at), len(canary), dtype=torch.float64)
     total = clipped_sum(scene, gradients, node, index, at)
-    return scene.rates[node] * canary.along(total)
+    return scene.rates[node] / scene.mechanism.parts * canary.along(total)
+
+
+class Turns:
+    """Shows a watcher one release for each turn of the canary's part.
+
+    Of noise that releases share: y = C g has independent noise, and a record moves y_t
+    + j by c_j times its gradient. So sum_j c_j y_t+j / |c|^2 has that gradient and
+    noise over |c|: all that its turn tells of it. Turns that end early are left out.
+    """
+
+    def __init__(self, to: ReleaseObserver, mechanism: Mechanism) -> None:
+        self._to, self._mechanism = to, mechanism
+        self._last: list[Tensor] = []
+
+    def release(
+        self, index: int, at: Tensor, gradient: Tensor, nodes: Sequence[int]
+    ) -> None:
+        """Add a release to its turn, and show that when it is over."""
+        shares, back = self._mechanism.strategy, index % self._mechanism.parts
+        released = gradient.double()
+        self._last = [released, *self._last][: len(shares)]
+        if back == 0:
+            self._first, self._sum = at.clone(), torch.zeros_like(released)
+        if back >= len(shares):
+            return
+        if not self._mechanism.summed:
+            released = sum(
+                share * one for share, one in zip(shares, self._last, strict=False)
+            )
+        self._sum += shares[back] * released / self._mechanism.spread**2
+        if back == len(shares) - 1:
+            self._to.release(index - back, self._first, self._sum, nodes)
+
+
+def by_turns(to: ReleaseObserver, mechanism: Mechanism) -> tuple[ReleaseObserver]:
+    """Whoever is shown releases for ``to``: itself, where they share no noise."""
+    return (to if mechanism.parts == 1 else Turns(to, mechanism),)
 
 
 class MatchedFilter:
@@ -114,7 +151,7 @@ class MatchedFilter:
         canary = self._clipped(at, scene.canary.record, clip)[:, 0]  # (runs, dims)
         others = self._clipped(at, own, clip)  # (runs, records, dims)
         released = gradient.double() * scene.mechanism.given_over
-        surprise = released - rate * others.sum(1)
+        surprise = released - rate / scene.mechanism.parts * others.sum(1)
 
         gram = others @ others.mT
         floor = 1e-9 * gram.diagonal(dim1=1, dim2=2).mean(1) + 1e-12

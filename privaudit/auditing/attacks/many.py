@@ -13,7 +13,7 @@ from torch import Tensor
 
 from privaudit.auditing.attacks.canaries import CANARY_NODE, Canaries, reference_of
 from privaudit.auditing.attacks.contract import Differentiator, Known, Shown
-from privaudit.auditing.attacks.likelihood import clipped_sum, log_ratio
+from privaudit.auditing.attacks.likelihood import by_turns, clipped_sum, log_ratio
 from privaudit.auditing.attacks.references import (
     NO_PROBABILITY,
     References,
@@ -59,7 +59,7 @@ class _OfReleases(ManyWatcher):
 
     @property
     def release_observers(self) -> tuple[ReleaseObserver, ...]:
-        return (self,)
+        return by_turns(self, self._scene.mechanism)
 
     def release(
         self, index: int, at: Tensor, gradient: Tensor, nodes: Sequence[int]
@@ -95,7 +95,7 @@ class ManyNoisyGradients(_OfReleases):
         clip, noise = scene.scales(index, node)
         usual = clipped_sum(scene, self._gradients, node, index, at)[0].double()
         rate = scene.rates[node]
-        surprise = released - rate * usual
+        surprise = released - rate / scene.mechanism.parts * usual
         coordinates = scene.canaries.coordinates
         if coordinates is not None:
             along = surprise[coordinates] / noise

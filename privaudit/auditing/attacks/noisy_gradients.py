@@ -16,6 +16,7 @@ from privaudit.auditing.attacks.contract import (
 )
 from privaudit.auditing.attacks.likelihood import (
     MatchedFilter,
+    by_turns,
     expected_projection,
     log_ratio,
     of_canary_node,
@@ -45,7 +46,7 @@ class _Watcher(Watcher):
 
     @property
     def release_observers(self) -> tuple[ReleaseObserver, ...]:
-        return (self,)
+        return by_turns(self, self._scene.mechanism)
 
     def release(
         self, index: int, at: Tensor, gradient: Tensor, nodes: Sequence[int]

@@ -1,0 +1,231 @@
+"""Noise that releases share: what is drawn, when, and what it is accounted as."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+import privaudit as pa
+from privaudit.accounting.factorization import matrix_factorization, toeplitz
+from privaudit.release import PoissonSampling, Release
+from tests.trainers.problems import oracle, random_data, start
+from trainers import contract
+from trainers.oracles.mechanism import Mechanism
+from trainers.oracles.updates import UpdateMechanism, UpdateOracle
+
+DIMS = 15
+COLUMN = (1.0, 0.6, 0.25)
+
+
+def mechanism(**more):
+    values = {"batch_size": 5.0, "clip_norm": 1.0, "noise_multiplier": 1e6}
+    return Mechanism(**{**values, "strategy": COLUMN, "parts": 4, **more})
+
+
+def matrix(column, steps):
+    """C itself."""
+    return sum(c * np.eye(steps, k=-j) for j, c in enumerate(column))
+
+
+def released(how, rounds, runs=1, seed=0, **more):
+    """(rounds, runs, nodes, dims), each in units of the clip norm and the batch."""
+    made = oracle(how, runs=runs, seed=seed, shares=random_data((40, 60)), **more)
+    at = start(DIMS, runs, nodes=2)
+    found = [made.gradient(at) for _ in range(rounds)]
+    return torch.stack(found) * how.batch_size / how.clip_norm, made
+
+
+class TestNoise:
+    def test_its_covariance_is_that_of_the_factorisation(self):
+        """Nothing else is seen beside so much noise."""
+        rounds, runs = 7, 400
+        found, _ = released(mechanism(), rounds, runs)
+        white = np.tensordot(matrix(COLUMN, rounds), found.numpy(), 1)
+        drawn = white.reshape(rounds, -1) / (1e6 * math.hypot(*COLUMN))
+        count = drawn.shape[1]
+        assert stats.kstest(drawn.ravel(), "norm").pvalue > 1e-6
+        covariance = drawn @ drawn.T / count
+        assert abs(covariance - np.eye(rounds)).max() < 6 * math.sqrt(2 / count)
+
+    def test_much_of_it_cancels_in_sums(self):
+        steps = 40
+        column = toeplitz(steps, 8)
+        how = mechanism(strategy=column, parts=8, batch_size=2.0)
+        sums = released(how, steps, 100)[0].cumsum(0)[-1]
+        spread = np.linalg.inv(matrix(column, steps)).sum(0)
+        expected = 1e6 * math.hypot(*column) * np.linalg.norm(spread)
+        assert expected < 0.55 * 1e6 * math.sqrt(steps)
+        assert float(sums.std()) == pytest.approx(expected, rel=0.05)
+
+    def test_each_node_has_its_own(self):
+        found, _ = released(mechanism(), 3, 400)
+        one, other = found[:, :, 0].flatten(), found[:, :, 1].flatten()
+        assert abs(np.corrcoef(one, other)[0, 1]) < 6 / math.sqrt(len(one))
+
+    def test_it_goes_on_after_a_stop(self):
+        whole, _ = released(mechanism(), 9)
+        _, first = released(mechanism(), 5)
+        second = oracle(mechanism(), shares=random_data((40, 60)))
+        second.load_state_dict(first.state_dict())
+        at = start(DIMS, nodes=2)
+        for k in range(5, 9):
+            assert torch.equal(second.gradient(at) * 5.0, whole[k])
+
+    def test_a_band_of_one_is_the_plain_mechanism(self):
+        plain, _ = released(mechanism(strategy=(1.0,), parts=1), 3)
+        given, _ = released(Mechanism(5.0, 1.0, 1e6), 3)
+        assert torch.equal(plain, given)
+
+    def test_sums_move_by_no_more_than_is_accounted(self):
+        """All that a record's turn moves, with next to no noise."""
+        # Forty records, four parts, ten a batch: drawn in each turn.
+        quiet, moved = mechanism(noise_multiplier=1e-6, batch_size=10.0), []
+        share = random_data((40,))[0]
+        for there in (True, False):
+            made = oracle(
+                quiet,
+                shares=[share],
+                canary=dataclasses.replace(
+                    share, inputs=share.inputs[:1] * 1e6, targets=share.targets[:1]
+                ),
+                planted=torch.tensor([there]),
+            )
+            at = start(DIMS, nodes=1)
+            found = [made.gradient(at)[0, 0] * 10 for _ in range(4)]
+            moved.append(np.tensordot(matrix(COLUMN, 4), torch.stack(found), 1))
+        size = np.linalg.norm(moved[0] - moved[1])
+        assert size <= math.hypot(*COLUMN) * (1 + 1e-5) + 1e-4
+        assert size >= math.hypot(*COLUMN) * (1 - 1e-2)
+
+
+class TestParts:
+    def test_a_record_is_drawn_in_its_turns_only(self):
+        made = oracle(mechanism(), shares=random_data((40, 60)), runs=50)
+        drawn = torch.stack([made._sampler.batches([0, 1], k) for k in range(12)])
+        assert int(drawn.view(3, 4, 50, 2, -1).any(0).sum(0).max()) == 1
+        assert float(drawn.sum(3).double().mean()) == pytest.approx(5.0, abs=0.3)
+
+    def test_parts_and_coins_are_independent(self):
+        """The first batch has its share of the first part, as every other one."""
+        made = oracle(mechanism(), shares=random_data((40, 40)), runs=2000)
+        where = made._sampler._of_part([0, 1], 0, 40, 1)[:, :, :40]
+        drawn = made._sampler.batches([0, 1], 0)[:, :, :40]
+        assert not (drawn & ~where).any()
+        part, heads = int(where.sum()), int(drawn.sum())
+        assert stats.binomtest(part, where.numel(), 1 / 4).pvalue > 1e-6
+        assert stats.binomtest(heads, part, 4 * 5 / 40).pvalue > 1e-6
+
+    @pytest.mark.parametrize(
+        ("more", "words"),
+        [
+            ({"parts": 2}, "needs as many parts"),
+            ({"strategy": (0.5, 1.0)}, "the first of which is 1"),
+            ({"strategy": (1.0, 1.2)}, "grows with time"),
+            ({"sampling": "without-replacement"}, "drawn by Poisson sampling"),
+            ({"clip_norm": lambda k: 1.0}, "one clip norm and one noise multiplier"),
+        ],
+    )
+    def test_refused(self, more, words):
+        with pytest.raises(ValueError, match=words):
+            dataclasses.replace(mechanism(), **more)
+
+    def test_batches_larger_than_a_part_are_refused(self):
+        with pytest.raises(ValueError, match="use at most 3 parts"):
+            oracle(mechanism(batch_size=12.0), shares=random_data((40, 40)))
+
+
+class TestAccount:
+    @pytest.mark.parametrize("rounds", [1, 4, 5, 11])
+    def test_a_turn_is_one_release(self, rounds):
+        """As often as the part has turns that has most of them."""
+        _, made = released(mechanism(), rounds)
+        (entry,) = made.ledger.nodes[0]
+        assert entry.count == math.ceil(rounds / 4)
+        assert entry.release.sampling == PoissonSampling(4 * 5 / 40)
+        moved = entry.release.sensitivity.add_or_remove_one
+        assert entry.release.noise / moved == pytest.approx(1e6)
+        assert moved == pytest.approx(math.hypot(*COLUMN))
+        planned = mechanism().ledger([40, 60], rounds)
+        assert planned == made.ledger
+
+    def test_unsampled_it_is_the_release_of_the_factorisation(self):
+        """Whose sensitivity has been held against all patterns of participation."""
+        rounds, z = 12, 2.0
+        whole = matrix_factorization(
+            matrix(COLUMN, rounds), noise_multiplier=z, epochs=3
+        )
+        turns = Mechanism(5.0, 1.0, z, strategy=COLUMN, parts=4, rate=0.25)
+        ledger = turns.ledger([40], rounds)
+        assert ledger.nodes[0][0].release.sampling.rate == 1
+        # The latter's noise is not over C's sensitivity, of which |c| is one turn's.
+        given = Release.of_sum(
+            norm_bound=whole.sensitivity.add_or_remove_one,
+            noise_multiplier=z / math.sqrt(3),
+            sampling=whole.sampling,
+        )
+        one = pa.epsilon(ledger=ledger, delta=1e-5)
+        other = pa.epsilon(ledger=pa.Ledger.of(given), delta=1e-5)
+        # Its last columns are cut, and a turn that begins early is not.
+        assert one.upper == pytest.approx(other.upper, rel=1e-3)
+
+    def test_users_are_drawn_in_turn_too(self):
+        how = UpdateMechanism(0.2, 1.0, 1.0, strategy=COLUMN, parts=4)
+        shares = [
+            dataclasses.replace(one, users=torch.arange(len(one.targets)) // 2)
+            for one in random_data((40, 40))
+        ]
+        made = oracle(how, shares=shares, kind=UpdateOracle)
+        for _ in range(5):
+            made.gradient(start(DIMS, nodes=2))
+        (entry,) = made.ledger.nodes[0]
+        assert (entry.count, entry.release.sampling.rate) == (2, 0.8)
+        assert made.ledger.unit == "user"
+
+
+class TestContract:
+    @pytest.mark.parametrize("name", ["dp-mf", "dp-mf-dsgd", "dp-fedavg"])
+    def test_holds(self, name):
+        more = {"user_rate": 0.5} if name == "dp-fedavg" else {}
+        contract.check(name, {"band": 2, "rounds": 5, **more})
+
+
+class TestLoops:
+    def made(self, **more):
+        inputs = torch.randn(80, 5, generator=torch.Generator().manual_seed(0))
+        values = {"nodes": 2, "noise_multiplier": 1.0, "clip_norm": 1.0, **more}
+        data = inputs, (inputs.sum(1) > 0).long()
+        return pa.oracle(torch.nn.Linear(5, 2), data, batch_size=8, **values)
+
+    def test_a_budget_is_charged_a_turn_at_a_time(self):
+        budget = pa.Budget(epsilon=6.0, delta=1e-5)
+        made = self.made(correlated=4, budget=budget)
+        asked = 0
+        with pytest.raises(pa.BudgetExceeded):
+            while True:
+                made.gradient(made.start)
+                asked += 1
+        assert asked % 4 == 0
+        assert asked > 0
+        assert made.ledger.nodes[0][0].count == asked // 4
+
+    def test_its_state_has_no_noise(self, tmp_path):
+        made = self.made(correlated=[1, 0.5], key_file=tmp_path / "key")
+        made.gradient(made.start)
+        state = made.state_dict()
+        assert set(state) == {"key", "releases", "ledger"}
+        made.close()
+        again = self.made(correlated=[1, 0.5], key_file=tmp_path / "key")
+        again.load_state_dict(state)
+        again.gradient(again.start)
+        again.gradient(again.start)
+        assert again.ledger.nodes[0][0].count == 2
+
+    @pytest.mark.parametrize("given", [0, "8", 1.5, (), [2.0]])
+    def test_refused(self, given):
+        with pytest.raises(
+            ValueError, match="correlated must|a band is|a strategy has"
+        ):
+            self.made(correlated=given)

@@ -1,0 +1,81 @@
+"""Noise that releases share, by matrix factorisation: docs/factorisation.md."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from privaudit.accounting.factorization import toeplitz
+from trainers.algorithms.butterfly import ButterflyFamily
+from trainers.algorithms.family import Family
+from trainers.algorithms.setting import Options, OptionsType, Setting
+from trainers.oracles.mechanism import MOST_BAND, Mechanism
+
+
+class MfOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Noise that releases share, and the parts that records are drawn from in turn.
+
+    Parameters
+    ----------
+    band
+        How many releases share noise, 1 to 256. With 1 it is dp-sgd's.
+    parts
+        Number of parts, each record in one: at least ``band``, which is the default.
+        With as many as there are batches in an epoch a record is in each epoch once.
+    """
+
+    band: Annotated[int, Meta(ge=1, le=MOST_BAND)] = 8
+    parts: Annotated[int, Meta(ge=1)] | None = None
+
+    def arguments(self, rounds: int) -> dict[str, object]:
+        """All but how noise is made."""
+        return {
+            name: value
+            for name, value in Options.arguments(self, rounds).items()
+            if name not in MfOptions.__struct_fields__
+        }
+
+    def noise(self, releases: int) -> dict[str, Any]:
+        """Strategy and parts of a `Mechanism` that makes so many releases."""
+        band = min(self.band, releases)
+        parts = self.band if self.parts is None else self.parts
+        return {"strategy": toeplitz(releases, band), "parts": parts}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MfFamily(Family[OptionsType]):
+    """An algorithm whose noise is C^-1 times independent noise, C banded Toeplitz.
+
+    The C of least mean square error of sums of gradients, for as many as it releases.
+    """
+
+    def mechanism(
+        self, setting: Setting[OptionsType], noise_multiplier: float
+    ) -> Mechanism:
+        """The plain one, with a strategy."""
+        assert isinstance(setting.options, MfOptions)
+        return dataclasses.replace(
+            super().mechanism(setting, noise_multiplier),
+            **setting.options.noise(self.releases(setting)),
+        )
+
+
+class MfButterflyOptions(
+    MfOptions, frozen=True, kw_only=True, forbid_unknown_fields=True
+):
+    """Options of `Butterfly`, and of noise that releases share.
+
+    Parameters
+    ----------
+    momentum
+        Momentum of the common sum, in [0, 1): no node has one of its own.
+    """
+
+    momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MfButterflyFamily(MfFamily[MfButterflyOptions], ButterflyFamily):
+    """Butterfly sums with noise that a node's releases share."""

@@ -31,11 +31,21 @@ def _doubles(struct: msgspec.Struct, *names: str) -> None:
 
 
 class PoissonSampling(
-    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="poisson"
+    msgspec.Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    tag="poisson",
+    omit_defaults=True,
 ):
-    """Each record enters a batch by its own coin, with probability ``rate``."""
+    """Each record enters a batch by its own coin, with probability ``rate``.
+
+    ``parts``: each record is in one of so many, whose turns come one after another; a
+    release is a turn of a part, and other parts have no more. Records of one group may
+    be in several.
+    """
 
     rate: float
+    parts: int = 1
 
     def __post_init__(self) -> None:
         if type(self.rate) is not float:
@@ -44,6 +54,10 @@ class PoissonSampling(
             raise ValueError(
                 f"a Poisson sampling rate must be in [0, 1], got {self.rate}"
             )
+        if type(self.parts) is not int:
+            take_fields(self, "parts")
+        if not self.parts >= 1:
+            raise ValueError(f"records are in one part or more, got {self.parts}")
         _doubles(self, "rate")
 
 

@@ -9,8 +9,10 @@ release is taken as one for the group, so that whole curves compose, not epsilon
   these shifts and chances dominates (Ganesh, arXiv:2401.10294), and k equal records
   attain it.
 - *Any other sampling*: as without it, which costs no less (convexity) and is attained
-  by no data: fixed sizes, replaced records, Laplace noise. Random allocation and passes
-  over disjoint records are not accounted for groups.
+  by no data: fixed sizes, replaced records, Laplace noise, and turns of several parts,
+  in any of which records of the group may be (their shifts add up to no more than k of
+  one turn, whatever the coins). Random allocation and passes over disjoint records are
+  not accounted for groups.
 - *Guarantees*: epsilon-DP is k epsilon-DP; (epsilon, delta) becomes k epsilon and delta
   (exp(k epsilon) - 1) / (exp(epsilon) - 1) (Dwork and Roth 2014, by k steps); rho-zCDP
   becomes k^2 rho (Bun and Steinke 2016, proposition 1.9).
@@ -108,7 +110,8 @@ def _release(release: Release, size: int, relation: Relation) -> tuple[Release, 
     if not moved or not rate:
         return release, True
     add = relation == "add-or-remove-one"
-    poisson = isinstance(release.sampling, PoissonSampling) and rate < 1
+    how = release.sampling
+    poisson = isinstance(how, PoissonSampling) and rate < 1 and how.parts == 1
     if poisson and add and release.mechanism == "gaussian" and release.is_private:
         chances = [
             math.comb(size, i) * rate**i * (1 - rate) ** (size - i)

@@ -69,6 +69,8 @@ def witness(
     group: int = 1,
 ) -> dict[str, object]:
     """Document that says what is claimed of ``ledger``."""
+    if group > 1:
+        ledger = _without_parts(ledger)
     looking = ledger.observing
     different = dict.fromkeys(
         entries for i, entries in enumerate(ledger.nodes) if i not in looking
@@ -378,6 +380,19 @@ def _bundled(lines: list[dict[str, Any]]) -> dict[str, Any]:
         "above": {**lines[0], **above, "count": n},
         "below": {**lines[0], **below, "count": n},
     }
+
+
+def _without_parts(ledger: Ledger) -> Ledger:
+    """Turns of parts as releases of all records, as `groups` accounts them."""
+
+    def whole(entry: Entry) -> Entry:
+        if getattr(entry.release.sampling, "parts", 1) == 1:
+            return entry
+        plain = msgspec.structs.replace(entry.release, sampling=NoSampling())
+        return msgspec.structs.replace(entry, release=plain)
+
+    nodes = tuple(tuple(map(whole, entries)) for entries in ledger.nodes)
+    return msgspec.structs.replace(ledger, nodes=nodes)
 
 
 def _mark(release: Release, relation: Relation, group: int, steps: int) -> float | None:

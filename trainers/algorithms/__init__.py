@@ -29,7 +29,12 @@ from trainers.algorithms.dsgd import Dsgd
 from trainers.algorithms.dsgt import Dsgt
 from trainers.algorithms.family import Family
 from trainers.algorithms.fedavg import Fedavg, FedavgFamily, FedavgOptions
-from trainers.algorithms.mf import MfFamily, MfOptions
+from trainers.algorithms.mf import (
+    MfButterflyFamily,
+    MfButterflyOptions,
+    MfFamily,
+    MfOptions,
+)
 from trainers.algorithms.muffliato import (
     Muffliato,
     MuffliatoFamily,
@@ -104,6 +109,16 @@ def _d2p(options: type[dyn_d2p.ConstD2p]) -> Family:
         make=Sgp, private=True, needs=_PUSH_SUM, options=options, defaults=_PUSHED
     )
 
+
+# As many exchanges a step as the number of nodes has bits: 200 steps.
+_SUMS: dict[str, Any] = {
+    "graph": "butterfly",
+    "nodes": 8,
+    "rounds": 600,
+    "model": "softmax",
+    "step_size": 1.0,
+}
+_AUDITED_SUMS: dict[str, Any] = {"nodes": 4, "graph": "butterfly", "split": 0.0}
 
 # Gossip keeps the mean, at which all nodes then meet, if and only if W is doubly
 # stochastic and the graph connected over time; it need not be undirected (DSGD: Nedic
@@ -188,15 +203,8 @@ ALGORITHMS: dict[str, Family] = {
         ButterflyFamily,
         needs=("connected",),
         options=ButterflyOptions,
-        # As many exchanges a step as the number of nodes has bits: 200 steps.
-        defaults={
-            "graph": "butterfly",
-            "nodes": 8,
-            "rounds": 600,
-            "model": "softmax",
-            "step_size": 1.0,
-        },
-        audited={"nodes": 4, "graph": "butterfly", "split": 0.0},
+        defaults=_SUMS,
+        audited=_AUDITED_SUMS,
     ),
     **_both(
         "chain",
@@ -214,6 +222,14 @@ ALGORITHMS: dict[str, Family] = {
             "step_size": 1.0,
         },
         audited={"nodes": 4, "graph": "chain", "rounds": 12, "split": 0.0},
+    ),
+    "dp-mf-butterfly": MfButterflyFamily(
+        make=Butterfly,
+        private=True,
+        needs=("connected",),
+        options=MfButterflyOptions,
+        defaults=_SUMS,
+        audited=_AUDITED_SUMS,
     ),
     **_messages("partpsp", PartPspOptions),
     **_messages("sgpdp", SgpdpOptions),

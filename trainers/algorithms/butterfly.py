@@ -42,13 +42,15 @@ class State:
 
     ``partial``: sum of releases heard of in this step; by halving (runs, nodes, parts,
     coordinates of a part). ``number``, (runs, nodes, 1): each node's own, where it
-    counts.
+    counts. ``past``: means of the last steps, the last first, if they share noise:
+    (runs, nodes, these, dims).
     """
 
     theta: Tensor
     velocity: Tensor
     partial: Tensor
     number: Tensor | None = dataclasses.field(default=None, kw_only=True)
+    past: Tensor | None = dataclasses.field(default=None, kw_only=True)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,11 +71,16 @@ class Butterfly:
     exchanges: int = 1
     divisor: float = 1.0
     told: bool = False
+    shares: tuple[float, ...] = ()  # c_1, c_2, ... of the strategy of noise
 
     def init(self, start: Tensor) -> State:
         """All nodes at ``start``, which must be the same."""
         zero = start.new_zeros(start.shape)
-        return State(theta=start, velocity=zero, partial=zero.double())
+        made = State(theta=start, velocity=zero, partial=zero.double())
+        if not self.shares:
+            return made
+        past = torch.stack([zero.double()] * len(self.shares), 2)
+        return dataclasses.replace(made, past=past)
 
     def local(self, state: State, private: Gradients, k: int) -> State:
         """Before a step's first exchange, a gradient at the common model."""
@@ -96,7 +103,13 @@ class Butterfly:
 
     def _stepped(self, state: State, partial: Tensor, k: int) -> State:
         """A step along the mean, of the sum of all."""
-        mean = (partial / self.divisor).to(state.theta.dtype)
+        mean = partial / self.divisor
+        if state.past is not None:
+            for back, share in enumerate(self.shares):
+                mean = mean - share * state.past[:, :, back]
+            past = torch.cat([mean[:, :, None], state.past[:, :, :-1]], 2)
+            state = dataclasses.replace(state, past=past)
+        mean = mean.to(state.theta.dtype)
         velocity = self.momentum * state.velocity + mean
         theta = state.theta - self.step_size(k) * velocity
         return dataclasses.replace(

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from privaudit.accounting.factorization import toeplitz
-from trainers.algorithms.butterfly import ButterflyFamily
+from trainers.algorithms.butterfly import Butterfly, ButterflyFamily
 from trainers.algorithms.family import Family
 from trainers.algorithms.setting import Options, OptionsType, Setting
 from trainers.oracles.mechanism import MOST_BAND, Mechanism
@@ -78,4 +78,13 @@ class MfButterflyOptions(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MfButterflyFamily(MfFamily[MfButterflyOptions], ButterflyFamily):
-    """Butterfly sums with noise that a node's releases share."""
+    """Butterfly sums with noise that a node's releases share.
+
+    Nodes send sums of C's rows, with fresh noise; who has the sum of all takes off what
+    it has of earlier ones, so that the common model is as with shared noise.
+    """
+
+    def algorithm(self, setting: Setting[MfButterflyOptions]) -> Butterfly:
+        """With its exchanges a step, and the strategy."""
+        shares = setting.options.noise(self.releases(setting))["strategy"][1:]
+        return dataclasses.replace(super().algorithm(setting), shares=shares)

@@ -121,7 +121,8 @@ class Oracle:
         self._numbers = self._sampler.numbers
         self._recorder = Recorder(data.nodes, unit=mechanism.unit)
         self._releases = [0] * data.nodes
-        # Of the last releases, by number modulo how many: (runs, nodes, these, dims)
+        # Noise of the last releases, or their sums, by number modulo how many: (runs,
+        # nodes, these, dims)
         self._past: Tensor | None = None
         # An accelerator is not waited for: what must hold is looked at now and then,
         # and batches are as wide as they may get, which is some more work.
@@ -379,6 +380,8 @@ class Oracle:
         if not self.mechanism.summed:
             return grid_step(deviation, most)
         step = noise.grid(deviation)  # all nodes', whatever their records
+        if how.strategy[1:]:  # as far as c_0 x_k + c_1 x_k-1 + ... can be wrong
+            most *= len(how.strategy) * math.fsum(map(abs, how.strategy))
         if most * self.mechanism.summed > step * MOST_SUMMED:
             raise ValueError(
                 f"with noise multiplier {multiplier:g} the sums of "
@@ -491,11 +494,13 @@ class Oracle:
         """``total``, (runs, nodes, dims), on a grid, with each node's own noise.
 
         Noise w_k = z_k - c_1 w_k-1 - c_2 w_k-2 ..., z of ``deviation``: a release is a
-        sum that the records and earlier releases determine, plus z_k.
+        sum that the records and earlier releases determine, plus z_k. Where sums of
+        nodes are ``summed`` it is x_k + c_1 x_k-1 + ... + z_k, of sums x, from which
+        who has all of them takes off c_1 and so on times those before.
         """
         who = [self._numbers[node] for node in nodes]
         index = self._releases[nodes[0]]
-        shares = self.mechanism.strategy[1:]
+        shares, summed = self.mechanism.strategy[1:], self.mechanism.summed
         if shares:
             total = (total / step).round_().mul_(step)
             if self._past is None:
@@ -505,12 +510,13 @@ class Oracle:
             rest = torch.zeros_like(total)
             for back, share in enumerate(shares, 1):
                 rest += past[:, list(nodes), (index - back) % len(shares)] * share
-            own, total = total, total - rest.div_(step).round_().mul_(step)
+            rest = rest.div_(step).round_().mul_(step)
+            own, total = total, total + rest if summed else total - rest
         found = self._streams.noisy(
             *(total, who, index, deviation, step), point=self._point
         )
         if shares:
-            past[:, list(nodes), index % len(shares)] = found - own
+            past[:, list(nodes), index % len(shares)] = own if summed else found - own
         return found
 
 

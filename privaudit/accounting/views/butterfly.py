@@ -35,7 +35,7 @@ from privaudit.accounting.certificate import relation_of
 from privaudit.accounting.views.grid import MOST_MU2, failure_up
 from privaudit.accounting.views.observer import ANY_NODE, Observer
 from privaudit.ledger import RESUMED, Entry, Ledger
-from privaudit.release import RandomAllocation, Release
+from privaudit.release import PoissonSampling, RandomAllocation, Release
 from privaudit.results import Relation, round_down
 
 _PRIMITIVE = {
@@ -211,11 +211,36 @@ def _in_butterfly(where: NDArray, of: int, inside: list[int]) -> NDArray[np.int_
     return together.sum(1)
 
 
+class Shared(msgspec.Struct, frozen=True, kw_only=True):
+    """How the releases of a run share noise: one in the ledger for each turn."""
+
+    strategy: tuple[float, ...]  # 1, c_1, ...
+    parts: int  # steps from a turn to the next one of the same records
+    steps: int
+
+    def turns(self, sizes: NDArray[np.int_]) -> NDArray[np.float64]:
+        """Noises that hide a turn, of sums of ``sizes`` noises in each step.
+
+        (turns of the first part,): in ascending order, at most those of any part. A
+        turn at step t moves step t + i by c_i, whose noise is independent: together
+        sum_i c_i^2 / s_t+i of what one noise tells, over |c|^2. Infinite beyond the
+        last step.
+        """
+        square = np.square(self.strategy)
+        told = np.zeros(-(-self.steps // self.parts) * self.parts)
+        for back, share in enumerate(square):
+            told[: self.steps - back] += share / sizes[back : self.steps]
+        by_part = np.sort(told.reshape(-1, self.parts), axis=0)[::-1].max(1)
+        # Rounded, so that turns are alike; down, as what is told is rounded up.
+        return 1 / (np.ceil(by_part / square.sum() * 1e6 * (1 + 1e-12)) / 1e6)
+
+
 def observed(
     ledger: Ledger,
     observer: str,
     relation: Relation | None = None,
     graph: str = "butterfly",
+    shared: Shared | None = None,
 ) -> Ledger:
     """Ledger of each node as ``observer`` sees it, with the noise that it meets.
 
@@ -228,7 +253,8 @@ def observed(
     all is taken as seen: compose what is observed of each run. ``observer``: as
     `Observer.parse` takes it, or ``any-node``: for each node whichever other one learns
     most of it, or a bit more. ``relation``: the neighbour relation, as of
-    `Certificate.of`. ``graph``: ``butterfly`` or ``chain``: how sums are made. Raises
+    `Certificate.of`. ``graph``: ``butterfly`` or ``chain``: how sums are made.
+    ``shared``: of noise that steps share, a release a turn. Raises
     ``ValueError`` if there is no such observer, or nobody is left to be protected;
     nodes have different noise; noise is not Gaussian, or sampling a random allocation.
 
@@ -256,7 +282,7 @@ def observed(
         )
     check_at_one_node(ledger)
     for entry in itertools.chain.from_iterable(ledger.nodes):
-        check_covered(entry)
+        check_covered(entry, shared)
     if max(sum(e.count for e in entries) for entries in ledger.nodes) > _MOST_RELEASES:
         raise ValueError(
             f"what an observer learns is accounted for at most {_MOST_RELEASES:,} "
@@ -285,10 +311,18 @@ def observed(
         if node in inside:
             found.append(())
             continue
-        sizes = np.ones(len(each), int)
-        if not bare:
+        sizes: NDArray = np.ones(len(each))
+        if not bare and shared is not None:
+            sizes = _turns(nodes, shared, node, who, graph)
+            most = nodes
+            if len(sizes) != len(each):
+                raise ValueError(
+                    f"{shared.steps} steps have {len(sizes)} turns, and the ledger has "
+                    f"{len(each)} releases of a node"
+                )
+        elif not bare:
             sizes = _sizes(nodes, len(each), node, who, graph)
-        most = max(most, int(sizes.max(initial=1)))
+            most = max(most, int(sizes.max(initial=1)))
         counts: dict[Release, int] = {}
         for one, size in zip(each, sizes.tolist(), strict=True):
             less = one if size == 1 else _less(one, size)
@@ -313,17 +347,23 @@ def check_at_one_node(ledger: Ledger) -> None:
         )
 
 
-def check_covered(entry: Entry) -> None:
+def check_covered(entry: Entry, shared: Shared | None = None) -> None:
     """``ValueError`` for what has no account by observer."""
     if entry.release.mechanism != "gaussian":
         raise ValueError(
             "what an observer learns is accounted for Gaussian noise only, and "
             f"this release has {entry.release.mechanism} noise"
         )
-    if isinstance(entry.release.sampling, RandomAllocation):
+    how = entry.release.sampling
+    if isinstance(how, RandomAllocation):
         raise ValueError(
             "what an observer learns is not accounted for random allocation; use "
             "Poisson sampling"
+        )
+    if isinstance(how, PoissonSampling) and how.parts > 1 and not shared:
+        raise ValueError(
+            "what an observer learns is accounted for noise that releases share in "
+            "dp-mf-butterfly only"
         )
 
 
@@ -335,7 +375,17 @@ def _is_covered(releases: list[Release], relation: Relation) -> bool:
     return math.fsum(x**2 for x in moved) <= MOST_MU2
 
 
-def _less(release: Release, size: int) -> Release:
+def _turns(
+    nodes: int, shared: Shared, of: int, observer: Observer | None, graph: str
+) -> NDArray[np.float64]:
+    """(turns,): as `_sizes`, of noise that steps share."""
+    others = set(range(nodes)) - {of}
+    every = [Observer.of(by) for by in others] if observer is None else [observer]
+    met = (fresh_noises(nodes, shared.steps, of, by, graph) for by in every)
+    return np.min([shared.turns(sizes) for sizes in met], axis=0)
+
+
+def _less(release: Release, size: float) -> Release:
     """With the noise of ``size`` releases, rounded down."""
     noise = float(round_down(release.noise * math.sqrt(size), 12))
     return msgspec.structs.replace(release, noise=noise)

@@ -12,6 +12,7 @@ import numpy as np
 
 from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.views.butterfly import (
+    Shared,
     check_at_one_node,
     check_covered,
     observed,
@@ -136,6 +137,7 @@ def diluted(
     observers: Sequence[Observer] | None = None,
     relation: Relation | None = None,
     graph: str = "butterfly",
+    shared: Shared | None = None,
 ) -> tuple[Pair, ...]:
     """As `figures`, of sums on a ``graph`` of `observed` at points that all know."""
     check_delta(delta)
@@ -144,9 +146,9 @@ def diluted(
     count = len(ledger.nodes)
     pairs = []
     for observer in observers or [Observer.of(v) for v in range(count)]:
-        seen = observed(ledger, str(observer.name), chosen, graph)
+        seen = observed(ledger, str(observer.name), chosen, graph, shared)
         for node in sorted(set(range(count)) - set(observer.nodes)):
-            own = releases_of(ledger.nodes[node])
+            own = releases_of(ledger.nodes[node], shared)
             every = account(own, np.array([one.noise for one, _ in own]))
             told = min(account.of(seen.nodes[node], seen.failure), every)
             pairs.append(Pair(node, observer.name, told, told, every, 1))
@@ -156,11 +158,11 @@ def diluted(
 _One = tuple[Release, object]  # a release, and the pass that it is of
 
 
-def releases_of(entries: Iterable[Entry]) -> list[_One]:
+def releases_of(entries: Iterable[Entry], shared: Shared | None = None) -> list[_One]:
     """One by one. ``ValueError`` for what has no account by observer."""
     found: list[_One] = []
     for entry in entries:
-        check_covered(entry)
+        check_covered(entry, shared)
         found += [(entry.release, entry.disjoint)] * entry.count
     return found
 
@@ -222,6 +224,11 @@ def of_nodes(ledger: Ledger, sizes: Sequence[int]) -> Ledger:
         )
 
     def whole(release: Release, records: int) -> Release:
+        if getattr(release.sampling, "parts", 1) > 1:
+            raise ValueError(
+                "a node's records are in several parts, whose releases share noise: "
+                "that is accounted for single records only"
+            )
         moved = release.sensitivity_under("replace-one")
         return msgspec.structs.replace(
             release,

@@ -212,7 +212,7 @@ def _in_butterfly(where: NDArray, of: int, inside: list[int]) -> NDArray[np.int_
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
-    """How the releases of a run share noise: one in the ledger for each turn."""
+    """Noise that the releases of a run share, of which a ledger has one a turn."""
 
     strategy: tuple[float, ...]  # 1, c_1, ...
     parts: int  # steps from a turn to the next one of the same records

@@ -122,7 +122,7 @@ class GradientOracle:
         # The node with the least records, as often as any node released: no less than
         # what each has released.
         release = mechanism.release(0, min(sizes))
-        most = mechanism.turns(max(state["releases"]))
+        most = mechanism.most_turns(max(state["releases"]))
         if isinstance(release.sampling, RandomAllocation):
             hows = [how for size in sizes if (how := mechanism.allocation(size))]
             epochs = -(-most // min(how.batches for how in hows))

@@ -221,7 +221,7 @@ def views_of(
     from privaudit.accounting.views.butterfly import Shared
     from privaudit.auditing.attacks.protocols import protocol_of
     from trainers.algorithms.butterfly import ButterflyFamily
-    from trainers.algorithms.mf import MfFamily
+    from trainers.algorithms.mf import MfButterflyFamily
     from trainers.runs.problem import Problem
 
     check_delta(delta)
@@ -252,7 +252,7 @@ def views_of(
         ledger = of_nodes(ledger, problem.sizes)
     if isinstance(family, ButterflyFamily):  # however many rounds
         how_shared = None
-        if isinstance(family, MfFamily):
+        if isinstance(family, MfButterflyFamily):
             mechanism = problem.mechanism(noise_multiplier)
             how_shared = Shared(
                 strategy=mechanism.strategy,

@@ -8,7 +8,11 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from privaudit.accounting.factorization import toeplitz
-from trainers.algorithms.butterfly import Butterfly, ButterflyFamily
+from trainers.algorithms.butterfly import (
+    Butterfly,
+    ButterflyFamily,
+    ButterflyOptions,
+)
 from trainers.algorithms.family import Family
 from trainers.algorithms.setting import Options, OptionsType, Setting
 from trainers.oracles.mechanism import MOST_BAND, Mechanism
@@ -39,9 +43,12 @@ class MfOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def noise(self, releases: int) -> dict[str, Any]:
         """Strategy and parts of a `Mechanism` that makes so many releases."""
-        band = min(self.band, releases)
-        parts = self.band if self.parts is None else self.parts
-        return {"strategy": toeplitz(releases, band), "parts": parts}
+        return _noise(self.band, self.parts, releases)
+
+
+def _noise(band: int, parts: int | None, releases: int) -> dict[str, Any]:
+    column = toeplitz(releases, min(band, releases))
+    return {"strategy": column, "parts": band if parts is None else parts}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,28 +70,41 @@ class MfFamily(Family[OptionsType]):
 
 
 class MfButterflyOptions(
-    MfOptions, frozen=True, kw_only=True, forbid_unknown_fields=True
+    ButterflyOptions, frozen=True, kw_only=True, forbid_unknown_fields=True
 ):
     """Options of `Butterfly`, and of noise that releases share.
 
     Parameters
     ----------
-    momentum
-        Momentum of the common sum, in [0, 1): no node has one of its own.
+    band, parts
+        As of `MfOptions`.
     """
 
-    momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    band: Annotated[int, Meta(ge=1, le=MOST_BAND)] = 8
+    parts: Annotated[int, Meta(ge=1)] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MfButterflyFamily(MfFamily[MfButterflyOptions], ButterflyFamily):
+class MfButterflyFamily(ButterflyFamily):
     """Butterfly sums with noise that a node's releases share.
 
     Nodes send sums of C's rows, with fresh noise; who has the sum of all takes off what
     it has of earlier ones, so that the common model is as with shared noise.
     """
 
-    def algorithm(self, setting: Setting[MfButterflyOptions]) -> Butterfly:
+    def _noise(self, setting: Setting[ButterflyOptions]) -> dict[str, Any]:
+        options = setting.options
+        assert isinstance(options, MfButterflyOptions)
+        return _noise(options.band, options.parts, self.releases(setting))
+
+    def algorithm(self, setting: Setting[ButterflyOptions]) -> Butterfly:
         """With its exchanges a step, and the strategy."""
-        shares = setting.options.noise(self.releases(setting))["strategy"][1:]
+        shares = self._noise(setting)["strategy"][1:]
         return dataclasses.replace(super().algorithm(setting), shares=shares)
+
+    def mechanism(
+        self, setting: Setting[ButterflyOptions], noise_multiplier: float
+    ) -> Mechanism:
+        """The plain one, with a strategy."""
+        plain = super().mechanism(setting, noise_multiplier)
+        return dataclasses.replace(plain, **self._noise(setting))

@@ -218,7 +218,7 @@ class Mechanism:
             )
         return min(1.0, rate)
 
-    def turns(self, releases: int) -> int:
+    def most_turns(self, releases: int) -> int:
         """Number of turns of the first part, which has most, in so many releases."""
         return -(-releases // self.parts)
 
@@ -272,5 +272,5 @@ class Mechanism:
             for index in range(0, releases, self.parts):
                 recorder.record(0, self.release(index, records))
         elif releases:
-            recorder.record(0, self.release(0, records), self.turns(releases))
+            recorder.record(0, self.release(0, records), self.most_turns(releases))
         return recorder.ledger().nodes[0]

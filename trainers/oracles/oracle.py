@@ -500,23 +500,28 @@ class Oracle:
         """
         who = [self._numbers[node] for node in nodes]
         index = self._releases[nodes[0]]
-        shares, summed = self.mechanism.strategy[1:], self.mechanism.summed
-        if shares:
-            total = (total / step).round_().mul_(step)
-            if self._past is None:
-                shape = (self.runs, self.nodes, len(shares), total.shape[2])
-                self._past = total.new_zeros(shape)
-            past = self._past = self._past.to(total.device)
-            rest = torch.zeros_like(total)
-            for back, share in enumerate(shares, 1):
-                rest += past[:, list(nodes), (index - back) % len(shares)] * share
-            rest = rest.div_(step).round_().mul_(step)
-            own, total = total, total + rest if summed else total - rest
-        found = self._streams.noisy(
-            *(total, who, index, deviation, step), point=self._point
-        )
-        if shares:
-            past[:, list(nodes), index % len(shares)] = own if summed else found - own
+        shares = self.mechanism.strategy[1:]
+
+        def noisy(total: Tensor) -> Tensor:
+            return self._streams.noisy(
+                *(total, who, index, deviation, step), point=self._point
+            )
+
+        if not shares:
+            return noisy(total)
+        own = (total / step).round_().mul_(step)
+        if self._past is None:
+            shape = (self.runs, self.nodes, len(shares), total.shape[2])
+            self._past = own.new_zeros(shape)
+        past, rows = self._past.to(own.device), list(nodes)
+        rest = torch.zeros_like(own)
+        for back, share in enumerate(shares, 1):
+            rest += past[:, rows, (index - back) % len(shares)] * share
+        rest = rest.div_(step).round_().mul_(step)
+        summed = self.mechanism.summed > 0
+        found = noisy(own + rest if summed else own - rest)
+        past[:, rows, index % len(shares)] = own if summed else found - own
+        self._past = past
         return found
 
 

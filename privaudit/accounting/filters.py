@@ -225,6 +225,60 @@ class _Counted(_Filter):
         return self._prices[release]
 
 
+class _Basic(_Filter):
+    """Guarantees, whose epsilons and deltas add up to at most the budget's.
+
+    A pure loss has delta 0; any other release is taken as its epsilon at a fixed share
+    of the budget's delta.
+    """
+
+    name = "basic composition"
+
+    def __init__(self, epsilon: float, delta: float, relation: Relation) -> None:
+        self.relation: Relation = relation
+        self.start = fractions.Fraction(epsilon), fractions.Fraction(delta)
+        self._other = delta / 16  # of one that is neither: at most so many fit
+        self._costs: dict[Release, tuple[float, float]] = {}
+
+    def after(self, state: _State, release: Release, count: int) -> _State | None:
+        if count > self.room(state, release):
+            return None
+        costs = map(fractions.Fraction, self._cost(release))
+        return tuple(x - count * c for x, c in zip(state, costs, strict=True))
+
+    def room(self, state: _State, release: Release) -> int | float:
+        costs = self._cost(release)
+        if math.inf in costs:
+            return 0
+        return min(
+            int(x / fractions.Fraction(c)) if c else math.inf
+            for x, c in zip(state, costs, strict=True)
+        )
+
+    def left(self, state: _State) -> float:
+        shares = zip(state, self.start, strict=True)
+        return min(float(x / whole) if whole else 0.0 for x, whole in shares)
+
+    def _cost(self, release: Release) -> tuple[float, float]:
+        if release not in self._costs:
+            self._costs[release] = self._worked_out(release)
+        return self._costs[release]
+
+    def _worked_out(self, release: Release) -> tuple[float, float]:
+        told = release.details
+        if not _tells(release, self.relation):
+            return 0.0, 0.0
+        if not release.is_private:
+            return math.inf, math.inf
+        if isinstance(told, EpsilonDelta):  # sampled, it is no less private
+            return told.epsilon, told.delta
+        certificate = Certificate.of(Ledger.of(release, 1), self.relation)
+        pure = certificate.epsilon(0.0).upper
+        if pure < math.inf:
+            return pure, 0.0
+        return certificate.epsilon(self._other).upper, self._other
+
+
 class _Whole(_Filter):
     """Nothing is left but for what tells nothing."""
 
@@ -275,7 +329,8 @@ class Budget:
         noise. The filter that admits most of these is chosen; of a sampled Gaussian
         release it admits as many as if their number were fixed beforehand. A wrong
         guess wastes budget or refuses what would fit, and never exceeds the budget; but
-        what fits by itself is never refused as the first, and is all then.
+        what fits by itself is never refused as the first, and is all then. Guarantees
+        with a delta fit beside other releases if ``typical`` is one of them.
         Default: the first release that is spent.
 
     Raises
@@ -354,8 +409,8 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
         with _SPENDING:
             chosen, state = self._now(release)
             after = chosen.after(state, release, count)
-            nothing = after is None and not chosen.room(state, release)
-            if nothing and self._alone(release, count):
+            few = isinstance(chosen, _Basic) or not chosen.room(state, release)
+            if after is None and few and self._alone(release, count):
                 chosen, after = _Whole(self._relation), (fractions.Fraction(0),)
             if after is None:
                 some = self._room(chosen, state, release) or "none"
@@ -425,7 +480,8 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
 
     def _room(self, chosen: _Filter, state: _State, release: Release) -> int | float:
         some = chosen.room(state, release)
-        if some or not self._alone(release, 1):
+        few = isinstance(chosen, _Basic) and some < _MOST_ALONE
+        if (some and not few) or not self._alone(release, 1):
             return some
         most = 1
         while most < _MOST_ALONE and self._alone(release, 2 * most):
@@ -433,7 +489,7 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
         step = most
         while step := step // 2:
             most += step * self._alone(release, most + step)
-        return most
+        return max(some, most)
 
     def _alone(self, release: Release, count: int) -> bool:
         """Return whether they keep to the budget as the first that tell anything."""
@@ -472,6 +528,8 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
         pure = _Renyi(epsilon, delta, relation, math.inf)
         if delta < _LEAST_DELTA:  # as 0, which is less
             return pure
+        if isinstance(typical.details, EpsilonDelta) and typical.details.delta:
+            return _Basic(epsilon, delta, relation)
         unsampled = isinstance(typical.sampling, NoSampling)
         if unsampled and typical.mechanism == "gaussian":
             return _Gaussian(epsilon, delta, relation)

@@ -6,7 +6,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import privaudit as pa
@@ -29,6 +29,10 @@ def release(noise, rate=1.0, mechanism="gaussian"):
     return Release.of_sum(
         norm_bound=1.0, noise_multiplier=noise, sampling=sampling, mechanism=mechanism
     )
+
+
+def guarantee(epsilon, delta):
+    return Release.of(EpsilonDelta(epsilon, delta))
 
 
 noises = st.floats(-0.5, 2.0).map(lambda x: 10**x)
@@ -148,6 +152,69 @@ class TestSound:
         truth = Certificate.of(Ledger.of(other, count)).epsilon(1e-3, 0.01)
         assert count >= 1
         assert truth.lower <= 2.0
+
+    @examples(20)
+    @given(
+        st.lists(
+            st.tuples(st.sampled_from([0.1, 0.25, 0.4]), st.integers(0, 50)),
+            min_size=1,
+            max_size=3,
+        )
+    )
+    @example([(0.25, 25)])
+    @example([(0.1, 50)])
+    def test_the_exact_game_with_guarantees(self, menu):
+        """An adversary who picks the next of their worst pairs by the outcomes."""
+        budget = Budget(epsilon=1.0, delta=1e-5, typical=guarantee(0.1, 1e-6))
+        chosen, known = budget._filter, {}
+
+        def value(state, loss, left):  # H at exp(1 - loss) of what is still to come
+            key = state, round(loss, 9), left
+            if key not in known:
+                best = max(0.0, -math.expm1(1 - loss))
+                for e, parts in menu if left else ():
+                    delta = parts * 1e-7
+                    after = chosen.after(state, guarantee(e, delta), 1)
+                    if after is not None:
+                        up = (1 - delta) / (1 + math.exp(-e))
+                        ends = ((up, e), (1 - delta - up, -e))
+                        best = max(
+                            best,
+                            delta
+                            + sum(
+                                p * value(after, loss + x, left - 1) for p, x in ends
+                            ),
+                        )
+                known[key] = best
+            return known[key]
+
+        assert value(chosen.start, 0.0, 6) <= 1e-5 * (1 + 1e-9)
+        if menu == [(0.25, 25)]:  # four of them
+            assert value(chosen.start, 0.0, 6) >= 0.99e-5
+
+    def test_guarantees_and_all_else_in_one_budget(self):
+        budget = Budget(epsilon=1.0, delta=1.6e-5)
+        got = [
+            guarantee(0.1, 1e-6),
+            release(20.0),
+            release(2.0, 0.01),
+            release(20.0, 1.0, "laplace"),
+            Release.of(DiscreteGaussian(20.0, 1)),
+            guarantee(0.05, 2e-6),
+        ]
+        for one in got:
+            budget.spend(one)
+        entries = tuple(Entry(one, 1) for one in got)
+        found = Certificate.of(Ledger(nodes=(entries,))).delta(1.0)
+        assert 0 < found.lower <= found.upper <= 1.6e-5
+        # .15 of guarantees, .05 of Laplace noise, and three at a sixteenth of delta.
+        three = [
+            Certificate.of(Ledger.of(got[i], 1)).epsilon(1e-6).upper for i in (1, 2, 4)
+        ]
+        assert budget.left == pytest.approx(1 - (0.15 + 0.05 + sum(three)), rel=1e-6)
+        with pytest.raises(BudgetExceeded):
+            budget.spend(guarantee(0.01, 1.1e-5))
+        assert budget.room(guarantee(0.01, 9.9e-6)) == 1
 
     def test_a_pure_loss_as_gaussian(self):
         """mu of e-DP: no test of randomised response is better than one of mu-GDP."""

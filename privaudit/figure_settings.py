@@ -8,12 +8,20 @@ those.
 from __future__ import annotations
 
 import dataclasses
-import math
 import pathlib
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
+from msgspec import Meta
+
+from privaudit.files.arguments import Checked
 from privaudit.results import DELTA, Relation, check_delta, check_relation
-from privaudit.task_settings import WeightName, batches_taken
+from privaudit.task_settings import (
+    Count,
+    Natural,
+    Positive,
+    WeightName,
+    batches_taken,
+)
 
 Scheme = Literal[
     "poisson", "without-replacement", "random-allocation", "shuffled", "none"
@@ -40,7 +48,7 @@ def check_scheme(name: str) -> None:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ReleaseSettings:
+class ReleaseSettings(Checked):
     """Releases of a run that is only accounted.
 
     Parameters
@@ -73,8 +81,8 @@ class ReleaseSettings:
         noise_multiplier = {type = "shrinking", initial = 2.0, rho = 1.5}, a line each.
     """
 
-    sampling_rate: float = 1.0
-    steps: int = 1
+    sampling_rate: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    steps: Natural = 1
     sampling: str | None = None
     mechanism: Mechanism = "gaussian"
     relation: Relation | None = None
@@ -82,15 +90,9 @@ class ReleaseSettings:
     schedule: pathlib.Path | None = None
 
     def __post_init__(self) -> None:
-        if not 0 < self.sampling_rate <= 1:
-            raise ValueError(
-                f"--sampling-rate must be in (0, 1], got {self.sampling_rate:g}; it is "
-                "the expected batch size over the number of records"
-            )
+        super().__post_init__()
         if self.sampling is not None:
             check_scheme(self.sampling)
-        if self.steps < 0:
-            raise ValueError(f"--steps must be >= 0, got {self.steps}")
         given = (self.growing_budget, self.steps, self.sampling_rate)
         if self.schedule is not None and given != (None, 1, 1.0):
             raise ValueError(
@@ -179,7 +181,7 @@ class FigureSettings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ScoreSettings:
+class ScoreSettings(Checked):
     """Settings that turn attack scores at hand into a lower bound.
 
     Parameters
@@ -218,16 +220,15 @@ class ScoreSettings:
     order: str | None = None
     epsilon: float | None = None
     relation: Relation = "add-or-remove-one"
-    seed: int = 0
+    seed: Natural = 0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_relation(self.relation)
-        if self.seed < 0:
-            raise ValueError(f"--seed must be >= 0, got {self.seed}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SelfcheckSettings:
+class SelfcheckSettings(Checked):
     """Settings of the check of the lower bounds' estimators.
 
     Parameters
@@ -246,23 +247,16 @@ class SelfcheckSettings:
         Seed of the simulated audits: equal seeds give equal tables.
     """
 
-    repeats: int = 100
-    runs: int = 1000
-    confidence: float = 0.95
+    repeats: Count = 100
+    runs: Annotated[int, Meta(ge=2)] = 1000
+    confidence: Annotated[float, Meta(gt=0, lt=1)] = 0.95
     estimator: list[str] | None = None
     full: bool = False
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name, value in (("repeats", self.repeats), ("runs", self.runs - 1)):
-            if value < 1:
-                raise ValueError(f"--{name} is too small")
-        if not 0 < self.confidence < 1:
-            raise ValueError(f"--confidence must be in (0, 1), got {self.confidence}")
+    seed: Natural = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ViewSettings:
+class ViewSettings(Checked):
     """Observers of a decentralised training, and their view.
 
     Parameters
@@ -284,17 +278,16 @@ class ViewSettings:
     relation: Relation | None = None
     unit: Literal["record", "node"] = "record"
     final_models: bool = False
-    seed: int = 0
+    seed: Natural = 0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.unit not in ("record", "node"):
             raise ValueError(f"unit is record or node, got {self.unit!r}")
         if not isinstance(self.final_models, bool):
             raise ValueError(
                 f"final_models is True or False, got {self.final_models!r}"
             )
-        if self.seed < 0:
-            raise ValueError(f"seed must be >= 0, got {self.seed}")
         if self.relation is not None:
             check_relation(self.relation)
         if self.unit == "node" and self.relation == "add-or-remove-one":
@@ -305,7 +298,7 @@ class ViewSettings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ProbeSettings:
+class ProbeSettings(Checked):
     """Probes for bugs of an algorithm, or of a function.
 
     Parameters
@@ -341,16 +334,12 @@ class ProbeSettings:
     records: int = 20
     features: int = 5
     runs: int = 200
-    seed: int = 0
+    seed: Natural = 0
     search: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise ValueError(f"seed must be >= 0, got {self.seed}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ConsensusSettings:
+class ConsensusSettings(Checked):
     """Private averaging of vectors over a graph, by DPPS.
 
     Parameters
@@ -392,34 +381,21 @@ class ConsensusSettings:
     """
 
     vectors: pathlib.Path | None = None
-    nodes: int = 10
-    dims: int = 10
+    nodes: Count = 10
+    dims: Count = 10
     graph: str = "d-out:2"
     weights: WeightName = "uniform"
-    rounds: int = 20
-    b: float = 1.0
-    gamma_n: float = 0.01
+    rounds: Count = 20
+    b: Positive = 1.0
+    gamma_n: Positive = 0.01
     sensitivity: Sensitivity = "data-independent"
     constant: float = 0.78
     decay: float = 0.55
-    sync_interval: int = 0
-    clip_norm: float = 1.0
+    sync_interval: Natural = 0
+    clip_norm: Positive = 1.0
     delta: float = DELTA
-    seed: int = 0
+    seed: Natural = 0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_delta(self.delta)
-        for name in ("b", "gamma_n", "clip_norm"):
-            value = getattr(self, name)
-            if not 0 < value < math.inf:
-                option = name.replace("_", "-")
-                raise ValueError(f"--{option} must be > 0 and finite, got {value:g}")
-        if self.rounds < 1 or self.sync_interval < 0 or self.seed < 0:
-            raise ValueError(
-                "--rounds must be >= 1, --sync-interval and --seed >= 0, got "
-                f"{self.rounds}, {self.sync_interval} and {self.seed}"
-            )
-        if self.vectors is None and (self.nodes < 1 or self.dims < 1):
-            raise ValueError(
-                f"--nodes and --dims must be >= 1, got {self.nodes} and {self.dims}"
-            )

@@ -5,13 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Generic, TypeVar
 
+from privaudit.files.arguments import Checked
 from privaudit.results import Claim
-from privaudit.settings import (
-    AttackSettings,
-    Checked,
-    Compute,
-    RunSettings,
-)
+from privaudit.settings import AttackSettings, Compute, RunSettings
 
 T = TypeVar("T")
 Task = TypeVar("Task")  # the settings of a training: as they were read, or checked

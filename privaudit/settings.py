@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 from msgspec import UNSET, Meta, UnsetType
 
-from privaudit.files.arguments import check_limits, public_class, told_by
+from privaudit.files.arguments import Checked, public_class, told_by
 from privaudit.results import (
     DELTA,
     Claim,
@@ -46,13 +46,6 @@ Block = Annotated[int, Meta(ge=1, le=10_000)]
 ByName = Any if TYPE_CHECKING else Annotated[str, Meta()]
 Planted = Annotated[int, Meta(ge=10, le=MOST_CANARIES)]
 COMMAND_LINE = "the command line"  # as the source of a claim
-
-
-class Checked:
-    """Values that check themselves: by the limits of their fields, and by classes."""
-
-    def __post_init__(self) -> None:
-        check_limits(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

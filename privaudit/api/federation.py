@@ -14,7 +14,7 @@ import msgspec
 
 from privaudit.files import json as _json
 from privaudit.files import toml
-from privaudit.files.arguments import near
+from privaudit.files.arguments import check_limits, near
 from privaudit.files.user_code import is_place
 from privaudit.results import DELTA
 from privaudit.settings import TrainingSettings
@@ -45,6 +45,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     sites: Annotated[tuple[str, ...], msgspec.Meta(min_length=2)]
 
     def __post_init__(self) -> None:
+        check_limits(self)
         for name in (self.name, *self.sites):
             if not _NAME.fullmatch(name):
                 raise ValueError(

@@ -6,7 +6,7 @@ import contextlib
 import os
 import pathlib
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from privaudit.api.watch import Watch
 from privaudit.files.folder import RunFolder
@@ -28,6 +28,17 @@ class Place:
     def __init__(self, out: str | os.PathLike[str] | None, name: str) -> None:
         self.path = pathlib.Path("runs") / name if out is None else pathlib.Path(out)
         self._is_given = out is not None
+
+    def looked_at(self, config_of: Callable[[Any], object], kind: type) -> None:
+        """`FolderError`, before any work, if ``out`` has the run of something else.
+
+        ``config_of`` what is there makes what would be there, with what is not known
+        before the work taken from it.
+        """
+        folder = RunFolder(self.path)
+        if self._is_given and folder.has("config.json"):
+            known = folder.read("config.json", kind)
+            folder.compare(known, config_of(known))
 
     @contextlib.contextmanager
     def opened(

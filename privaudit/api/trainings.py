@@ -210,7 +210,7 @@ def run_in_folder(
     from trainers.runs.private_clip import clip_record, clipped, known_clip
     from trainers.runs.problem import Problem
     from trainers.runs.real_clock.run import is_by_real_clock
-    from trainers.runs.run import Assignment, OneProcess, train
+    from trainers.runs.run import Assignment, OneProcess, TrainingRun, train
 
     compute = settings.compute
     joined = connected(
@@ -240,6 +240,21 @@ def run_in_folder(
         if settings.clip_quantile is not None:
             clip = clip_record(problem, claim, settings, together=together)
             problem = problem.with_counts(clip)
+        more = {
+            "tuning": own.tuning,
+            "sizes": problem.sizes
+            if party is None and claim.unit == "record"
+            else None,
+        }
+        if party is None and clip is None:  # else it is not known yet what it will be
+            Place(out, name).looked_at(
+                lambda known: run_of(
+                    *(training, claim, settings, known.noise_multiplier),
+                    canary_nodes=known.canary_nodes,
+                    **more,
+                ),
+                TrainingRun,
+            )
         noise = noise_by_node(problem, claim, settings, watch.note)
         # Before a clip norm is found, of which nobody is to see more than is kept.
         for warning in warnings_of(problem, noise, claim, settings):
@@ -259,10 +274,9 @@ def run_in_folder(
         run = run_of(
             *(training, claim, settings, noise),
             party=record,
-            tuning=own.tuning,
             clip=clip,
             canary_nodes=(0,) if planting is None else planting.nodes,
-            sizes=problem.sizes if record is None and claim.unit == "record" else None,
+            **more,
         )
         place = Place(out, name)
         opened = place.opened(

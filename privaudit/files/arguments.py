@@ -159,11 +159,30 @@ def check_limits(value: Any) -> None:
     Traceback (most recent call last):
         ...
     ValueError: seed must be >= 0, got -1
+    >>> import typing
+    >>> class Named(msgspec.Struct):
+    ...     name: typing.Annotated[str, msgspec.Meta(max_length=3)]
+    >>> check_limits(Named("four"))
+    Traceback (most recent call last):
+        ...
+    ValueError: name must be of length <= 3, got 'four'
     """
     for name, meta in limits(type(value)).items():
         given = getattr(value, name)
-        if isinstance(given, numbers.Real) and not _is_within(given, meta):
-            raise ValueError(f"{name} must be {in_words(meta)}, got {given}")
+        if isinstance(given, numbers.Real):
+            fits, got = _is_within(given, meta), given
+        else:
+            fits = not hasattr(given, "__len__") or _has_form(given, meta)
+            got = repr(given)
+        if not fits:
+            raise ValueError(f"{name} must be {in_words(meta)}, got {got}")
+
+
+class Checked:
+    """Values that check themselves: by the limits of their fields, and by classes."""
+
+    def __post_init__(self) -> None:
+        check_limits(self)
 
 
 def _is_within(value: Any, meta: msgspec.Meta) -> bool:
@@ -176,12 +195,30 @@ def _is_within(value: Any, meta: msgspec.Meta) -> bool:
     )
 
 
+def _has_form(value: Any, meta: msgspec.Meta) -> bool:
+    return (
+        len(value) >= (meta.min_length or 0)
+        and (meta.max_length is None or len(value) <= meta.max_length)
+        and (meta.pattern is None or re.search(meta.pattern, value) is not None)
+    )
+
+
 def in_words(meta: msgspec.Meta) -> str:
-    """Numbers that ``meta`` allows, in words.
+    """Numbers, texts or lists that ``meta`` allows, in words.
 
     >>> in_words(msgspec.Meta(gt=0, le=1)), in_words(msgspec.Meta(ge=10, le=1000))
     ('in (0, 1]', '>= 10 and <= 1,000')
+    >>> in_words(msgspec.Meta(min_length=2, pattern="^[a-z]"))
+    'of length >= 2 and of the form ^[a-z]'
     """
+    told = []
+    if (meta.min_length, meta.max_length) != (None, None):
+        length = msgspec.Meta(ge=meta.min_length, le=meta.max_length)
+        told.append(f"of length {in_words(length)}")
+    if meta.pattern is not None:
+        told.append(f"of the form {meta.pattern}")
+    if told:
+        return " and ".join(told)
     low, high = _first(meta.gt, meta.ge), _first(meta.lt, meta.le)
     if low is not None and high == 1:
         closed = "[" if meta.gt is None else "(", ")" if meta.le is None else "]"

@@ -286,7 +286,11 @@ class RunFolder:
                 )
             self.write("config.json", _json.encode(config))
             return False
-        known = self.read("config.json", type(config))
+        self.compare(self.read("config.json", type(config)), config)
+        return True
+
+    def compare(self, known: object, config: object) -> None:
+        """`FolderError` if the run that it holds, as ``known``, is another one's."""
         differences = list(_differences(known, config))
         if differences:
             name, there, here = differences[0]
@@ -299,7 +303,6 @@ class RunFolder:
                 f"{self.path} belongs to a run with {name.split('.')[-1]} = {there}, "
                 f"not {here}; choose another folder with --out"
             )
-        return True
 
     def _tidy(self) -> None:
         """Remove what processes that were killed were writing."""

@@ -72,9 +72,9 @@ class TestConsensus:
     @pytest.mark.parametrize(
         ("arguments", "words"),
         [
-            (("--b", "0"), "--b must be"),
-            (("--gamma-n", "-1"), "--gamma-n"),
-            (("--rounds", "0"), "--rounds"),
+            (("--b", "0"), "b must be > 0"),
+            (("--gamma-n", "-1"), "gamma_n must be > 0"),
+            (("--rounds", "0"), "rounds must be >= 1"),
             (("--delta", "2"), "delta"),
             (("--graph", "d-out:1"), "connected"),
             (("--vectors", "nowhere.csv"), "cannot be read"),

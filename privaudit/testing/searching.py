@@ -121,9 +121,14 @@ def _verdict(
     claim, data = asked.claim, fingerprint(asked.pair)
     given = asked.score, asked.confidence, asked.runs, asked.seed, asked.vectorised
     key = fingerprint((claim, data, given))
+    first = test.evidence.get(claim)
+    shrinks = context is not None and first and assertion == "assert_private"
+    # A pass ends the tries by which hypothesis explains a failure, in which one pair
+    # may be made a hundred times.
+    explains = shrinks and any(name == "_explain" for name, _ in _callers())
+    if explains and not context.is_final and _late(test, first):
+        return None, "", False
     if context is None or key not in test.verdicts:
-        first = test.evidence.get(claim)
-        shrinks = context is not None and first and assertion == "assert_private"
         if shrinks and not (context.is_final and test.suspects.get(key)):
             if key not in test.suspects:
                 test.suspects[key] = _suspected(test, asked, first)
@@ -197,9 +202,8 @@ def _suspected(
 
     None where they settle nothing, or no time is left for them.
     """
-    verdict, _, seconds = first
-    since = time.monotonic() - test.began - seconds
-    if verdict.attack is None or since > max(_LEAST_SECONDS, _SHRINKING * seconds):
+    verdict = first[0]
+    if verdict.attack is None or _late(test, first):
         _end("Shrinker", max_stall=0)  # the tries without success
         return None
     began, reader = time.monotonic(), verdict.attack.reader
@@ -230,14 +234,26 @@ def _end(phase: str, **values: float) -> None:
     """End a phase of hypothesis, which undocumented attributes of its class do: more
     failures are not looked for, and what would take longer than it may is not tried.
     """
-    frame: types.FrameType | None = sys._getframe()
-    while frame is not None:
-        owner: Any = frame.f_locals.get("self")
+    for _, owner in _callers():
         if type(owner).__name__ == phase:
             for name in values.keys() & vars(owner).keys():
                 setattr(owner, name, values[name])
             return
+
+
+def _callers() -> Iterator[tuple[str, Any]]:
+    """Names of the functions that are running, the innermost first, and their self."""
+    frame: types.FrameType | None = sys._getframe()
+    while frame is not None:
+        yield frame.f_code.co_name, frame.f_locals.get("self")
         frame = frame.f_back
+
+
+def _late(test: record.Asserted, first: tuple[Verdict, str, float]) -> bool:
+    """Return whether shrinking has taken its part of the time of the search."""
+    seconds = first[2]
+    since = time.monotonic() - test.began - seconds
+    return since > max(_LEAST_SECONDS, _SHRINKING * seconds)
 
 
 def _note(row: record.Row, found: Verdict, confidence: float) -> None:

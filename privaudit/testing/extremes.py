@@ -9,19 +9,21 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import operator
 from typing import Any
 
 from privaudit.testing import tables
 
 _MOST = 12  # records
+_LONG = 8  # records in one that is a list
 _LEAST_FLOAT = 5e-324
 
 
 def records_of(strategy: Any) -> list[Any]:
     """Extreme records of lists, arrays and tables; [] if not known.
 
-    Of tables of pandas they are dictionaries, of lists mapped to tables, these, each
-    of one row.
+    Of tables of pandas they are dictionaries, of polars and of lists mapped to tables,
+    these, each of one row.
 
     Reads attributes of hypothesis' strategies that it does not document: where a
     version has others, nothing is known.
@@ -46,8 +48,34 @@ def records_of(strategy: Any) -> list[Any]:
         if type(inner).__name__ == "MappedStrategy":  # of lists, to tables
             rows = [inner.pack([end]) for end in records_of(inner.mapped_strategy)]
             return rows if all(map(tables.kind_of, rows)) else []
+        if strategy.function.__name__ == "dataframes":
+            return _of_polars(*strategy._LazyStrategy__args)
         return _of_pandas(strategy)
     return []
+
+
+def beside(record: Any, others: list[Any]) -> list[Any]:
+    """Those of ``others`` that differ in one field; of tuples and dictionaries."""
+
+    def fields(one: Any) -> list[Any]:
+        return list(one.values() if isinstance(one, dict) else one)
+
+    if not isinstance(record, (tuple, dict)):
+        return []
+    return [
+        one for one in others if sum(map(operator.ne, fields(one), fields(record))) == 1
+    ]
+
+
+def _of_polars(columns: Any) -> list[Any]:
+    """Rows of `polars.testing.parametric`'s tables whose columns have strategies."""
+    if not all(type(one).__module__.startswith("polars.") for one in columns):
+        return []
+    import polars
+
+    parts = {one.name: [] if one.unique else _ends(one.strategy) for one in columns}
+    types = {one.name: one.dtype for one in columns}
+    return [polars.DataFrame([row], schema=types) for row in _products(parts)]
 
 
 def _of_pandas(strategy: Any) -> list[Any]:
@@ -128,6 +156,10 @@ def _ends(strategy: Any) -> list[Any]:
         found = [end for part in inner.original_strategies for end in _ends(part)]
     elif kind == "MappedStrategy" and isinstance(inner.pack, type):  # of numpy's types
         found = [inner.pack(end) for end in _ends(inner.mapped_strategy)]
+    elif kind == "ListStrategy":  # of one person's records, say: many alike, or few
+        sizes = [min(inner.max_size, inner.min_size + _LONG), inner.min_size]
+        ends = _ends(inner.element_strategy)
+        found = [[end] * int(size) for size in sizes for end in ends]
     elif kind == "TupleStrategy":
         parts = dict(enumerate(map(_ends, inner.element_strategies)))
         found = [tuple(one.values()) for one in _products(parts)]

@@ -66,11 +66,12 @@ def neighbours(
     Records that are added, or that replace others, come from a second draw of
     ``strategy``. In half of the pairs of numbers, in lists and arrays, they are at the
     ends of what the strategy allows, and the other records are at one end together, or
-    half of them where the changed one is; infinities, nan and the least floats, where
-    it allows them, are ends as well. A list may be longer than the strategy's maximum,
-    by one or a person's records, and is never shorter than its minimum: records are
-    removed only where the second draw is shorter. Under "replace-one" a person's
-    records are replaced by as many. Pairs of equal data sets are left out.
+    half of them where the changed one is, which may differ in one field alone;
+    infinities, nan and the least floats, where it allows them, are ends as well. A list
+    may be longer than the strategy's maximum, by one or a person's records, and is
+    never shorter than its minimum: records are removed only where the second draw is
+    shorter. Under "replace-one" a person's records are replaced by as many. Pairs of
+    equal data sets are left out.
 
     Raises
     ------
@@ -114,6 +115,8 @@ def neighbours(
                 # half of them beside it, for what looks at the middle rank.
                 end = draw(st.sampled_from(far))
                 more = draw(st.sampled_from([*far[1:], far[0]]))
+                if beside := extremes.beside(end, far):  # a count that moves, say
+                    more = draw(st.sampled_from([more, *beside]))
                 like, many = others or rows or [build([])], len(rows)
                 some = st.sampled_from([0, many // 2])
                 here = many - draw(some)

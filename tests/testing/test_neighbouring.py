@@ -1,5 +1,6 @@
 import collections
 import math
+import operator
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 import privaudit as pa
 from privaudit.testing import assert_private, ledgers, neighbours
-from privaudit.testing.extremes import records_of
+from privaudit.testing.extremes import beside, records_of
 from tests.tiers import size
 
 ADD, REPLACE = "add-or-remove-one", "replace-one"
@@ -629,6 +630,10 @@ class TestExtremes:
                 st.lists(st.fixed_dictionaries({"age": st.integers(0, 99)})),
                 [{"age": 0}, {"age": 99}],
             ),
+            (
+                st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=2)),
+                [[0, 0], [1, 1], [0], [1]],
+            ),
             (st.lists(st.text()), []),
             (st.sets(st.integers(0, 9)), []),
             (st.lists(st.integers(), unique=True), []),
@@ -664,6 +669,35 @@ class TestExtremes:
 
         check()
         assert seen[0] == [1.0]  # the first pair: nothing, and one at an end
+
+    def test_of_tables_of_polars_with_strategies_of_their_columns(self):
+        polars = pytest.importorskip("polars")
+        parametric = pytest.importorskip("polars.testing.parametric")
+        columns = [
+            parametric.column("a", polars.Int64, st.integers(0, 9)),
+            parametric.column("b", polars.Float64, st.floats(0, 1)),
+        ]
+        found = records_of(parametric.dataframes(columns))
+        assert [end.row(0) for end in found[:2]] == [(0, 0.0), (9, 1.0)]
+        columns[0].strategy = None
+        assert records_of(parametric.dataframes(columns)) == []
+
+    def test_records_at_one_end_may_differ_in_one_field(self):
+        """As sums by group need: one record moves from one group to the other."""
+        seen = set()
+        records = st.tuples(st.integers(0, 1), st.sampled_from("ab"), st.booleans())
+
+        @settings(FEW, max_examples=40)
+        @given(neighbours(st.lists(records, min_size=2), relation=REPLACE))
+        def check(pair):
+            (changed,) = [two for two in zip(*pair, strict=True) if two[0] != two[1]]
+            seen.add(sum(map(operator.ne, *changed)))
+
+        check()
+        assert seen == {1, 2, 3}
+        far = records_of(st.lists(records))
+        assert len(beside(far[0], far)) == 3
+        assert beside(0.0, [0.0, 1.0]) == []
 
     def test_half_of_the_records_may_be_at_another_end(self):
         """As what looks at the middle rank needs: one record moves a median."""

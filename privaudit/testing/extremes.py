@@ -71,7 +71,7 @@ def _of_polars(columns: Any) -> list[Any]:
     """Rows of `polars.testing.parametric`'s tables whose columns have strategies."""
     if not all(type(one).__module__.startswith("polars.") for one in columns):
         return []
-    import polars
+    import polars  # pyrefly: ignore[missing-import]
 
     parts = {one.name: [] if one.unique else _ends(one.strategy) for one in columns}
     types = {one.name: one.dtype for one in columns}

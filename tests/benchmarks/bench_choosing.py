@@ -6,6 +6,8 @@ Run as ``python tests/benchmarks/bench_choosing.py WHAT --epsilon 2 --runs 4``:
 - ``held-out``: the same for what the search chose and for the defaults before plans;
 - ``uneven``: the defaults on shares that differ, beside a central training and the
   defaults before plans, with the same budget, and a central one as loud as all nodes;
+- ``correlated``: dp-mf of several bands beside dp-sgd, with the steps planned for it at
+  batches of one record in twenty;
 - ``algorithms``: each private algorithm that is planned, at eight nodes, as it is.
 
 What is found is kept in ``choosing.json`` beside this file, with the command, and
@@ -29,7 +31,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from tasks import HELD_OUT, SEARCH, UNEVEN, Task, digits_apart, digits_at_eight
+from tasks import (
+    HELD_OUT,
+    SEARCH,
+    UNEVEN,
+    Task,
+    digits_apart,
+    digits_at_eight,
+    fashion,
+)
 
 import privaudit as pa
 from trainers.runs import planning
@@ -158,6 +168,20 @@ def algorithm_way(
     return task.trained(settings, noise, runs=runs, seed=seed)
 
 
+def correlated_way(
+    task: Task, seed: int, *, band: int, epsilon: float, runs: int
+) -> Row:
+    """Train centrally with noise that ``band`` releases share."""
+    whole, some = task.pooled(), {"sampling_rate": 0.05, "rounds": 200}
+    settings, noise = planned(whole, epsilon, algorithm="dp-sgd", **some)
+    if band > 1:
+        settings = {**settings, "algorithm": "dp-mf", "band": band}
+        turns = {"sampling_rate": 0.05 * band, "steps": -(-200 // band)}
+        found = pa.noise_multiplier(epsilon=epsilon, delta=1e-5, **turns)
+        noise = getattr(found, "noise_multiplier", found)
+    return whole.trained(settings, noise, runs=runs, seed=seed)
+
+
 def keep(what: str, found: Found, seconds: float) -> None:
     """Keep what was found, with the command that finds it."""
     known = json.loads(KEPT.read_text()) if KEPT.exists() else {}
@@ -272,7 +296,7 @@ def draw(found: Found, path: str) -> None:
 def main() -> None:
     """Print what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    kinds = ["search", "held-out", "uneven", "algorithms", "page"]
+    kinds = ["search", "held-out", "uneven", "algorithms", "correlated", "page"]
     parser.add_argument("what", choices=kinds)
     parser.add_argument("--epsilon", type=float, default=2.0)
     parser.add_argument("--runs", type=int, default=4)
@@ -293,6 +317,13 @@ def main() -> None:
         "search": (SEARCH, searched()),
         "held-out": (HELD_OUT, defaults),
         "uneven": (UNEVEN, {**defaults, "central": central, "as loud": as_loud}),
+        "correlated": (
+            {"digits": digits_at_eight, "fashion": fashion},
+            {
+                f"band {band}": functools.partial(correlated_way, band=band)
+                for band in (1, 4, 16)
+            },
+        ),
         "algorithms": (
             {"even": digits_at_eight, "by class": digits_apart},
             {name: functools.partial(algorithm_way, name=name) for name in ALGORITHMS},
@@ -305,9 +336,8 @@ def main() -> None:
     found = compare(tasks, ways, asked.seeds)
     show(found)
     seconds = time.process_time() - began
-    name = (
-        f"search, epsilon {asked.epsilon:g}" if asked.what == "search" else asked.what
-    )
+    by_budget = asked.what in ("search", "correlated")
+    name = f"{asked.what}, epsilon {asked.epsilon:g}" if by_budget else asked.what
     keep(name, found, seconds)
     print(f"\n{seconds:.0f} s of the processor")
 

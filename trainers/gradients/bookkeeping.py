@@ -158,6 +158,8 @@ class BookKeeping:
                 way = "of a copy for each record"
             elif len(digest.made_from) > len(layer.names):
                 way = "ghost norms"
+                if digest.twice:
+                    way = "products taken twice"
             (name, *_) = (each.full for each in self.places if each.layer is layer)
             if way != "of a copy for each record":
                 name = name.rpartition(".")[0] or name

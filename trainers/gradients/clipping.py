@@ -168,7 +168,7 @@ def summation(
     if at.device.type == "cpu":
         keep_freed()
         passes = _PASSES * at.shape[1] * at.element_size()
-        limit = min(limit, max(WORKING_SET, passes))
+        limit = min(limit, max(WORKING_SET, 2 * passes))
     samples = max(1, limit // (values * at.element_size()))
     most = max(data.sizes) + data.canaries
     drawn = most if varies else math.ceil(batch_size)

@@ -17,7 +17,8 @@ from trainers.gradients.bookkeeping import BookKeeping
 from trainers.gradients.choose import differentiator
 from trainers.gradients.per_sample import PerSample, parameter_vector
 from trainers.gradients.rounding import SLACK, Rounding, gamma
-from trainers.gradients.stacked.layer import squared_products
+from trainers.gradients.stacked import layer, linear
+from trainers.gradients.stacked.layer import products, squared_products
 from trainers.models import cross_entropy
 from trainers.numerics import noise
 from trainers.numerics.randomness import Streams
@@ -182,6 +183,76 @@ def _tokens(way, inputs, targets, batches, at):
         shown.append(private.shown)
     square = sum((one - other) ** 2 for one, other in zip(*shown, strict=True))
     return private.step * math.sqrt(square)
+
+
+class TestTwice:
+    """Products over many positions, which are taken for a norm and again for a sum."""
+
+    @pytest.fixture
+    def way(self, monkeypatch):
+        monkeypatch.setattr(layer, "CACHED", 1 << 14)  # several strips
+        module = Mean(nn.Linear(280, 290), 290)
+        way = BookKeeping(module, cross_entropy, torch.zeros(40, 280))
+        assert way.ways.startswith("products taken twice: inside;")
+        # What is clipped is the product as it was rounded: there is no slack.
+        assert way.positions == 0
+        return way
+
+    def test_sums_are_of_what_the_norms_are_of(self, way):
+        generator = torch.Generator().manual_seed(0)
+        at = parameter_vector(way.module).repeat(2, 1)
+        at[1] *= 0.5
+        inputs = torch.randn(2, 3, 40, 280, generator=generator)
+        inputs[1, 2, 0, 0] = math.inf  # counts nothing
+        targets = torch.arange(6).view(2, 3) % 3
+        weights = torch.rand(2, 3, generator=generator, dtype=torch.float64)
+        seen = []
+
+        def weigh(norms, weights=weights):
+            seen.append(norms.clone())
+            return weights
+
+        total = way.weighted_sum(at, inputs, targets, weigh)
+        (norms,) = seen
+        reference = PerSample(way.module.double(), cross_entropy)
+        inputs[1, 2] = 0
+        each = reference.gradients(at.double(), inputs.double(), targets)
+        each[1, 2] = 0
+        wanted = (each * weights[:, :, None]).sum(1)
+        assert (total - wanted).abs().max() <= 1e-6 * wanted.abs().max()
+        assert not norms[1, 2].isfinite()
+        # Of a single record the sum is the gradient of which the norm was taken.
+        for place in ((0, 0), (0, 2), (1, 1)):
+            alone = torch.zeros_like(weights)
+            alone[place] = 1.0
+            found = way.weighted_sum(
+                at, inputs, targets, lambda norms, alone=alone: alone
+            )
+            norm = found[place[0]].norm()
+            assert abs(norm - norms[place]) <= 1e-12 * norm
+
+    def test_a_record_moves_no_more_than_is_stated(self, way):
+        generator = torch.Generator().manual_seed(0)
+        half = torch.randn(5, 20, 280, generator=generator)
+        inputs = torch.cat([half, -half], 1)
+        inputs[0, 0] = 1.0
+        targets = torch.arange(5) % 3
+        share = share_of(way, inputs, targets, 1e-3, with_and_without(5))
+        assert share >= 0.99
+
+    def test_products_that_know_their_place_are_found_out(self, way, monkeypatch):
+        calls = []
+
+        def placed(left, right):
+            calls.append(0)
+            for rows, found in products(left, right):
+                found[7, 9] *= 1 + 2.0**-23 * (len(calls) % 2)
+                yield rows, found
+
+        monkeypatch.setattr(linear, "products", placed)
+        at = parameter_vector(way.module)[None]
+        data = PrivateData.of([Dataset(torch.zeros(1, 40, 280), CLASS)])
+        assert shapes.shape_for(way, at, data, 4).columns == 1
 
 
 class TestKinks:

@@ -90,6 +90,7 @@ class Digest:
     positions: int = 0
     length: int = 0
     coarse: int = 0  # as ``length``, of additions that are made in single precision
+    twice: bool = False  # whether products are taken again for the sums
 
     def without(self, lost: Tensor) -> tuple[Tensor, ...]:
         """Terms of the sums; samples that are ``lost``, (flat,), are zeros."""
@@ -152,8 +153,10 @@ def explicit_sums(
             _multiply(rows.flatten(1), weights, total)
             continue
         flat = rows.reshape(replicas, samples, -1)
-        for here in blocks(replicas, flat[0].numel(), flat):
-            total[here] = torch.bmm(weights[here, None], flat[here].double())[:, 0]
+        for part in blocks(flat.shape[2], samples, flat):
+            some, sums = flat[:, :, part], total[:, part]
+            for here in blocks(replicas, some[0].numel(), flat):
+                sums[here] = torch.bmm(weights[here, None], some[here].double())[:, 0]
 
 
 def outer_sum(left: Tensor, right: Tensor, weights: Tensor, total: Tensor) -> None:
@@ -173,6 +176,28 @@ def outer_sum(left: Tensor, right: Tensor, weights: Tensor, total: Tensor) -> No
             _multiply(one, other, total[here])
         else:
             total[here].baddbmm_(one, other, beta=0)
+
+
+def products(left: Tensor, right: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Product left' right of one sample, (positions, ...) both, in strips of rows.
+
+    Each is a call of its own, of a shape that no other sample changes, so that its bits
+    are the same whenever it is taken.
+    """
+    for rows in blocks(left.shape[1], right.shape[1], left):
+        yield rows, torch.mm(left[:, rows].T, right)
+
+
+def product_sum(left: Tensor, right: Tensor, weights: Tensor, total: Tensor) -> None:
+    """As `outer_sum`, of products as they are rounded, see `products`."""
+    flat = (part.unflatten(0, weights.shape) for part in (left, right))
+    for one, other, factors, sums in zip(*flat, weights, total, strict=True):
+        for sample, pair in enumerate(zip(one, other, strict=True)):
+            factor = factors[sample : sample + 1]
+            for rows, found in products(*pair):
+                into = sums.unflatten(0, (-1, found.shape[1]))[rows].view(1, -1)
+                row = found.double().view(1, -1)
+                into.addmm_(factor[None], row, beta=int(sample > 0))
 
 
 def _multiply(one: Tensor, other: Tensor, total: Tensor) -> None:
@@ -213,6 +238,17 @@ def by_gram(positions: int, outputs: int, inputs: int) -> bool:
     # Products of doubles take twice the time, of which the first is none if short.
     gram = (outputs + inputs) * positions * (2 if positions <= SHORT else 1)
     return outputs * inputs > gram
+
+
+def twice(like: Tensor, positions: int, outputs: int, inputs: int) -> bool:
+    """Return whether products that are taken twice cost less than Gram matrices.
+
+    Of doubles, which a CPU multiplies at half the speed; to go through a product's
+    numbers, as often as both takes, is as much as some 20 multiplications of each.
+    """
+    if like.device.type != "cpu" or get_proxy_mode() is not None:
+        return False
+    return 10 * outputs * inputs < positions**2 * (outputs + inputs)
 
 
 def squared_products(left: Tensor, right: Tensor) -> Digest:

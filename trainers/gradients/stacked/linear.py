@@ -15,8 +15,11 @@ from trainers.gradients.stacked.layer import (
     fits,
     joined,
     outer_sum,
+    product_sum,
+    products,
     squared_products,
     squared_rows,
+    twice,
     with_rows,
     written_out,
 )
@@ -53,6 +56,17 @@ class StackedLinear(StackedLayer):
             return Digest(square, (inside, back, *offset))
         if fits(outputs * inputs, positions * (outputs + inputs)):
             return written_out(torch.bmm(back.mT, inside), *offset)
+        if twice(inside, positions, outputs, inputs):
+            squares = torch.stack(
+                [
+                    torch.cat(
+                        [squared_rows(part.view(1, -1)) for _, part in products(*pair)]
+                    )
+                    for pair in zip(back, inside, strict=True)
+                ]
+            )
+            square = with_rows(squares.sum(1), offset)
+            return Digest(square, (inside, back, *offset, squares), twice=True)
         found = squared_products(back, inside)
         square = with_rows(found.square, offset)
         return dataclasses.replace(
@@ -64,7 +78,11 @@ class StackedLinear(StackedLayer):
     ) -> None:
         if len(made_from) > len(into):  # not written out
             inside, back, *offset = made_from
-            outer_sum(back, inside, weights, into[0])
+            if twice(inside, *back.shape[1:], inside.shape[2]):
+                offset.pop()  # no part of the sum, but of what a trial compares
+                product_sum(back, inside, weights, into[0])
+            else:
+                outer_sum(back, inside, weights, into[0])
             made_from, into = tuple(offset), into[1:]
         explicit_sums(made_from, weights, into)
 

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainers.gradients.choose import differentiator
+from trainers.gradients.clipping import keep_freed
 from trainers.gradients.door.enter import enter
 from trainers.gradients.per_sample import parameter_vector, trained
 from trainers.models import make_model
@@ -176,6 +177,7 @@ def ours(work: str, where: Where = HERE) -> Step:
     input, target = (each[0] for each in example)
     taken = enter(Written(model), loss, input, target)
     assert taken.why_not is None, taken.why_not
+    keep_freed()  # as every run does
     gradients = differentiator(taken.module, taken.loss, input, target)
     at = parameter_vector(taken.module)[None].to(where[0])
     _, inputs, targets = made(work, where)

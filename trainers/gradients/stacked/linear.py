@@ -78,7 +78,8 @@ class StackedLinear(StackedLayer):
     ) -> None:
         if len(made_from) > len(into):  # not written out
             inside, back, *offset = made_from
-            if twice(inside, *back.shape[1:], inside.shape[2]):
+            sizes = back.shape[1], back.shape[2], inside.shape[2]
+            if twice(inside, *sizes):
                 offset.pop()  # no part of the sum, but of what a trial compares
                 product_sum(back, inside, weights, into[0])
             else:

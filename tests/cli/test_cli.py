@@ -315,7 +315,7 @@ class TestErrors:
             (("nose",), "noise"),
             (("noise", *BUDGET, "--sampling-rate", 1.5), "(0, 1]"),
             (("noise", *BUDGET, "--sampling-rate", 0), "(0, 1]"),
-            (("noise", *BUDGET, "--steps", -3), "--steps"),
+            (("noise", *BUDGET, "--steps", -3), "steps must be >= 0"),
             (("noise", *BUDGET, "--account", "magic"), "choose one of"),
             (("noise", *BUDGET, "--relation", "swap"), "replace-one"),
             (("epsilon", "--noise-multiplier", 0, "--delta", 0.1), "> 0"),

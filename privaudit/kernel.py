@@ -62,12 +62,6 @@ def number(given, low=0, high=10**300, whole=False) -> Any:
 count = partial(number, whole=True)
 
 
-def divided(given):
-    """Balls of chances that are in proportion to numbers (lemma 8)."""
-    total = sum(p := [*map(number, given)])
-    return [arb(x / total) for x in p]
-
-
 def tail(x):
     """P(N > x), N standard normal."""
     return (x / arb(2).sqrt()).erfc() / 2
@@ -150,20 +144,17 @@ def either(of, loss, a):
 
 def over(one, other):
     """Return whether lemma 5 puts a line above another, whatever their counts."""
-    if one["noise"] not in SUMS:
-        return {**one, "count": 1} == {**other, "count": 1}
-    same = all(one[x] == other[x] for x in ("noise", "sampling"))
-    more = (number(one[x]) >= number(other[x]) for x in ("rate", "moves", "norm"))
-    return same and all(more)
+    apart = ("count", "rate", "moves", "norm")[: 4 if one["noise"] in SUMS else 1]
+    same = one == {**other, **{x: one[x] for x in apart}}
+    return same and all(number(one[x]) >= number(other[x]) for x in apart[1:])
 
 
 def pays(unit, lines, one):
     """Return whether copies of a line pay for all of some, or for any one (5, 6)."""
     squares = not one and (unit["noise"], unit["sampling"]) == ("gaussian", "none")
     fits = all(x["noise"] == "gaussian" if squares else over(unit, x) for x in lines)
-    every = unit, *lines
-    moved = (number(x["moves"]) ** 2 if squares else 1 for x in every)
-    paid, *costs = (m * count(x["count"], 1) for m, x in zip(moved, every, strict=True))
+    each = [(count(x["count"], 1), x) for x in (unit, *lines)]
+    paid, *costs = (n * (number(x["moves"]) ** 2 if squares else 1) for n, x in each)
     return fits and (one or sum(costs) <= paid)
 
 
@@ -275,18 +266,24 @@ class Certificate:
         need(max(beyond, int(found[-1](1))) <= 9 * self.unit)  # or rounding is all
         return low + high + first, found, beyond
 
-    def power(self, steps, sides):
-        """Each side's products of pairs, each so many times, in both orders (1)."""
+    def powers(self, steps, sides):
+        """Each side's products of pairs, in both orders, by bits of how often (1)."""
         if half := len(steps) // 2:
-            some = (self.power(x, sides) for x in (steps[:half], steps[half:]))
-            return list(map(self.product, *some))
+            one, two = (self.powers(x, sides) for x in (steps[:half], steps[half:]))
+            both = {b: [*map(self.product, one[b], two[b])] for b in {*one} & {*two}}
+            return one | two | both
         ((pairs, n),) = steps
         known = {x: self.knots(x or guarantee(0, 0)) for x in {pairs[k] for k in sides}}
         rows = [(k, x) for k in sides for x in known[pairs[k]][: (2, self.orders)[k]]]
-        laws = found = [self.below(x) if k else self.above(x) for k, x in rows]
-        for bit in f"{n:b}"[1:]:
-            for other in (found, laws)[: 1 + int(bit)]:
-                found = list(map(self.product, found, other))
+        laws = [self.below(x) if k else self.above(x) for k, x in rows]
+        return {bit: laws for bit in range(n.bit_length()) if n >> bit & 1}
+
+    def power(self, steps, sides):
+        """Each side's products of pairs, each so many times, in both orders."""
+        parts, found = self.powers(steps, sides), []
+        for bit in range(max(parts), -1, -1):  # squares of what higher bits have
+            for other in (found, parts.get(bit, [])):
+                found = [*map(self.product, found, other)] or found or other
         return found
 
     def delta_of(self, law, epsilon):
@@ -310,6 +307,8 @@ class Certificate:
         if not rate or not moves:
             return None, None
         q, m, c, attained = arb(rate), arb(moves), arb(norm), noise != "guarantee"
+        given = ([*map(number, line[x])] for x in ("p", "q") if x in line)
+        laws = [[arb(x / t) for x in row] for row in given for t in [sum(row)]]
         if noise in SUMS:  # first the pair of a release of all records
             pair = partial(gaussian if noise == "gaussian" else laplace, k * m)
         elif noise in POWERS:
@@ -318,11 +317,11 @@ class Certificate:
             e, d = arb(number(line["epsilon"], 0, 700)), arb(number(line["delta"]))
             pair = guarantee(k * e, (d * sum((i * e).exp() for i in range(k))).min(1))
         elif noise == "pair" and k == 1:
-            law = zip(divided(line["p"]), divided(line["q"]), strict=True)
-            pair = partial(atoms, [*law])
+            p, q = laws
+            pair = partial(atoms, [*zip(p, q, strict=True)])
         else:
             need([noise, k, self.replaced] == ["mixture", 1, 0], f"{noise!s:.40} here")
-            law = zip(map(number, line["shifts"]), divided(line["p"]), strict=True)
+            law = zip(map(number, line["shifts"]), *laws, strict=True)
             rows = ((arb(s), p, 0) for s, p in law)
             pair = partial(normal, [arb(0), (0, 0, 1), *rows])
         if rate < 1 and k == 1 and (fixed or not self.replaced):

@@ -21,6 +21,7 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, UnsetType
 from numpy.typing import NDArray
+from scipy.special import ndtr
 
 from privaudit import mechanisms
 from privaudit.accounting import gdp
@@ -45,9 +46,8 @@ _KINDS = 200  # from so many on the grid is coarse, and another as good may be q
 _GROWTHS = (16, 24, 32, 48, 64, 96, 128)
 _ROOT = math.sqrt(math.tau)
 _SAMPLE = 60  # lines that reach furthest, and of the others, whose losses are looked at
-_LARGE = 8.0  # times that one large loss is likelier than in Chernoff's bound, at most
 _BEYOND = 8  # standard deviations of the sum that the largest loss is above epsilon
-_FEWER = 0.35  # bundles of lines for each line, at most, or they gain nothing
+_FEWER = 0.5  # bundles of lines for each line, at most, or they gain nothing
 _BUNDLES = 0.6  # part of the room that they take; the grid's error is a square
 _KNOT = 5.0  # times that a point of a grid takes
 _MOST_POINTS = 1 << 19
@@ -266,7 +266,8 @@ class _Tilted:
                 far, weight = np.abs(loss), n * np.exp(log - moment)
         # The bound makes one large loss rarer, where epsilon is exceeded, than it is.
         large = far > epsilon / 2
-        weight[large] *= min(max(1 / max(weight[large].sum(), 1e-9), 1), _LARGE)
+        alone = _alone(lines, epsilon, group) / delta
+        weight[large] *= max(min(alone, 1) / max(weight[large].sum(), 1e-9), 1)
         reach = np.array([_reach(x) for x in some])
         return cls(s, epsilon, far, weight, reach)
 
@@ -322,6 +323,16 @@ def _outputs(
     return loss, loss - z * z / 2 + np.log((z[:, 1:2] - z[:, :1]) / _ROOT)
 
 
+def _alone(lines: Sequence[Mapping[str, Any]], epsilon: float, group: int) -> float:
+    """Sum of the deltas of lines, each alone, at ``epsilon``."""
+    m, q, n = _parts(lines, "moves", "rate", "count")
+    m, q = group * m, np.maximum(1 - (1 - q) ** group, 1e-99)
+    ratio = np.expm1(min(epsilon, 700)) / q + 1  # sampled: H is q times this one's
+    loss = np.log(ratio)
+    more, less = (ndtr(-loss / m + x * m / 2) for x in (1, -1))
+    return float((n * q * np.maximum(more - ratio * less, 0)).sum())
+
+
 def _parts(lines: Sequence[Mapping[str, Any]], *names: str) -> NDArray[np.float64]:
     """Numbers that lines say, each of shape (lines, 1)."""
     found = [[[float(_value(x[k]))] for x in lines] for k in names]
@@ -342,28 +353,51 @@ def _bundle(nodes: list[dict[str, Any]], tilted: _Tilted, room: float) -> float:
         m, q, n = _parts(lines, "moves", "rate", "count")[:, :, 0]
         how = [x["sampling"] for x in lines]
         own = tilted.moments(m, q)
-        for width in np.geomspace(0.03, 3e-5, 31):
-            cells: dict[tuple[Any, ...], list[int]] = collections.defaultdict(list)
-            places = np.floor(np.log([m, np.maximum(q, 1e-99)]) / width).T.tolist()
-            for i, place in enumerate(places):
-                cells[how[i], *place].append(i)
-            if len(cells) > _FEWER * len(lines):
+        logs = np.log([m, np.maximum(q, 1e-99)])
+        order = np.argsort(m)
+        for width in np.geomspace(0.06, 3e-5, 34):
+            runs = _runs(how, logs[:, order], order, width)
+            if len(runs) > _FEWER * len(lines):
                 break
             far, near = (
-                np.array([[f(x[i]) for i in map(list, cells.values())] for x in (m, q)])
+                np.array([[f(x[i]) for i in runs] for x in (m, q)])
                 for f in (np.max, np.min)
             )
-            times = np.array([n[i].sum() for i in map(list, cells.values())])
+            times = np.array([n[i].sum() for i in runs])
             ends = [float(tilted.moments(*x) @ times) for x in (far, near)]
             cost = max(ends[0] - own @ n, own @ n - ends[1]) / tilted.order
             if cost <= room:
                 others = [x for x in node["groups"] if len(x) > 1]
-                bundles = [_bundled([lines[i] for i in x]) for x in cells.values()]
+                bundles = [_bundled([lines[i] for i in x]) for x in runs]
                 bundles.sort(key=lambda x: _reach(x["lines"][0]))
                 node["groups"] = others + bundles
                 spent = max(spent, float(cost))
                 break
     return spent
+
+
+def _runs(
+    how: Sequence[str],
+    logs: NDArray[np.float64],
+    order: NDArray[np.int64],
+    width: float,
+) -> list[NDArray[np.int64]]:
+    """Lines that are alike, a power of 2 in each run: that takes one product.
+
+    ``logs``: of moves and rates, (2, lines), those of ``order``.
+    """
+    rows: dict[tuple[str, int], list[int]] = collections.defaultdict(list)
+    for i, place in enumerate(np.floor(logs[1] / width).astype(int).tolist()):
+        rows[how[order[i]], place].append(i)
+    runs = []
+    for row in rows.values():
+        at, start = logs[0, row], 0
+        ends = np.searchsorted(at, at + width, side="right")
+        while start < len(row):
+            size = 1 << (int(ends[start]) - start).bit_length() - 1
+            runs.append(order[row[start : start + size]])
+            start += size
+    return runs
 
 
 def _bundled(lines: list[dict[str, Any]]) -> dict[str, Any]:

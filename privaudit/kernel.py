@@ -317,8 +317,8 @@ class Certificate:
             e, d = arb(number(line["epsilon"], 0, 700)), arb(number(line["delta"]))
             pair = guarantee(k * e, (d * sum((i * e).exp() for i in range(k))).min(1))
         elif noise == "pair" and k == 1:
-            p, q = laws
-            pair = partial(atoms, [*zip(p, q, strict=True)])
+            one, other = laws
+            pair = partial(atoms, [*zip(one, other, strict=True)])
         else:
             need([noise, k, self.replaced] == ["mixture", 1, 0], f"{noise!s:.40} here")
             law = zip(map(number, line["shifts"]), *laws, strict=True)

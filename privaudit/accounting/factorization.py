@@ -85,7 +85,7 @@ def toeplitz(steps: int, band: int) -> tuple[float, ...]:
     optimal but for a constant (Henzinger, Upadhyay and Upadhyay 2023).
 
     >>> [round(c, 3) for c in toeplitz(100, 3)]
-    [1.0, 0.537, 0.394]
+    [1.0, 0.739, 0.622]
     """
     from scipy.optimize import minimize
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import html
 import io
+import os
 import pathlib
 import re
+import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +76,13 @@ _DIGEST = re.compile(
 _COORDINATES = re.compile(r'(?:\s(?:d|[xy]\d?|width|height)="|translate\()[^")]*')
 _DECIMAL = re.compile(r"-?\d+\.\d+")
 
+# Matplotlib's settings are a process's: drawings of two threads would leave theirs
+# behind. Forks wait for it, or it were never released in a child.
+_ONE = threading.RLock()
+os.register_at_fork(
+    before=_ONE.acquire, after_in_parent=_ONE.release, after_in_child=_ONE.release
+)
+
 
 @contextlib.contextmanager
 def drawing(width: float, height: float) -> Iterator[tuple[Figure, Axes]]:
@@ -81,7 +90,7 @@ def drawing(width: float, height: float) -> Iterator[tuple[Figure, Axes]]:
     import matplotlib
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(_SETTINGS):  # pyrefly: ignore
+    with _ONE, matplotlib.rc_context(_SETTINGS):  # pyrefly: ignore
         figure = Figure(figsize=(width / 72, height / 72), layout="constrained")
         yield figure, figure.add_subplot()
 

@@ -349,7 +349,7 @@ class TestWarnings:
         frame = pandas.DataFrame({"age": [1.0, 2.0], "town": ["a", "b"]})
         with pytest.raises(ValueError, match=r"no number, in columns town: .*astype"):
             pa.train(nn.Linear(2, 2), (frame, frame.age), nodes=1, epsilon=2)
-        with pytest.raises(ValueError, match="no number, in a column"):
+        with pytest.raises(ValueError, match="no number, in column town"):
             pa.train(nn.Linear(1, 2), (frame[["age"]], frame.town), nodes=1, epsilon=2)
         with pytest.raises(ValueError, match=r"got str \(pandas.read_csv"):
             pa.train(nn.Linear(1, 2), "a.csv", nodes=1, epsilon=2)

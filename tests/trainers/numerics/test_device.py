@@ -24,7 +24,7 @@ from trainers.runs import checkpoint
 from trainers.runs.problem import Observers, Problem
 from trainers.runs.training import training_from
 
-SMALL = {"nodes": 4, "train": 200, "rounds": 3, "batch_size": 8}
+SMALL = {"nodes": 4, "train": 200, "rounds": 3, "batch_size": 6}
 # These scale noise by sensitivities that the host calculates, round by round.
 ON_THE_HOST = {
     name for name, family in ALGORITHMS.items() if family.oracle is not Oracle

@@ -181,8 +181,7 @@ def outer_sum(left: Tensor, right: Tensor, weights: Tensor, total: Tensor) -> No
 def products(left: Tensor, right: Tensor) -> Iterator[tuple[slice, Tensor]]:
     """Product left' right of one sample, (positions, ...) both, in strips of rows.
 
-    Each is a call of its own, of a shape that no other sample changes, so that its bits
-    are the same whenever it is taken.
+    Each is a call of its own, of a shape that no other sample changes.
     """
     for rows in blocks(left.shape[1], right.shape[1], left):
         yield rows, torch.mm(left[:, rows].T, right)
@@ -251,6 +250,14 @@ def twice(like: Tensor, positions: int, outputs: int, inputs: int) -> bool:
     return 10 * outputs * inputs < positions**2 * (outputs + inputs)
 
 
+def squared_sizes(left: Tensor, right: Tensor) -> Tensor:
+    """(sum_t |left_t| |right_t|)^2 of samples, (samples, positions, ...) both."""
+    lengths = torch.linalg.vector_norm(left, dim=2, dtype=torch.float64)
+    lengths = lengths * torch.linalg.vector_norm(right, dim=2, dtype=torch.float64)
+    # What underflows in single precision is far below this times the slack.
+    return lengths.sum(1).add(TINY).square()
+
+
 def squared_products(left: Tensor, right: Tensor) -> Digest:
     """Squared Frobenius norm of left' right for each sample.
 
@@ -270,14 +277,12 @@ def squared_products(left: Tensor, right: Tensor) -> Digest:
         if explicit:
             factors = (left[here], right[here]) if few else (one, other)
             squares.append(squared_rows(torch.bmm(factors[0].mT, factors[1])))
-            lengths = torch.linalg.vector_norm(one, dim=2)
-            lengths = lengths * torch.linalg.vector_norm(other, dim=2)
+            terms.append(squared_sizes(one, other))
         else:
             gram = torch.bmm(one, one.mT) * torch.bmm(other, other.mT)
             squares.append(gram.sum(2).sum(1).clamp_min(0))
             lengths = gram.diagonal(dim1=1, dim2=2).sqrt()
-        # What underflows in single precision is far below this times the slack.
-        terms.append(lengths.sum(1).add(TINY).square())
+            terms.append(lengths.sum(1).add(TINY).square())
     return Digest(
         together(squares),
         (),

@@ -19,6 +19,7 @@ from trainers.gradients.stacked.layer import (
     products,
     squared_products,
     squared_rows,
+    squared_sizes,
     twice,
     with_rows,
     written_out,
@@ -66,7 +67,11 @@ class StackedLinear(StackedLayer):
                 ]
             )
             square = with_rows(squares.sum(1), offset)
-            return Digest(square, (inside, back, *offset, squares), twice=True)
+            made_from = inside, back, *offset, squares
+            terms = squared_sizes(back, inside)
+            # Both products may be rounded, each in an order of its own.
+            coarse = 2 * positions
+            return Digest(square, made_from, terms, positions, 0, coarse, twice=True)
         found = squared_products(back, inside)
         square = with_rows(found.square, offset)
         return dataclasses.replace(

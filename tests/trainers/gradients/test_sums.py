@@ -236,10 +236,10 @@ class TestTwice:
         def rounded(left, right):
             sizes = products(left.abs(), right.abs())
             error = sign * gamma(len(left), 2.0**-24)
-            for (rows, found), (_, size) in zip(
+            for (rows, found), (_, most) in zip(
                 products(left, right), sizes, strict=True
             ):
-                yield rows, found.double() + error * found.sign() * size
+                yield rows, found.double() + error * found.sign() * most
 
         monkeypatch.setattr(layer, "products", rounded)
         generator = torch.Generator().manual_seed(0)

@@ -107,6 +107,53 @@ class TestNoise:
         assert size <= math.hypot(*COLUMN) * (1 + 1e-5) + 1e-4
         assert size >= math.hypot(*COLUMN) * (1 - 1e-2)
 
+    def test_rounding_of_what_is_shared_is_paid_for(self, monkeypatch):
+        """At so much noise that steps of its grid are large, and by the worst luck."""
+        column, rounds = (1.0, *[0.2] * 15), 16
+        how = mechanism(strategy=column, parts=16, batch_size=2.5, noise_multiplier=2e6)
+        share = random_data((40,))[0]
+        canary = dataclasses.replace(
+            share, inputs=share.inputs[:1] * 1e6, targets=share.targets[:1]
+        )
+
+        def sums(there, told):
+            """What noise is added to, given what is told, in steps."""
+            made = oracle(
+                how, shares=[share], canary=canary, planted=torch.tensor([there])
+            )
+            seen = []
+
+            def noisy(self, sums, who, index, deviation, step, point=None):
+                seen.append(sums[0, 0].numpy() / step)
+                return torch.tensor(told[index] * step).view_as(sums)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(Streams, "noisy", noisy)
+                for _ in range(rounds):
+                    made.gradient(start(DIMS, nodes=1))
+            return np.array(seen), made._step(0)
+
+        def shared(own, told, k):
+            noise = [c * (told[k - j] - own[k - j]) for j, c in enumerate(column) if j]
+            return np.round(sum(noise[:k], np.zeros(DIMS)))
+
+        told = np.zeros((rounds, DIMS))
+        both = [sums(there, told)[0] for there in (True, False)]
+        for found in both:  # own sums, which do not depend on what is told
+            for k in range(rounds):
+                found[k] += shared(found, told, k)
+        rng = np.random.default_rng(0)
+        for k in range(1, rounds):  # what is told makes most of each difference
+            tries = rng.integers(-99, 99, (200, DIMS)).astype(float)
+            worth = []
+            for told[k - 1] in tries:
+                one, other = (shared(own, told, k) for own in both)
+                worth.append(abs(one - other))
+            told[k - 1] = tries[np.argmax(worth, 0), range(DIMS)]
+        (one, step), (other, _) = (sums(there, told) for there in (True, False))
+        moved = np.linalg.norm(one - other) * step / how.spread
+        assert 0.6 < moved <= 1.0  # beyond 1 if one step alone is paid for
+
 
 class TestParts:
     def test_a_record_is_drawn_in_its_turns_only(self):

@@ -9,6 +9,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.trainers.contract import CASES
+from tests.trainers.numerics.test_device import watched  # noqa: F401  # a fixture
 from tests.trainers.planted import FloatNoise
 from tests.trainers.problems import random_data
 from trainers.data import PrivateData
@@ -30,19 +31,6 @@ WAIT = {
     "aten::_unique2",
     "aten::repeat_interleave.Tensor",
 }
-
-
-@pytest.fixture(autouse=True)
-def watched(monkeypatch):
-    """The mode that watches here is one that oracles would refuse."""
-    for name in (
-        "algorithms.collaborative.oracle",
-        "algorithms.collaborative.resampling",
-        "gradients.clipping",
-        "oracles.oracle",
-        "oracles.messages.oracle",
-    ):
-        monkeypatch.setattr(f"trainers.{name}.check_hooks", lambda: None)
 
 
 class Waits(TorchDispatchMode):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import functools
+import itertools
 import math
 import statistics
 from collections.abc import Iterable, Sequence
@@ -175,13 +176,15 @@ def per_cent(values: float | Sequence[float | None] | None) -> tuple[float, ...]
 class Case(NamedTuple):
     """One comparison: whether it ``holds`` (None: nobody can tell), and its number.
 
-    ``seeds`` are the fewest of its sides, 0 where there are none.
+    ``seeds`` are the fewest of its sides, 0 where there are none; ``epsilon`` is that
+    at which both were tuned.
     """
 
     name: str
     holds: bool | None
     text: str
     seeds: int = 0
+    epsilon: float | None = None
 
 
 class Judged(NamedTuple):
@@ -212,22 +215,43 @@ class Judged(NamedTuple):
         return (ordered[0], ordered[-1]) if ordered else None
 
 
+class Search(NamedTuple):
+    """Points of the authors' grid that a side tried at an epsilon, of how many."""
+
+    side: str
+    epsilon: float | None
+    tried: int
+    grid: int
+
+
+def equal_at(searches: Iterable[Search]) -> set[float | None]:
+    """Epsilons at which two sides or more were searched, each over its whole grid."""
+    by_epsilon: dict[float | None, list[Search]] = {}
+    for one in searches:
+        by_epsilon.setdefault(one.epsilon, []).append(one)
+    return {
+        epsilon
+        for epsilon, found in by_epsilon.items()
+        if len({one.side for one in found}) > 1
+        and all(one.tried >= one.grid > 0 for one in found)
+    }
+
+
 def settle(
     cases: Sequence[Case],
+    searches: Iterable[Search] = (),
     *,
     lacks: bool = False,
-    searched: bool = False,
     always: bool = False,
 ) -> tuple[str, str]:
     """The one rule of verdicts: a word of `VERDICTS`, and what kept it from another.
 
     Nothing is said of results that lack what the paper's file asks for. "does not
-    hold" needs an equal search of both sides over the authors' grid at that epsilon
-    (``searched``), two cases against and none for, and three seeds a side in each; a
-    claim about ``always`` fails with cases for it, too.
+    hold" needs two cases against and none for, each with three seeds a side at an
+    epsilon of `equal_at`; a claim about ``always`` fails with cases for it, too.
     """
-    told = [case.holds for case in cases]
-    against = [case for case in cases if case.holds is False]
+    told = [None if case.holds is None else bool(case.holds) for case in cases]
+    against = [case for case, holds in zip(cases, told, strict=True) if holds is False]
     if lacks:
         return "cannot say", "missing"
     if True not in told and not against:
@@ -236,7 +260,8 @@ def settle(
         return "holds", ""
     if True in told and not (against and always):
         return "holds in part", ""
-    if not searched:
+    equal = equal_at(searches)
+    if any(case.epsilon not in equal for case in against):
         return "cannot say", "search"
     if len(against) < 2:
         return "cannot say", "alone"
@@ -245,33 +270,69 @@ def settle(
     return "does not hold", ""
 
 
+def searches_of(paper: str, key: str) -> list[Search]:
+    """Searches of each side at each epsilon, by what the file says is missing.
+
+    A point counts once, where it is on the authors' grid and was tried for this side at
+    this epsilon, a cell's own or of what it needs; "1/rho" has inverses of rho.
+    """
+    told = published(paper)["missing"].get(key, {})
+    found = []
+    for (name, side), epsilon in itertools.product(
+        told.get("sides", {}).items(), told.get("epsilons", ())
+    ):
+        study, *patterns = side["tried"].get(str(epsilon), [""])
+        known = results_of(study).records if study else {}
+        at = None if epsilon == "none" else epsilon
+        points: list[dict[str, Any]] = []
+        for cell, record in known.items():
+            settings, result = record["settings"], record["result"]
+            of = settings.get("training", settings).get("algorithm")
+            needs = [known[need]["settings"] for need in record.get("needs", ())]
+            if (
+                any(fnmatch.fnmatchcase(cell, pattern) for pattern in patterns)
+                and name in (of, settings.get("method"))
+                and at in [each.get("epsilon", -1.0) for each in (settings, *needs)]
+            ):
+                points += [settings.get("options", {})]
+                points += result.get("tried", ()) if isinstance(result, dict) else ()
+        axes = [[(axis, x) for x in values] for axis, values in side["grid"].items()]
+        grid = list(itertools.product(*axes))
+        tried = sum(any(_is_at(point, place) for point in points) for place in grid)
+        found.append(Search(name, at, tried, len(grid)))
+    return found
+
+
+def _is_at(point: dict[str, Any], place: Iterable[tuple[str, float]]) -> bool:
+    return all(
+        math.isclose(point.get(axis.removeprefix("1/"), 0.0) * x, 1.0)
+        if axis.startswith("1/")
+        else math.isclose(point.get(axis, math.nan), x)
+        for axis, x in place
+    )
+
+
 def lacking(paper: str, key: str, own: Results) -> tuple[tuple[str, ...], float | None]:
     """Reasons of the file that still hold, and their core-hours.
 
-    Points of a grid are counted in what is stored, so that a search that was made up
-    for is no longer missing.
+    A search that was made up for is no longer missing.
     """
-    told = published(paper)["missing"][key]
+    told, searches = published(paper)["missing"][key], searches_of(paper, key)
     (row,) = (row for row in rows_of(paper) if row.title == told["item"])
     whole = hours(row, own)
-    if "sides" not in told:
+    if not searches:
         return (told["why"],), whole
-    left, runs = [], 0
-    for name, side in told["sides"].items():
-        for epsilon in told["epsilons"]:
-            study, *patterns = side["tried"].get(str(epsilon), [""])
-            tried = sum(
-                fnmatch.fnmatchcase(one, pattern)
-                for one in (results_of(study) if study else ())
-                for pattern in patterns
-            )
-            if tried < side["grid"]:
-                left.append(f"{name} at {epsilon}: {tried} of {side['grid']} points")
-                runs += side["grid"] - tried + told["seeds"]
-    if not left:
+    short = [one for one in searches if one.tried < one.grid]
+    if not short:
         return (), None
+    runs = sum(one.grid - one.tried + told["seeds"] for one in short)
     if whole is not None and row.printed is not None:
         whole *= runs / (row.printed.cells * row.printed.runs)
+    left = (
+        f"{one.side} at {'no privacy' if one.epsilon is None else one.epsilon}: "
+        f"{one.tried} of {one.grid} points"
+        for one in short
+    )
     return (told["why"], *left), whole
 
 
@@ -303,12 +364,8 @@ class Claim:
         lacks, cost = (), None
         if self.missing:
             lacks, cost = lacking(paper, self.missing, own)
-        word, note = settle(
-            cases,
-            lacks=bool(lacks),
-            searched="sides" in published(paper)["missing"].get(self.missing, ()),
-            always=self.always,
-        )
+        searches = searches_of(paper, self.missing)
+        word, note = settle(cases, searches, lacks=bool(lacks), always=self.always)
         return Judged(word, cases, note, lacks, cost)
 
 

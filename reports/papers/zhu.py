@@ -100,14 +100,14 @@ def _dynamic_wins(own: Results, how: str) -> Iterator[Case]:
         if seeds := sorted(one.keys() & other.keys()):
             pairs = ([each[k] for k in seeds] for each in (one, other))
             name = f"{DATA}, 10 000 rounds, epsilon {epsilon:g}, seeds: {len(seeds)}"
-            yield Case(name, *above(*pairs, paired=True))
+            yield Case(name, *above(*pairs, paired=True), epsilon)
     for epsilon in EPSILONS:
         dynamic, constant = (
             known[key_of(how, method, epsilon)]["accuracy"]
             for method in ("dyn-d2p", "const-d2p")
         )
         name = f"reports/dynamic, glyphs, epsilon {epsilon:g}"
-        yield Case(name, *above(dynamic, constant, paired=True))
+        yield Case(name, *above(dynamic, constant, paired=True), epsilon)
 
 
 def _certified(method: str, epsilon: float) -> tuple[float, str]:

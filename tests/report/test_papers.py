@@ -5,6 +5,7 @@ import math
 import re
 from typing import ClassVar
 
+import numpy as np
 import pytest
 from scipy.stats import ttest_ind
 
@@ -18,6 +19,7 @@ from reports.papers.programme import (
     Claim,
     Found,
     Row,
+    Search,
     above,
     both,
     claims_of,
@@ -26,6 +28,7 @@ from reports.papers.programme import (
     lacking,
     loses,
     rows_of,
+    searches_of,
     settle,
     within,
 )
@@ -294,8 +297,11 @@ class TestRuns:
         assert {len(of_nodes) for of_nodes in found["norms"]} == {3}
 
 
-def cases(*told, seeds=3):
-    return [Case("a", holds, "+1.0", seeds) for holds in told]
+def cases(*told, seeds=3, epsilon=1.0):
+    return [Case("a", holds, "+1.0", seeds, epsilon) for holds in told]
+
+
+WHOLE = [Search("one", 1.0, 64, 64), Search("other", 1.0, 5, 5)]
 
 
 class TestVerdicts:
@@ -307,14 +313,15 @@ class TestVerdicts:
             ([True, True], {"lacks": True}, "cannot say", "missing"),
             ([True, False], {}, "holds in part", ""),
             ([True, False], {"always": True}, "cannot say", "search"),
-            ([True, False], {"always": True, "searched": True}, "cannot say", "alone"),
+            ([True, False], {"always": True, "searches": WHOLE}, "cannot say", "alone"),
             ([False, False], {}, "cannot say", "search"),
-            ([False, False], {"searched": True}, "does not hold", ""),
-            ([False, False, None], {"searched": True}, "does not hold", ""),
-            ([False, None], {"searched": True}, "cannot say", "alone"),
-            ([False, False], {"searched": True, "seeds": 2}, "cannot say", "seeds"),
-            ([False] * 2, {"searched": True, "lacks": True}, "cannot say", "missing"),
-            ([None, None], {"searched": True}, "cannot say", ""),
+            ([False, False], {"searches": WHOLE}, "does not hold", ""),
+            ([np.False_, np.False_], {"searches": WHOLE}, "does not hold", ""),
+            ([False, False, None], {"searches": WHOLE}, "does not hold", ""),
+            ([False, None], {"searches": WHOLE}, "cannot say", "alone"),
+            ([False, False], {"searches": WHOLE, "seeds": 2}, "cannot say", "seeds"),
+            ([False] * 2, {"searches": WHOLE, "lacks": True}, "cannot say", "missing"),
+            ([None, None], {"searches": WHOLE}, "cannot say", ""),
             ([None, True], {"always": True}, "holds in part", ""),
         ],
     )
@@ -322,20 +329,61 @@ class TestVerdicts:
         given = cases(*told, seeds=more.pop("seeds", 3))
         assert settle(given, **more) == (word, note)
 
+    @pytest.mark.parametrize(
+        "searches",
+        [
+            [],
+            WHOLE[:1],  # one side alone
+            [WHOLE[0], WHOLE[0]._replace(tried=70)],  # the same side twice
+            [WHOLE[0], Search("other", 1.0, 4, 5)],
+            [Search("one", 1.0, 0, 0), Search("other", 1.0, 0, 0)],
+            [one._replace(epsilon=3.0) for one in WHOLE],
+            [WHOLE[0], WHOLE[1]._replace(epsilon=None)],
+            [*WHOLE, Search("third", 1.0, 0, 5)],
+        ],
+    )
+    def test_nothing_fails_by_a_search_that_is_not_equal_at_its_epsilon(self, searches):
+        assert settle(cases(False, False), searches) == ("cannot say", "search")
+
+    def test_one_case_at_another_epsilon_is_enough_to_say_nothing(self):
+        given = cases(False, False) + cases(False, epsilon=0.3)
+        assert settle(given, WHOLE) == ("cannot say", "search")
+
     def test_a_search_is_counted_in_what_is_stored(self, monkeypatch):
-        """Dyn-D2P: of 64 points at each of four epsilons, six at one."""
+        """Dyn-D2P: three of 64 points at one of four epsilons; C0 = 2 is ours."""
         known = Study("papers").results()
         lacks, cost = lacking("zhu", "search", known)
-        assert "dyn-d2p at 1.0: 6 of 64 points" in lacks
+        assert "dyn-d2p at 1.0: 3 of 64 points" in lacks
         assert "const-d2p at 0.3: 0 of 5 points" in lacks
         assert not any("const-d2p at 1.0" in each for each in lacks)
-        runs = (64 - 6) + 3 * 64 + 4 * 3 + 3 * 5 + 3 * 3  # points, then seeds a side
+        runs = (64 - 3) + 3 * 64 + 4 * 3 + 3 * 5 + 3 * 3  # points, then seeds a side
         (row,) = (row for row in rows_of("zhu") if row.title == "Table 2")
         assert cost == pytest.approx(hours(row, known) / (17 * 5) * runs)
-        sides = published("zhu")["missing"]["search"]["sides"]
-        for side in sides.values():
-            monkeypatch.setitem(side, "grid", 0)
-        assert lacking("zhu", "search", known) == ((), None)
+        told = published("zhu")["missing"]["search"]
+        for side in told["sides"].values():
+            monkeypatch.setitem(side, "grid", {"clip_norm": [4.0]})
+        monkeypatch.setitem(told, "epsilons", [1.0])
+        assert [x.tried for x in searches_of("zhu", "search")] == [1, 0]
+
+    @pytest.mark.parametrize(
+        ("epsilon", "tried"),
+        [
+            (0.3, ["dynamic", "*"]),  # all cells, of which none is of this epsilon
+            (1.0, ["dynamic", "tuning certified const-d2p *"]),  # of the other side
+            (1.0, ["dynamic", *["tuning certified dyn-d2p *"] * 30]),  # each many times
+            (1.0, ["dynamic", "tuning * dyn-d2p *"]),  # also by another noise
+            (1.0, [""]),
+        ],
+    )
+    def test_patterns_count_no_point_that_was_not_tried(
+        self, monkeypatch, epsilon, tried
+    ):
+        told = published("zhu")["missing"]["search"]
+        side = told["sides"]["dyn-d2p"] | {"tried": {str(epsilon): tried}}
+        monkeypatch.setitem(told["sides"], "dyn-d2p", side)
+        monkeypatch.setitem(told, "epsilons", [epsilon])
+        found = {one.side: one for one in searches_of("zhu", "search")}["dyn-d2p"]
+        assert (found.tried, found.grid) == (3 if "dyn-d2p" in str(tried) else 0, 64)
 
     def test_a_judge_has_arguments(self):
         claim = Claim("a", judge="both x,y z")
@@ -392,7 +440,7 @@ class TestVerdicts:
     def test_an_upper_bound_above_a_claim_does_not_refute_it(self):
         told = within({"a": (1.0, 0.5), "b": (1.0, 2.0)})
         assert [case.holds for case in told] == [True, None]
-        assert settle(within({"b": (1.0, 2.0)}), searched=True)[0] == "cannot say"
+        assert settle(within({"b": (1.0, 2.0)}), WHOLE)[0] == "cannot say"
 
     def test_one_seed_tells_no_error(self):
         assert above([0.9], [0.1, 0.2]) == (None, "+75.0", 1)

@@ -1,8 +1,11 @@
-"""Costs of single things fitted to measured rows, what fits cannot know, and charts."""
+"""Costs of single things fitted to measured rows, what fits cannot know, and charts.
+
+A cost is an array: a median, and the middle 90 per cent of what resampled rows give. A
+sum of two is as if all that is wrong with one were wrong with the other.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import pathlib
 import statistics
 from collections.abc import Callable, Sequence
@@ -16,88 +19,53 @@ from reports.study import Results
 from tests.benchmarks.counting import H200, Work
 
 Row = dict[str, float]
-COUNTED = {"H200": H200, "Work": Work}
+Terms = Callable[[Row], dict[str, float]]
 _DRAWS = 500  # of rows with repetition
 _SMALL, _LARGE = 2e6, 1e7  # parameters: of fits that must reach far, of large models
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Cost:
-    """A median and the middle 90 per cent of what resampled rows give.
-
-    A sum of two is as if all that is wrong with one were wrong with the other.
-    """
-
-    value: float
-    low: float
-    high: float
-
-    def __mul__(self, factor: float) -> Cost:
-        return Cost(self.value * factor, self.low * factor, self.high * factor)
-
-    def __add__(self, other: Cost) -> Cost:
-        low, high = self.low + other.low, self.high + other.high
-        return Cost(self.value + other.value, low, high)
-
-    def widened(self, factor: float) -> Cost:
-        """With an upper end so many times as far, for what a fit cannot know."""
-        return Cost(self.value, self.low, max(self.high, self.value * factor))
+def widened(cost: np.ndarray, factor: float) -> np.ndarray:
+    """With an upper end so many times as far, for what a fit cannot know."""
+    return np.array([*cost[:2], max(cost[2], cost[0] * factor)])
 
 
-NOTHING = Cost(0.0, 0.0, 0.0)
+def predicted(fit: dict[str, np.ndarray], terms: dict[str, float]) -> np.ndarray:
+    """Cost of so much of each of a fit's."""
+    return sum((fit[name] * amount for name, amount in terms.items()), np.zeros(3))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Fit:
-    """A sum of costs, each >= 0, times what a row has of them; relative least squares.
+def fitted(
+    rows: Sequence[Row], seen: Callable[[Row], float], terms: Terms
+) -> dict[str, np.ndarray]:
+    """Costs >= 0 by name, of what was seen of rows and how much they have of each."""
+    amounts = np.array([list(terms(row).values()) for row in rows])
+    scaled = amounts / np.array([seen(row) for row in rows])[:, None]
+    # Columns of about one size: nnls is not indifferent to units.
+    size = np.maximum(scaled.max(0), np.finfo(float).tiny)
+    random = np.random.default_rng(0)
 
-    ``costs`` is by name.
-    """
+    def solve(chosen: np.ndarray) -> np.ndarray:
+        return nnls(scaled[chosen] / size, np.ones(len(chosen)))[0] / size
 
-    costs: dict[str, Cost]
-    terms: Callable[[Row], dict[str, float]]
-
-    def predicted(self, row: Row) -> Cost:
-        """Cost of a row by the fit."""
-        terms = self.terms(row).items()
-        return sum((self.costs[name] * amount for name, amount in terms), NOTHING)
-
-    @classmethod
-    def of(
-        cls,
-        rows: Sequence[Row],
-        seen: Callable[[Row], float],
-        terms: Callable[[Row], dict[str, float]],
-    ) -> Fit:
-        """From rows, what was seen of them, and how much they have of each cost."""
-        names = list(terms(rows[0]))
-        amounts = np.array([[terms(row)[name] for name in names] for row in rows])
-        scaled = amounts / np.array([seen(row) for row in rows])[:, None]
-        # Columns of about one size: nnls is not indifferent to units.
-        size = np.maximum(scaled.max(0), np.finfo(float).tiny)
-        random = np.random.default_rng(0)
-
-        def solve(chosen: np.ndarray) -> np.ndarray:
-            return nnls(scaled[chosen] / size, np.ones(len(chosen)))[0] / size
-
-        draws = [
-            solve(random.integers(len(rows), size=len(rows))) for _ in range(_DRAWS)
-        ]
-        low, high = np.quantile(np.array(draws), [0.05, 0.95], axis=0)
-        ends = zip(solve(np.arange(len(rows))), low, high, strict=True)
-        costs = [Cost(*map(float, each)) for each in ends]
-        return cls(dict(zip(names, costs, strict=True)), terms)
+    draws = [solve(random.integers(len(rows), size=len(rows))) for _ in range(_DRAWS)]
+    ends = np.quantile(np.array(draws), [0.05, 0.95], axis=0)
+    costs = np.array([solve(np.arange(len(rows))), *ends]).T
+    return dict(zip(terms(rows[0]), costs, strict=True))
 
 
-def rate(rows: Sequence[Row], seen: Callable[[Row], float]) -> Cost:
+def rate(rows: Sequence[Row], seen: Callable[[Row], float]) -> np.ndarray:
     """The median over rows, and between which nine in ten of them are."""
-    values = [seen(row) for row in rows]
-    return Cost(*(float(np.quantile(values, q)) for q in (0.5, 0.05, 0.95)))
+    return np.quantile([seen(row) for row in rows], [0.5, 0.05, 0.95])
 
 
 def parameters(row: Row) -> float:
     """Millions of parameters of all nodes."""
     return row["nodes"] * row["dims"] / 1e6
+
+
+def trained(row: Row) -> dict[str, float]:
+    """Amounts of an audited run."""
+    return {"node": row["nodes"], "parameter": row["nodes"] * row["dims"] / 1e3}
 
 
 def costs(known: Results) -> dict[str, Any]:
@@ -120,32 +88,32 @@ def costs(known: Results) -> dict[str, Any]:
     def mixing(row: Row) -> float:
         return row["mixing"] * 1e6 / (row["nodes"] + row["edges"]) / row["dims"]
 
-    blind = Fit.of(small, rest, lambda row: {"node": row["nodes"], **work(row)})
+    def blind(row: Row) -> dict[str, float]:
+        return {"node": row["nodes"], **work(row)}
+
+    far = fitted(small, rest, blind)
     near = [row for row in small if row["dims"] > 1e5]
-    drawn, mixed = rate(near, noise).value, rate(near, mixing).value
+    drawn, mixed = rate(near, noise)[0], rate(near, mixing)[0]
 
     def missed(row: Row) -> float:
         sums = (row["nodes"] + row["edges"]) * row["dims"] / 1e6
-        told = blind.predicted(row).value + drawn * parameters(row)
+        told = predicted(far, blind(row))[0] + drawn * parameters(row)
         return row["ms"] / (told + mixed * sums)
 
     def kept(row: Row) -> dict[str, float]:
         return {"process": 1.0, "number": row["nodes"] * row["dims"] * 4 / 2**20}
-
-    def trained(row: Row) -> dict[str, float]:
-        return {"node": row["nodes"], "parameter": row["nodes"] * row["dims"] / 1e3}
 
     softmax = [row for row in audits if row["nodes"] == 3 and row["dims"] < 400]
     held = [row for row in rows if row["dims"] > 1e6]
     return {
         "noise": rate(large, noise),
         "mixing": rate(large, mixing),
-        "rest": Fit.of(large, rest, work),
-        "memory": Fit.of(held, lambda row: row["peak"], kept),
+        "rest": fitted(large, rest, work),
+        "memory": fitted(held, lambda row: row["peak"], kept),
         "missed": statistics.median(map(missed, large)),
-        "runs": Fit.of(audits, lambda row: 1e3 * row["seconds"], trained),
+        "runs": fitted(audits, lambda row: 1e3 * row["seconds"], trained),
         "run": rate(softmax, lambda row: row["seconds"]),
-        "keep": Fit.of(
+        "keep": fitted(
             known["setup"]["audit"],
             lambda row: 1e3 * row["keep"],
             lambda row: {"block": 1.0, "run": row["runs"] / 1e6},
@@ -155,14 +123,14 @@ def costs(known: Results) -> dict[str, Any]:
 
 def values(known: Results) -> dict[str, Any]:
     """Costs, and the tools that the template counts with."""
-    return {"found": costs(known), "NOTHING": NOTHING, **COUNTED}
+    return {"found": costs(known), "H200": H200, "Work": Work}
 
 
 def draw_time(path: pathlib.Path, known: Results) -> None:
     """Milliseconds of a round of four nodes, in parts, against parameters."""
     found = costs(known)
     rows = [row for row in known["growth"]["parameters"] if row["batch"] == 64]
-    rest = found["rest"].costs["parameter"] + found["rest"].costs["sample"] * 64
+    rest = predicted(found["rest"], {"parameter": 1.0, "sample": 64.0})
     parts = {
         "noise": (lambda row: row["noise"], found["noise"], 4),
         "mixing": (lambda row: row["mixing"], found["mixing"], 16),
@@ -178,9 +146,9 @@ def draw_time(path: pathlib.Path, known: Results) -> None:
         for colour, (name, (seen, cost, times)) in enumerate(parts.items()):
             style = {"color": f"C{colour}"}
             axes.loglog(dims, [seen(row) for row in rows], "o", ms=4, **style)
-            axes.loglog(reach, reach * cost.value * times / 1e6, label=name, **style)
-            low = reach * cost.low * times / 1e6
-            high = reach * cost.high * max(found["missed"], 1) * times / 1e6
+            axes.loglog(reach, reach * cost[0] * times / 1e6, label=name, **style)
+            low = reach * cost[1] * times / 1e6
+            high = reach * cost[2] * max(found["missed"], 1) * times / 1e6
             axes.fill_between(reach, low, high, alpha=0.2, lw=0, **style)
         axes.axvline(dims.max(), color="grey", ls=":", lw=1)
         low = axes.get_ylim()[0]

@@ -9,12 +9,13 @@ import pathlib
 import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jinja2
 
 from privaudit.report.svg import write
 from privaudit.results import round_down, round_up
+from reports import filled, points
 
 
 def table(head: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
@@ -61,6 +62,7 @@ def environment(*folders: pathlib.Path) -> jinja2.Environment:
     found.filters |= {"up": round_up, "down": round_down, "spaced": spaced}
     found.filters |= {"mean": mean, "spread": spread, "span": span, "at_most": at_most}
     common: dict[str, Any] = {"table": table, "mean": mean, "spread": spread}
+    common |= {"gain": gain}
     common |= {"statistics": statistics, "itertools": itertools, "math": math}
     common |= {"zip": zip, "any": any}
     found.globals.update(common)
@@ -72,47 +74,79 @@ def spaced(value: float) -> str:
     return f"{value:,.0f}".replace(",", " ")
 
 
-class Line(NamedTuple):
-    """Values of one line of a chart with their errors, and options of ``errorbar``."""
+def gain(
+    one: Sequence[float], other: Sequence[float], *, paired: bool = False
+) -> tuple[float, float]:
+    """Points by which the mean of accuracies is higher, and their standard error.
 
-    x: Sequence[float]
-    y: Sequence[float]
-    errors: Sequence[float] | None = None
-    style: dict[str, Any] = {}  # noqa: RUF012  # never written to
-
-    @classmethod
-    def of_runs(cls, x: Iterable[float], runs: Iterable[Any], **style: Any) -> Line:
-        """Means of accuracies in per cent with their standard deviations."""
-        scaled = [[100 * value for value in each] for each in runs]
-        errors = [statistics.stdev(each) for each in scaled]
-        return cls(list(x), list(map(statistics.mean, scaled)), errors, style)
+    ``paired``: equal places had equal seeds.
+    """
+    groups = [one, other]
+    if paired:
+        groups = [[a - b for a, b in zip(one, other, strict=True)]]
+    squared = math.fsum(statistics.variance(each) / len(each) for each in groups)
+    return mean(one) - mean(other), 100 * squared**0.5
 
 
-def panels(
+def lines(
     path: pathlib.Path,
-    found: Mapping[str, Iterable[Line]],
+    known: Mapping[str, Any],
+    facts: Mapping[str, Any] | None,
+    *,
+    lines: Sequence[Mapping[str, Any]],
     rows: int = 1,
     size: tuple[float, float] = (9, 3.6),
     titled: str = "",
     **axes: Any,
 ) -> None:
-    """Draw lines in panels by their titles, ``rows`` of them, into ``path``.
+    """Draw lines of results into ``path``, ``rows`` of panels by their titles.
 
-    ``axes`` are those of ``Axes.set``; below is the legend of the first panel, under
-    the title ``titled``.
+    Each of ``lines`` is one for all `reports.points` of ``over``, in its ``panel``,
+    with a ``style`` of ``errorbar``. Its points are a curve that a cell has by the path
+    ``key``, or one ``along`` each of a list, where ``key`` has a number or several (of
+    which they are the mean, with ``errors`` its deviation), in per cent or times
+    ``scale``; ``x`` is there, or a key. Without ``cell`` it is the paper's. What a
+    point of ``over`` sets comes before what its line has. ``axes`` are those of
+    ``Axes.set``; the first panel's legend is below, under ``titled``.
     """
+    found: dict[str, list[tuple[Any, ...]]] = {}
+    for entry, point in ((e, p) for e in lines for p in points(e.get("over", {}))):
+        one: dict[str, Any] = {**entry, **point}
+        drawn: list[tuple[Any, Any, Any]] = []
+        for place, at in enumerate(one.get("along", [{}])):
+            each = {"x": place, **point, **at}
+            cell, keys = (filled(one.get(of, ""), each) for of in ("cell", "key"))
+            if cell and cell not in known:
+                continue
+            value = whole = known[cell] if cell else facts
+            for key in keys.split("/"):
+                value = value[int(key) if isinstance(value, list) else key]
+            if "along" not in one:
+                pairs = isinstance(value[0], list)
+                drawn = [(*p, 0) for p in (value if pairs else enumerate(value))]
+                continue
+            runs = value if isinstance(value, list) else [value]
+            scaled = [one.get("scale", 100.0) * run for run in runs]
+            error = statistics.stdev(scaled) if "errors" in one else 0
+            x = whole[one["x"]] if "x" in entry else each["x"]
+            drawn.append((x, statistics.mean(scaled), error))
+        if drawn:
+            x, y, errors = zip(*drawn, strict=True)
+            style = {"marker": "o", "ms": 4, "capsize": 2}
+            style |= filled(one.get("style", {}), point)
+            panel = found.setdefault(filled(one.get("panel", ""), point), [])
+            panel.append((x, y, errors if "errors" in one else None, style))
     columns = -(-len(found) // rows)
     options = {"sharey": rows == 1, "squeeze": False, "layout": "constrained"}
     with chart(path, rows, columns, figsize=size, **options) as grid:
-        for axis, (title, lines) in zip(grid.flat, found.items(), strict=False):
-            for line in lines:
-                style = {"marker": "o", "ms": 4, "capsize": 2, **line.style}
-                axis.errorbar(line.x, line.y, line.errors, **style)
+        for axis, (title, panel) in zip(grid.flat, found.items(), strict=False):
+            for x, y, errors, style in panel:
+                axis.errorbar(x, y, errors, **style)
             axis.set(title=title, **axes)
             axis.grid(alpha=0.3)
-        told = grid.flat[0].get_legend_handles_labels()
+        legend = grid.flat[0].get_legend_handles_labels()
         style = {"title": titled, "fontsize": 8, "title_fontsize": 8, "ncols": 2}
-        grid.flat[0].figure.legend(*told, loc="outside lower center", **style)
+        grid.flat[0].figure.legend(*legend, loc="outside lower center", **style)
         for axis in grid[:, 1:].flat:
             axis.set_ylabel("")
 

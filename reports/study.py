@@ -9,7 +9,8 @@ A study is a folder beside this file with
 - ``results.json``: a record for every cell that was computed;
 - ``README.md.jinja`` and perhaps other templates: what is said, and all tables, made of
   ``results``, the names of ``cells.py`` (as ``cells``) and `reports.pages`;
-- ``pictures.toml``, if need be: charts of the page's tables, see `reports.pages.dots`;
+- ``pictures.toml``, if need be: charts of results or of the page's
+  tables, see `reports.pages.lines` and `dots`;
 - ``page.py``, if need be: ``CHARTS``, a function for each chart's file name, and
   ``values(results)``, further variables of the templates.
 
@@ -27,7 +28,6 @@ import fnmatch
 import functools
 import hashlib
 import importlib
-import itertools
 import math
 import os
 import pathlib
@@ -42,9 +42,7 @@ import numpy
 from privaudit.files.folder import write_whole
 from privaudit.files.json import decode, encode
 from privaudit.version import __version__
-from reports import told
-from reports.pages import dots, environment
-from reports.papers.manifest import published, study_of
+from reports import filled, pages, points, published, study_of, told
 
 HERE = TEMPLATES = pathlib.Path(__file__).parent
 Record = dict[str, Any]
@@ -127,55 +125,24 @@ def small(cells: Iterable[Cell], **settings: Any) -> Iterator[Cell]:
 
 
 def declared(told: Mapping[str, Any], module: Any) -> Iterator[Cell]:
-    """Cells of ``[[cells]]`` in settings: one for each point of a grid.
+    """Cells of ``[[cells]]`` in settings: one for each of `reports.points` of ``over``.
 
-    ``over`` has the grid's axes by name, or where ``told`` has them, the last one
-    running fastest; a value that is a table sets several names, and points like one of
-    ``without`` are left out. ``cell`` (its name), ``compute`` and ``needs`` are a
-    cell's, all else its settings. In them "{axis}" is the value itself ("{none}" is
-    None, "{count}" how many cells came before), and in other text it is written;
-    ``use`` of a table lists tables that it begins with, by their places in ``told``,
-    where ``others`` names studies whose settings are there as well.
+    Points like one of ``without`` are left out. ``cell`` (its name), ``compute`` and
+    ``needs`` are a cell's, all else its settings, `reports.filled` ("{count}" is how
+    many cells came before); ``others`` names studies whose settings are there as well.
     """
     count = 0
     for entry in told.get("cells", ()):
         rest = {k: v for k, v in entry.items() if k not in ("over", "without")}
-        axes = {
-            name: told[axis] if isinstance(axis, str) else axis
-            for name, axis in entry.get("over", {}).items()
-        }
-        for point in itertools.product(*axes.values()):
-            known: dict[str, Any] = {"none": None, "count": count}
-            for axis, value in zip(axes, point, strict=True):
-                one = value if isinstance(value, dict) else {axis: value}
-                known |= filled(one, known)
+        for known in points(entry.get("over", {}), told):
             if any(each.items() <= known.items() for each in entry.get("without", ())):
                 continue
+            found = filled(rest, known | {"count": count}, told)
             count += 1
-            found = filled(rest, known, told)
             path = found.pop("compute").split(".")
             compute = functools.reduce(getattr, path, module)
             needs = tuple(found.pop("needs", ()))
             yield Cell(found.pop("cell"), compute, found, needs)
-
-
-def filled(value: Any, known: dict[str, Any], told: Mapping[str, Any] = {}) -> Any:
-    """A part of a declared cell with the values of a point: see `declared`."""
-    if isinstance(value, str):
-        known = {"none": None, **known}
-        whole = value[1:-1] if value[:1] + value[-1:] == "{}" else ""
-        return known[whole] if whole in known else value.format_map(known)
-    if isinstance(value, list):
-        return [filled(each, known, told) for each in value]
-    if not isinstance(value, dict):
-        return value
-    begin: dict[str, Any] = {}
-    for place in value.get("use", ()):
-        path = place.format_map(known).split("/")
-        part = functools.reduce(lambda part, key: part[key], path, told)
-        begin |= filled(part, known, told)
-    rest = {name: each for name, each in value.items() if name != "use"}
-    return begin | {name: filled(each, known, told) for name, each in rest.items()}
 
 
 @functools.cache
@@ -376,8 +343,9 @@ class Study:
         """Text of each page by its file name, from ``results`` alone."""
         page = self._page
         values = getattr(page, "values", lambda results: {})(results)
-        templates = environment(self.folder, TEMPLATES)
+        templates = pages.environment(self.folder, TEMPLATES)
         known = {"study": self.name, "results": results, "paper": study_of(self.name)}
+        known |= {"told": self._told}
         known |= {"cells": self._module("cells"), "page": page, "published": published}
         made = templates.get_template("made.inc").render(known)
         return {
@@ -392,13 +360,14 @@ class Study:
         """Function that draws each chart, by its file name."""
         path = self.folder / "pictures.toml"
         told = tomllib.loads(path.read_text()) if path.exists() else {}
-        drawn = {
-            name: functools.partial(self._of_table, of) for name, of in told.items()
-        }
+        drawn = {name: functools.partial(self._drawn, of) for name, of in told.items()}
         return {**drawn, **getattr(self._page, "CHARTS", {})}
 
-    def _of_table(self, of: dict[str, Any], path: pathlib.Path, known: Results) -> None:
-        dots(path, self.rendered(known)["README.md"], **of)
+    def _drawn(self, of: dict[str, Any], path: pathlib.Path, known: Results) -> None:
+        if "lines" in of:
+            pages.lines(path, known, study_of(self.name), **of)
+        else:
+            pages.dots(path, self.rendered(known)["README.md"], **of)
 
     @property
     def _page(self) -> Any:

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from privaudit.accounting import account_nodes, noise_multiplier
-from reports import told
-from reports.papers.manifest import published
+from reports import published, told
 from reports.study import Cell
 from trainers.numerics.randomness import Streams
 from trainers.runs.measures import accuracy

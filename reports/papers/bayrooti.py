@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from privaudit.results import round_down
+from reports import published as facts
 from reports import told
 from reports.consensus import cells as consensus
-from reports.papers.manifest import published as facts
 from reports.papers.programme import (
     Case,
     Shown,

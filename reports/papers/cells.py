@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from reports import published
 from reports.asynchronous import cells as asynchronous  # noqa: F401  # of settings
 from reports.audits import cells as audits  # noqa: F401  # the same
 from reports.collaborative import cells as collaborative  # noqa: F401  # the same
 from reports.papers import bayrooti, deep_q, xu, zhou, zhu
-from reports.papers.manifest import published
 from reports.papers.running import pilot
 from reports.study import Cell, Study, shrunk, small
 

@@ -7,9 +7,8 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from reports import told
+from reports import published, told
 from reports.collaborative import cells as collaborative
-from reports.papers.manifest import published
 from reports.papers.programme import Case, Shown, above, per_cent, within
 from reports.study import Results
 

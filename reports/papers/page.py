@@ -9,9 +9,8 @@ import textwrap
 from collections.abc import Iterable
 from typing import Any
 
-from reports import pages
+from reports import pages, published
 from reports.papers.cells import PAPERS
-from reports.papers.manifest import published
 from reports.papers.programme import (
     DRAWN,
     VERDICTS,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from scipy.special import stdtrit
 
 from privaudit.results import round_up
-from reports.papers.manifest import published
+from reports import published
 from reports.papers.size import Size, of_records
 from reports.study import Results, Study
 

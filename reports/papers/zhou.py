@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 from statistics import mean
 from typing import Any
 
-from reports import told
-from reports.papers.manifest import published, table
+from reports import published, table, told
 from reports.papers.programme import Case, Shown, per_cent, results_of, within
 from reports.papers.running import staged
 from reports.pushsum.cells import GAMMA_N

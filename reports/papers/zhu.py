@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from reports import told
+from reports import published, told
 from reports.dynamic.cells import (
     CALIBRATIONS,
     EPSILONS,
@@ -18,7 +18,6 @@ from reports.dynamic.cells import (
     NODES,
     key_of,
 )
-from reports.papers.manifest import published
 from reports.papers.programme import Case, Shown, above, per_cent, results_of, within
 from reports.papers.running import searched, trained
 from reports.study import Cell, Results, Study

@@ -1,13 +1,12 @@
-"""Charts of the page, and what one way gains over others."""
+"""Charts of the page."""
 
 from __future__ import annotations
 
 import pathlib
-import statistics
 
-from reports import pages, told
+from reports import pages
 from reports.study import Results
-from reports.views import accuracy, seen
+from reports.views import seen
 from reports.views.cells import GOSSIP, SUMS
 
 
@@ -32,39 +31,6 @@ def draw(path: pathlib.Path, known: Results) -> None:
             axis.set(xlim=(0, 1), xlabel="of everything seen")
         axes[0].set_title("one vector each, averaged")
         axes[1].set_title("training: wide is proved, narrow is not")
-
-
-WORDS = told(__file__)["page"]["WORDS"]
-
-
-def more(
-    known: Results, nodes: int, epsilon: float, one: str, others: list[str]
-) -> str:
-    """Points of accuracy above the best of the others, ± the standard error."""
-    runs: list[list[float]] = [
-        known[accuracy.name_of(name, nodes, epsilon)]["accuracy"]
-        for name in (one, *others)
-    ]
-    ours, best = runs[0], max(runs[1:], key=pages.mean)
-    squared = sum(statistics.variance(each) / len(each) for each in (ours, best))
-    return f"{pages.mean(ours) - pages.mean(best):+.1f} ± {100 * squared**0.5:.1f}"
-
-
-def draw_accuracy(path: pathlib.Path, known: Results) -> None:
-    """Accuracy by number of nodes."""
-    found = {}
-    colours = ["C0", "C1", "C2", "C3", "0.4", "C0", "C2", "C3"]
-    for epsilon in accuracy.EPSILONS:
-        lines = found[f"epsilon {epsilon:g}"] = []
-        for (method, words), colour in zip(WORDS.items(), colours, strict=True):
-            places = [accuracy.name_of(method, n, epsilon) for n in accuracy.NODES]
-            y = [pages.mean(known[p]["accuracy"]) for p in places if p in known]
-            ls, more = ("--", ", equal bytes") if "bytes" in method else ("-", "")
-            style = {"color": colour, "ls": ls, "label": words + more}
-            lines.append(pages.Line(range(len(y)), y, None, style))
-    ticks = {"xticks": range(3), "xticklabels": accuracy.NODES, "xlabel": "nodes"}
-    words = {"ylabel": "accuracy, per cent", **ticks}
-    pages.panels(path, found, rows=2, size=(6, 9), **words)
 
 
 def draw_images(path: pathlib.Path, known: Results) -> None:
@@ -99,4 +65,4 @@ def draw_images(path: pathlib.Path, known: Results) -> None:
             axis.set_title(f"{far} hop{'s' * (far > 1)} away", fontsize="medium")
 
 
-CHARTS = {"graphs.svg": draw, "accuracy.svg": draw_accuracy, "images.svg": draw_images}
+CHARTS = {"graphs.svg": draw, "images.svg": draw_images}

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_ind
 
+from reports import published, table
 from reports.papers import networks, running
 from reports.papers.cells import PAPERS
-from reports.papers.manifest import published, table
 from reports.papers.page import judged, kind
 from reports.papers.programme import (
     VERDICTS,

@@ -112,13 +112,14 @@ def lines(
     found: dict[str, list[tuple[Any, ...]]] = {}
     for entry, point in ((e, p) for e in lines for p in points(e.get("over", {}))):
         one: dict[str, Any] = {**entry, **point}
-        drawn: list[tuple[Any, Any, Any]] = []
+        drawn: list[tuple[Any, ...]] = []
         for place, at in enumerate(one.get("along", [{}])):
             each = {"x": place, **point, **at}
             cell, keys = (filled(one.get(of, ""), each) for of in ("cell", "key"))
             if cell and cell not in known:
                 continue
-            value = whole = known[cell] if cell else facts
+            value: Any = known[cell] if cell else facts
+            whole = value
             for key in keys.split("/"):
                 value = value[int(key) if isinstance(value, list) else key]
             if "along" not in one:

@@ -15,6 +15,8 @@ WeightName = Literal["uniform", "metropolis", "max-degree", "column-stochastic"]
 
 OWN = "own"  # data and a model that a caller has in Python, not by a name
 FOLDER = "folder:"  # of data, before the path of a folder with a file a node
+# What is chosen for a budget where it is left open.
+OPEN = ("rounds", "batch_size", "sampling_rate", "clip_norm", "step_size", "schedule")
 IDX = "idx:"  # of data, before the path of a folder of IDX files
 
 
@@ -238,7 +240,8 @@ def check_no_table(name: str) -> None:
         raise ValueError(
             f"{name} does not say what is at which node, nor what its targets are: "
             "have a function of yours read it (pandas.read_csv, ...) and return "
-            "[(inputs, targets), ...], one a node, and give --data module:function"
+            "[(inputs, targets), ...], one a node, and give --data module:function "
+            "(docs/tutorial.md has one whole, for text, dates and missing values)"
         )
     if name.endswith(".py"):
         raise ValueError(f"{name} is a file: name what is in it, {name}:NAME")

@@ -462,14 +462,12 @@ def train(
         training_for,
         {**given, **options},
         asked,
-        material,
         epsilon=settings.budget,
         delta=settings.delta,
         noise_multiplier=settings.noise_multiplier,
         where="privaudit.train",
     )
-    here = tuple(map(len, material.shares))
-    training = choose(here if party is None and plan is None else None)
+    training = choose(material, None)  # what is open is chosen once sizes are known
     check_unit(training, settings.unit, users)
     paid = [x for x in (settings.budget, settings.noise_multiplier) if x is not None]
     if training.family.private and len(paid) != 1:

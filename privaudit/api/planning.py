@@ -19,6 +19,7 @@ from privaudit.files.arguments import public, with_changes
 from privaudit.files.extras import need
 from privaudit.results import DELTA
 from privaudit.settings import TrainingSettings
+from privaudit.task_settings import OPEN
 
 if TYPE_CHECKING:
     from torch import nn
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
     from trainers.runs.training import Training
 
 FEW = 16  # nodes that all hear each other; more are joined by an exponential graph
-# What is chosen where it is left open.
-OPEN = (
-    *("rounds", "batch_size", "sampling_rate", "clip_norm", "step_size", "schedule"),
-)
 TOLD = ("delta", "noise", "relation", "classes", "overlap")
 _TIMED = 64  # made-up records, by which the time of a gradient is measured
 _REACHES = (0.3, 1.0, 3.0)  # times the step size, tried on public data

@@ -24,7 +24,7 @@ from privaudit.records import TuningRecord
 from privaudit.report.load import figures_of
 from privaudit.results import DELTA, Claim, Finding, Status, Unit, UpperBound
 from privaudit.settings import TrainingSettings, claim_of
-from privaudit.task_settings import check_no_table, is_own, laid_over
+from privaudit.task_settings import OPEN, check_no_table, is_own, laid_over
 
 if TYPE_CHECKING:
     from trainers.algorithms.family import Noise
@@ -101,8 +101,8 @@ class Own:
     """A user's own part of a training: data, model and loss, or a plan."""
 
     material: Material | None = None  # None: data and model have names
-    # from the sizes of all parties' shares to the training; None: it is made
-    choose: Callable[[tuple[int, ...]], Training] | None = None
+    # from data and model, and the sizes of all nodes, to the training; None: it is made
+    choose: Callable[[Material, tuple[int, ...]], Training] | None = None
     tuning: TuningRecord | None = None  # tries on public data of which it is the best
     planned: Sequence[int] | None = None  # sizes of the nodes that a plan is for
 
@@ -127,6 +127,7 @@ def run_training(
     if settings do not go together or training diverges, and
     `privaudit.files.folder.FolderError` if ``out`` is another run's or damaged.
     """
+    from trainers.runs.planning import training_for
     from trainers.runs.training import training_from
 
     recipe = recipe_of(what)
@@ -183,7 +184,18 @@ def run_training(
         claim = msgspec.structs.replace(claim, epsilon=math.inf)
     name = f"train-{short_name(what)}"
     where = {"out": out, "name": name, "watch": watch, "exchange": exchange}
-    own = Own(planned=recipe.plan.get("sizes"))
+    choose = None
+    if is_own(training.data) and recipe.values.keys() == {"algorithm"}:
+        choose = functools.partial(
+            training_for,
+            {name: x for name, x in values.items() if name not in OPEN},
+            {name: getattr(training, name) for name in OPEN if name in changes},
+            epsilon=None if settings.noise_multiplier else settings.budget,
+            delta=settings.delta,
+            noise_multiplier=settings.noise_multiplier,
+            where="--set" if set_by_name else what,
+        )
+    own = Own(choose=choose, planned=recipe.plan.get("sizes"))
     return run_in_folder(training, claim, settings, own=own, **where)
 
 
@@ -206,9 +218,10 @@ def run_in_folder(
     process was not told.
     """
     from trainers.runs.budget import noise_by_node
+    from trainers.runs.material import Material
     from trainers.runs.parties import connected, settled
     from trainers.runs.private_clip import clip_record, clipped, known_clip
-    from trainers.runs.problem import Problem
+    from trainers.runs.problem import Problem, units
     from trainers.runs.real_clock.run import is_by_real_clock
     from trainers.runs.run import Assignment, OneProcess, TrainingRun, train
 
@@ -225,12 +238,19 @@ def run_in_folder(
             precision=compute.precision,
             ranks=party,
         )
+        if party is None and own.choose is not None:
+            if material is None:
+                material = Material.by_name(
+                    training, settings.public_seed, settings.data_dir
+                )
+            sizes = units(material.shares, training.unit)
+            training = own.choose(material, sizes)
         problem = problem_of(training, material=material)
         if own.planned is not None:
             check_planned(own.planned, problem.sizes)
         by_real_clock = is_by_real_clock(problem)
         runner = _runner(settings, by_real_clock, watch, party)
-        if by_real_clock and material is not None and party is None:
+        if by_real_clock and own.material is not None and party is None:
             raise ValueError(
                 "clock=real starts processes that load their data by name, and your "
                 "own have none; leave it out, or have each process be a party"

@@ -22,7 +22,6 @@ from privaudit.api.own_training import (
     models_of,
     trained_models,
 )
-from privaudit.api.planning import OPEN
 from privaudit.api.public_search import PublicJudge
 from privaudit.api.training_plan import TrainingPlan, claimed, training_of
 from privaudit.api.trainings import Own, run_of, warnings_of
@@ -32,7 +31,7 @@ from privaudit.files.extras import need
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.records import CandidateRecord, TuningRecord
 from privaudit.settings import TrainingSettings
-from privaudit.task_settings import laid_over
+from privaudit.task_settings import OPEN, laid_over
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -10,7 +10,7 @@ from privaudit.cli.options import Changes, Flat, Json
 from privaudit.cli.output import emit
 from privaudit.results import DELTA
 from privaudit.settings import NoiseBy, TrainingSettings
-from privaudit.task_settings import FOLDER, changes_of
+from privaudit.task_settings import FOLDER, OPEN, changes_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -126,7 +126,7 @@ def plan(
     Rounds, sampling rate (or batch size), clip norm, step size and schedule stay as
     --set has them.
     """
-    from privaudit.api.planning import OPEN, plan
+    from privaudit.api.planning import plan
 
     budgets = TrainingSettings(epsilon=asked.epsilon, budgets=asked.budgets).each_budget
     given = changes_of(changes)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from privaudit.task_settings import TaskSettings
+from privaudit.task_settings import TaskSettings, check_no_table
 
 if TYPE_CHECKING:
     import cyclopts
@@ -22,17 +22,23 @@ def hint(command: str, error: cyclopts.CycloptsError) -> str:
     said = str(error)
     if command in ("train", "tune") and said.startswith("Unknown option: --plan"):
         return f"a plan's file comes first: privaudit {command} plan.toml"
-    if command not in SETTING:
-        return said
-    tokens = getattr(error, "unused_tokens", None) or [
-        getattr(getattr(error, "token", None), "keyword", None) or ""
-    ]
+    if command == "train" and "parameter WHAT" in said:
+        return "say first what trains: an algorithm, such as dp-dsgt, or a plan's file"
+    unused = getattr(error, "unused_tokens", None)
+    tokens = unused or [getattr(getattr(error, "token", None), "keyword", None) or ""]
     token = str(tokens[0])
     dashes, name, value = re.fullmatch(r"(-*)([^=]*)=?(.*)", token, re.S).groups()  # type: ignore[union-attr]
     name = name.replace("-", "_")
-    if (dashes or "=" in token) and name in _names():
+    if command in SETTING and (dashes or "=" in token) and name in _names():
         return f"{token} is a setting: use --set {name}={value or '...'}"
-    return said
+    if dashes or not unused:
+        return said
+    try:
+        check_no_table(token)
+    except ValueError as error:
+        enough = "; a plan needs none: --sizes and --parameters are enough"
+        return f"{error}{enough * (command == 'plan')}"
+    return f"{token} is more than it takes: see privaudit {command} --help"
 
 
 def _names() -> set[str]:

@@ -273,7 +273,7 @@ class TestWarnings:
         [
             (0, math.nan, "60 records hold NaN"),
             (0, 1e3, "differ in spread by a factor of 9"),
-            (slice(None), 90.0, "the inputs have a deviation of "),
+            (slice(None), 90.0, "the inputs are about 90 in size"),
         ],
     )
     def test_what_a_table_holds_is_told(self, caplog, columns, factor, said):

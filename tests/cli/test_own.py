@@ -1,13 +1,16 @@
 """Models, data and losses of the user's own at the command line."""
 
 import json
+import pathlib
 import sys
 
 import numpy as np
 import pytest
 import safetensors.torch
 
+import privaudit as pa
 from privaudit.cli import BAD_USAGE, FINE, main
+from privaudit.task_settings import OPEN
 
 SMALL = ("--set", "rounds=3", "--set", "batch_size=10", "--seed", "0", "--json")
 MINE = """
@@ -79,6 +82,22 @@ def test_a_module_and_a_folder_say_the_same(here, capsys, tmp_path):
     for name in ("one", "two"):
         assert main(["verify", name]) == FINE
         assert main(["report", name]) == FINE
+
+
+def test_what_is_open_is_chosen_for_the_budget_as_in_python(here, capsys):
+    """A setting that is given stays; parties and one process choose alike."""
+    module = sys.modules[here]
+    given = ("--model", f"{here}:net", "--data", f"{here}:shares", "--out", "one")
+    main(["train", "dp-dsgt", *given, "--epsilon", "2", "--set", "rounds=3"])
+    more = {"rounds": 3, "out": "two"}
+    pa.train(module.net(), module.shares(), epsilon=2, **more)
+    one, two = (
+        json.loads(pathlib.Path(name, "config.json").read_text())["training"]
+        for name in ("one", "two")
+    )
+    assert "batch_size" not in one
+    for name in OPEN:
+        assert one.get(name) == two.get(name)
 
 
 def test_one_data_set_is_dealt_and_measured(here, capsys):

@@ -59,7 +59,8 @@ class TestHelp:
         (["--rho", "3"], "--rho is a setting: use --set rho=..."),
         (["graph=ring"], "graph=ring is a setting: use --set graph=ring"),
         (["--grap", "ring"], "Unknown option"),
-        (["graph"], "Unused"),
+        (["graph"], "graph is more than it takes"),
+        (["patients.csv"], "have a function of yours read it"),
     ],
 )
 @pytest.mark.parametrize("command", ["train", "audit", "probe"])

@@ -227,7 +227,10 @@ class TrainingResult(
         kind = "accuracy" if self.accuracy is not None else "loss"
         mean, worst = getattr(self, kind), getattr(self, f"worst_{kind}")
         if mean is None:
-            return "no test data, so that nothing was measured"
+            return (
+                'no test data (test=, or "test" beside "shares"), so that nothing was '
+                "measured"
+            )
         why = "" if kind == "accuracy" else " (accuracy is of cross entropy alone)"
         return (
             f"{kind} {mean:.4f} on {self.test_data}, mean of nodes; {worst:.4f} at the "

@@ -20,7 +20,7 @@ from trainers.runs.planning import is_planned
 from trainers.runs.problem import Problem
 
 _SPREAD = 100.0  # of a table's columns: a tenth of a percent of a norm is then lost
-_LARGE = 50.0  # deviation of inputs; of bytes, as pixels that were not scaled, 70
+_LARGE = 10.0  # root mean square of inputs; of bytes, as of pixels, 70, of ages 50
 _IN_TEST = 0.1  # share of test records; in coarse tables a few are equal by chance
 _AT_ONCE = 4096  # records, whose words are widened at once
 _SAMPLE = 16  # records, whose gradients are taken
@@ -70,9 +70,9 @@ def _warnings(problem: Problem) -> Iterator[str]:
         )
     elif (size := size_of_inputs(held)) > _LARGE:
         yield (
-            f"the inputs have a deviation of {size:,.0f}, and models, step sizes and "
-            "clip norms are made for about 1: divide them by a range that their field "
-            "knows, as pixels by 255"
+            f"the inputs are about {size:,.0f} in size, and models, step sizes and "
+            "clip norms are made for about 1: shift and divide them by what their "
+            "field knows, as ages by (age - 50) / 20 and pixels by 255"
         )
     if any(map(are_scaled_by_themselves, [held, *([one] for one in held)])):
         yield (
@@ -169,15 +169,17 @@ def spread_of_columns(held: Sequence[Dataset]) -> float:
 
 
 def size_of_inputs(held: Sequence[Dataset]) -> float:
-    """Standard deviation of the first node's inputs, of some records; 0 of tokens.
+    """Root mean square of the first node's inputs, of some records; 0 of tokens.
 
-    >>> size_of_inputs([Dataset(torch.tensor([[0.0], [200.0]]), torch.zeros(2))])
-    100.0
+    >>> size_of_inputs([Dataset(torch.tensor([[60.0], [80.0]]), torch.zeros(2))])
+    70.710...
     """
     numbers = held[0].inputs[:_AT_ONCE] if held else torch.zeros(1).long()
     if not numbers.is_floating_point():
         return 0.0
-    return float(numbers[numbers.isfinite()].double().std(correction=0).nan_to_num())
+    return float(
+        numbers[numbers.isfinite()].double().square().mean().sqrt().nan_to_num()
+    )
 
 
 def are_scaled_by_themselves(held: Sequence[Dataset]) -> bool:

@@ -164,7 +164,7 @@ def connected(
     material: Material | None,
     exchange: Exchange | int | None = None,
     note: Callable[[str], None] = lambda message: None,
-    choose: Callable[[tuple[int, ...]], Training] | None = None,
+    choose: Callable[[Material, tuple[int, ...]], Training] | None = None,
 ) -> Iterator[tuple[Training, Material | None, Party | None]]:
     """The training, this party's data, and what all know of others', while it lasts.
 
@@ -206,7 +206,7 @@ def connected(
             own = identifiers_in(settings.identifiers, sizes[held.start : held.stop])
             shared = counted(exchange, own)
         if choose is not None:
-            training = choose(sizes)
+            training = choose(material, sizes)
         if is_own(training.data):
             training = msgspec.structs.replace(training, train=sum(sizes))
         yield training, material, dataclasses.replace(party, sizes=sizes, shared=shared)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from privaudit.task_settings import TaskSettings, check_no_table
+from privaudit.task_settings import OPEN, TaskSettings, check_no_table
 
 if TYPE_CHECKING:
     import cyclopts
@@ -61,6 +61,10 @@ def lines(command: str, what: str) -> list[str]:
     options = training.algorithm_options()
     chosen = {name: getattr(options, name) for name in options.__struct_fields__}
     found = [f"Settings of {what}, as --set NAME=VALUE, with their defaults:", ""]
+    from trainers.runs.planning import is_planned
+
+    if command == "train" and is_planned(training):
+        found.insert(1, f"(of your own data, by the budget: {', '.join(OPEN)})")
     found += _told(_meanings([TaskSettings]), values)
     if chosen:
         found += [f"Options of {training.algorithm} alone, also by --set:", ""]

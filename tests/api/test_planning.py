@@ -254,6 +254,7 @@ class TestWarnings:
             ({"epsilon": 0.05}, "noise drowns the signal"),
             ({"step_size": 1e-4}, "hardly moves"),
             ({"step_size": 1e3}, "is thrown about"),
+            ({"step_size": 100, "rounds": 10}, "is thrown about"),
             ({"seed": 0}, "with a seed this is a study"),
             ({"model": nn.Sequential(net(), nn.Softmax(1))}, "ends in a softmax"),
         ],
@@ -273,7 +274,7 @@ class TestWarnings:
         [
             (0, math.nan, "60 records hold NaN"),
             (0, 1e3, "differ in spread by a factor of 9"),
-            (slice(None), 90.0, "the inputs are about 90 in size"),
+            (slice(None), 90.0, "the inputs are about "),
         ],
     )
     def test_what_a_table_holds_is_told(self, caplog, columns, factor, said):
@@ -291,11 +292,20 @@ class TestWarnings:
             ({"test": True}, "60 test records are at nodes too"),
             ({"clip_norm": 500.0}, "times as long as a usual gradient at the start"),
             ({"scaled": True}, "mean 0 and deviation 1 over these very records"),
+            ({"told": True}, "column 1 of the inputs, counted from 0, is the target"),
+            ({"same": True}, "all labels are the same"),
         ],
     )
     def test_what_only_records_show_is_told_to_their_owner(self, caplog, given, said):
         data = [(x, y + given.pop("labels", 0)) for x, y in shares()[:1]] + shares()[1:]
         test = data[0] if given.pop("test", False) else None
+        if given.pop("told", False):
+            data = [
+                (x.index_copy(1, torch.tensor([1]), y[:, None] * 2.0), y)
+                for x, y in data
+            ]
+        if given.pop("same", False):
+            data = [(x, 0 * y) for x, y in data]
         if given.pop("scaled", False):
             x, y = data[2]
             data[2] = (x - x.mean(0)) / x.std(0), y

@@ -24,6 +24,7 @@ DROWNED = 2.0  # signal to noise
 WEAK = 10.0  # epsilon
 # Length of all steps together: a model of norm 1 hardly moves, or is thrown about.
 MOVES = (0.3, 3e3)
+LONGEST = 20.0  # one step
 PASSES = 1.0  # expected number of times that a record is drawn
 
 
@@ -183,9 +184,11 @@ def _of_steps(problem: Released, noise: Noise, parameters: int) -> Iterator[str]
     length = clip * sum(steps(k) for k in range(training.rounds))
     if training.optimiser or training.family.options().__struct_fields__:
         return  # steps are of another length
-    if not MOVES[0] <= length <= MOVES[1]:
+    longest = clip * max(map(steps, range(training.rounds)))
+    if not MOVES[0] <= length <= MOVES[1] or longest > LONGEST:
         how = "hardly moves" if length < MOVES[0] else "is thrown about"
-        fits = training.step_size * math.sqrt(MOVES[0] * MOVES[1]) / length
+        shorter = min(math.sqrt(MOVES[0] * MOVES[1]) / length, 2 / longest)
+        fits = training.step_size * shorter
         yield (
             f"clipping decides how far a model gets: {training.rounds:,} steps of "
             f"step_size {training.step_size:g} times clip_norm {clip:g} are "

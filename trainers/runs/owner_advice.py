@@ -62,13 +62,29 @@ def _warnings(problem: Problem) -> Iterator[str]:
                 f"{beyond:,} labels are not among the model's classes, and their "
                 "records count nothing: classes are 0, 1, ..., one output each"
             )
+        elif problem.party is None and one_label(held):
+            yield (
+                "all labels are the same, so that there is nothing to learn: is the "
+                "word that makes them the one in the file, as in frame.ill == 'yes'?"
+            )
+    elif (size := size_of(held[0].targets if held else torch.zeros(1))) > _LARGE:
+        yield (
+            f"the targets are about {size:,.0f} in size, and losses, step sizes and "
+            "clip norms are made for about 1: shift and divide them by what their "
+            "field knows"
+        )
+    if (column := column_of_targets(held)) is not None:
+        yield (
+            f"column {column} of the inputs, counted from 0, is the target itself, or "
+            "that in another unit: leave it out, as frame.drop(columns='ill') does"
+        )
     if (spread := spread_of_columns(held)) > _SPREAD:
         yield (
             f"columns of the inputs differ in spread by a factor of {spread:,.0f}: the "
             "largest decide what is clipped; divide each by a range that its field "
             "knows"
         )
-    elif (size := size_of_inputs(held)) > _LARGE:
+    elif (size := size_of(held[0].inputs if held else torch.zeros(1))) > _LARGE:
         yield (
             f"the inputs are about {size:,.0f} in size, and models, step sizes and "
             "clip norms are made for about 1: shift and divide them by what their "
@@ -168,18 +184,49 @@ def spread_of_columns(held: Sequence[Dataset]) -> float:
     return float(deviations.max()) / middle if middle else 1.0
 
 
-def size_of_inputs(held: Sequence[Dataset]) -> float:
-    """Root mean square of the first node's inputs, of some records; 0 of tokens.
+def size_of(numbers: Tensor) -> float:
+    """Root mean square of some records' numbers; 0 of tokens and classes.
 
-    >>> size_of_inputs([Dataset(torch.tensor([[60.0], [80.0]]), torch.zeros(2))])
-    70.710...
+    >>> size_of(torch.tensor([60.0, 80.0, torch.nan])), size_of(torch.tensor([9]))
+    (70.710..., 0.0)
     """
-    numbers = held[0].inputs[:_AT_ONCE] if held else torch.zeros(1).long()
+    numbers = numbers[:_AT_ONCE]
     if not numbers.is_floating_point():
         return 0.0
-    return float(
-        numbers[numbers.isfinite()].double().square().mean().sqrt().nan_to_num()
-    )
+    numbers = numbers[numbers.isfinite()].double()
+    return float(numbers.square().mean().sqrt().nan_to_num())
+
+
+def one_label(held: Sequence[Dataset]) -> bool:
+    """Return whether all of several records have the same class.
+
+    >>> one_label([Dataset(torch.eye(3), torch.tensor([1, 1, own])) for own in (1, 0)])
+    False
+    """
+    found = {label for share in held for label in share.targets.unique().tolist()}
+    return len(found) == 1 < sum(map(len, held))
+
+
+def column_of_targets(held: Sequence[Dataset]) -> int | None:
+    """Return the first column of a table that says all targets, by a line through them.
+
+    >>> x = torch.tensor([[0.0, 3.0], [5.0, 1.0], [1.0, 3.0]])
+    >>> column_of_targets([Dataset(x, torch.tensor([0, 1, 0]))])
+    1
+    """
+    pairs = [
+        torch.cat([share.inputs, share.targets[:, None]], 1)[:_AT_ONCE]
+        for share in held
+        if share.inputs.dim() == 2 and share.targets.dim() == 1
+    ]
+    whole = _table([Dataset(pair, pair[:, 0]) for pair in pairs])
+    if len(whole) < 3:  # through two points there is always a line
+        return None
+    whole = whole - whole.mean(0)
+    whole = whole / whole.norm(dim=0)
+    along = (whole[:, :-1] * whole[:, -1:]).sum(0).abs()
+    found = (along > 1 - 1e-9).nonzero()
+    return int(found[0]) if len(found) else None
 
 
 def are_scaled_by_themselves(held: Sequence[Dataset]) -> bool:

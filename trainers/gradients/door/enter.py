@@ -184,6 +184,8 @@ def _loss(
             f"loss is a function of outputs and targets, got {type(loss).__name__}; "
             "such as torch.nn.functional.mse_loss"
         )
+    if isinstance(loss, type):
+        raise ValueError(f"loss is a class: make one of it, {loss.__name__}()")
     inside = loss.parameters() if isinstance(loss, nn.Module) else ()
     if any(each.requires_grad for each in inside):
         raise ValueError(
@@ -210,7 +212,9 @@ def _loss(
         raise ValueError(
             "the loss of a batch is not made of the losses of its records alone: each "
             "must be a record's own, with nothing shared within the batch (class "
-            "weights under a mean are, use reduction='sum')"
+            "weights under a mean are, use reduction='sum'; and a record's outputs "
+            f"have the shape {tuple(outputs.shape[1:])}, its target has "
+            f"{tuple(targets.shape[1:])})"
         )
     return taken, why
 

@@ -107,18 +107,23 @@ class Pair:
 
 
 def chance_of_top(
-    tpr_at: Callable[[Floats], Floats], right: int, members: int, others: int
+    tpr_at: Callable[[Floats], Floats],
+    right: int,
+    members: int,
+    others: int,
+    length: int | None = None,
 ) -> float:
-    """Chance that the first ``members`` of a ranking hold ``right`` members or more.
+    """Chance that the first ``length`` of a ranking hold ``right`` members or more.
 
     Not below the true one, for a pair with the ROC ``tpr_at``, or below it. They do if
-    and only if the member of rank ``right`` stands before the other of rank ``members``
+    and only if the member of rank ``right`` stands before the other of rank ``length``
     - ``right`` + 1; where that one stands is a Beta, each cell counted at its upper
-    end's rate.
+    end's rate. ``length``: by default as many as there are members.
     """
-    if right <= max(0, members - others):
+    length = members if length is None else length
+    if right <= max(0, length - others):
         return 1.0
-    edges, mass = _cells(members - right + 1, others)
+    edges, mass = _cells(length - right + 1, others)
     above = tpr_at(np.minimum(1.0, edges[1:] * (1 + 1e-9) + 1e-300))
     reached = special.betainc(right, members - right + 1, above)
     return min(1.0, float(mass @ reached) * (1 + 1e-9) + _SMALLEST)

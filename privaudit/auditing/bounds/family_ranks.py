@@ -36,6 +36,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _MOST = 100_000  # simulations, however small alpha is
+# A record that is drawn seldom, but then always, is seen at the very top alone, where
+# weights that look for less noise hardly look.
+_TOPS, _RATIO, _LEAST_TOP = 8, 4, 8  # parts, each a fourth of the last, 8 at least
 _STRETCHES = 20  # of ranks, from either end
 _CELL = 1.2  # ratio of the noises at both ends of a cell, which has weights of its own
 _LESS = 1.2  # noise tested over the noise that the weights look for
@@ -49,7 +52,7 @@ class RanksOfFamily(OfFamily):
 
     What is tested is the order of the two worlds given how many there are of each.
     ``reversed_share``: of alpha, for the ranking read backwards; ``top_share``: of the
-    rest, for its upper part alone, which tells where to begin. The level is exact for
+    rest, for upper parts alone, which tell where to begin. The level is exact for
     any number of ``simulations``: the observed ranking is one of them.
     """
 
@@ -76,10 +79,16 @@ class RanksOfFamily(OfFamily):
         evidence = evidence_of_top(scores, order, right, flipped)
         sizes = scores.member_runs, scores.non_member_runs
         family = self.family
+        tops = _tops(scores.member_runs)
+        found = np.cumsum(scores.member[order])[tops - 1].tolist()
+        level = self.top_share * alpha / len(tops)
 
         def refuted(noise: float) -> bool:
-            chance = chance_of_top(family.pair(noise).tpr_at, right, *sizes)
-            return chance <= self.top_share * alpha
+            tpr_at = family.pair(noise).tpr_at
+            return any(
+                chance_of_top(tpr_at, right, *sizes, length) <= level
+                for right, length in zip(found, tops.tolist(), strict=True)
+            )
 
         start = least_noise_refuted(refuted, family.least_noise, family.most_noise)
         test = _Test.of(self, scores.member[order], (1 - self.top_share) * alpha, seed)
@@ -216,6 +225,12 @@ def _ends(count: int) -> Ints:
     return np.unique(
         np.round(np.geomspace(min(3, count), count, _STRETCHES)).astype(np.int64)
     )
+
+
+def _tops(members: int) -> Ints:
+    """Lengths of the first parts that are tested by themselves; the last has all."""
+    lengths = members // _RATIO ** np.arange(_TOPS)
+    return np.unique(lengths[(lengths >= _LEAST_TOP) | (lengths == members)])
 
 
 def _right(found: NDArray, cuts: Ints, top: int, members: int, others: int) -> Floats:

@@ -8,7 +8,8 @@ al. 2018, DP-FedAvg) with its sign changed, so that algorithms use it as a gradi
 
 How far a user moves the sum, as the program computes it: updates are computed one user
 at a time, in calls that see that user's records and nothing else, so that an update u,
-a vector of doubles, is a function of the user and of what is public, to the last bit.
+a vector of doubles, is a function of the user and of what is public, to the last bit
+(on a GPU also of the order in which its kernels happen to add that user's numbers).
 Weights make |w u| <= C' (`trainers.gradients.clip_weights`); each w u is rounded to the
 grid of the noise by itself, which moves it by sqrt(d) g / 2 at most in L2; and integers
 below 2^51 are added in doubles without any rounding. So with C' = C - sqrt(d) g the sum
@@ -37,6 +38,7 @@ from trainers.gradients.clip_weights import clip_weights
 from trainers.gradients.differentiator import Differentiator
 from trainers.gradients.per_sample import check_module, saying, trained
 from trainers.gradients.rounding import Rounding
+from trainers.numerics.device import placed
 from trainers.numerics.randomness import Streams
 from trainers.oracles.mechanism import Mechanism
 from trainers.oracles.oracle import Oracle
@@ -100,7 +102,7 @@ class Users:
     def _of(self, node: int) -> list[Tensor]:
         """The records of each user of a node."""
         if self.data.users is None:
-            return [torch.arange(self.data.sizes[node])]
+            return [torch.arange(self.data.sizes[node], device="cpu")]
         ordered, places = self.data.users[node].sort(stable=True)
         _, counts = ordered.unique_consecutive(return_counts=True)
         return list(places.split(counts.tolist()))
@@ -124,7 +126,7 @@ class UpdateOracle(Oracle):
     """Noisy mean updates of the nodes' users, as gradients; made like `Oracle`.
 
     `gradient` is minus the noisy sum of drawn users' clipped updates, over their
-    expected number; one that is not finite counts as zero. On the CPU, not in bfloat16.
+    expected number; one that is not finite counts as zero. Not in bfloat16.
     """
 
     def __init__(
@@ -139,10 +141,12 @@ class UpdateOracle(Oracle):
             raise ValueError(
                 "local updates are made of float32 gradients: leave bf16 out"
             )
-        if data.device.type != "cpu":
+        code = differentiator.module, differentiator.loss
+        self._alone = any(getattr(one, "alone", False) for one in code)
+        if self._alone and data.device.type != "cpu":
             raise ValueError(
-                "local updates are made on the CPU, user by user: leave the device "
-                f"{data.device} out"
+                "local updates by code that cannot be traced are made on the CPU, a "
+                f"process a user: leave the device {data.device} out"
             )
         super().__init__(data, differentiator, mechanism, streams, **more)
         exact_products()
@@ -152,8 +156,6 @@ class UpdateOracle(Oracle):
         self._module = copy.deepcopy(differentiator.module).to(data.device)
         self._parameters: list[Tensor] = list(trained(self._module).values())
         self._loss = differentiator.loss
-        code = differentiator.module, differentiator.loss
-        self._alone = any(getattr(one, "alone", False) for one in code)
 
     def _units_of(self, data: PrivateData) -> Users:
         """Units that are drawn and clipped as one: users."""
@@ -205,7 +207,8 @@ class UpdateOracle(Oracle):
         if isinstance(word, Tensor):  # run by run, a node after another
             word = int(word[run * len(word) // self.runs])
         for step, batch in enumerate(self._local_batches(records, node, user, run)):
-            inputs, targets = self.data.records(torch.tensor([node]), batch[None])
+            where = placed((node,), start.device)
+            inputs, targets = self.data.records(where, batch[None].to(start.device))
             how = saying(self._module, word + step)
             loss = self._loss(self._module(inputs[0], **how), targets[0]).mean()
             down = torch.autograd.grad(
@@ -226,7 +229,8 @@ class UpdateOracle(Oracle):
         seed = int(self._own_words(node)[run, user])
         generator = torch.Generator().manual_seed(seed)
         orders = (
-            torch.randperm(len(records), generator=generator) for _ in range(steps)
+            torch.randperm(len(records), generator=generator, device="cpu")
+            for _ in range(steps)
         )
         return [records[order[: int(most)]] for order in orders]
 

@@ -29,7 +29,6 @@ SMALL = {"nodes": 4, "train": 200, "rounds": 3, "batch_size": 6}
 ON_THE_HOST = {
     name for name, family in ALGORITHMS.items() if family.oracle is not Oracle
 }
-CPU_ALONE = {"dp-fedavg", "fedavg"}
 
 
 @pytest.fixture
@@ -133,6 +132,7 @@ def watched(monkeypatch):
         "algorithms.collaborative.oracle",
         "algorithms.collaborative.resampling",
         "gradients.clipping",
+        "gradients.per_sample",
         "oracles.oracle",
         "oracles.messages.oracle",
     ):
@@ -153,13 +153,7 @@ class Unplaced(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("name", sorted(ON_THE_HOST & CPU_ALONE))
-def test_what_is_for_the_cpu_alone_says_so(name):
-    with pytest.raises(ValueError, match="made on the CPU"):
-        Problem.of(training(name)).train(1.0, Streams(0, 0, "meta"), runs=2)
-
-
-@pytest.mark.parametrize("name", sorted(ON_THE_HOST - CPU_ALONE))
+@pytest.mark.parametrize("name", sorted(ON_THE_HOST))
 def test_what_is_made_is_placed(name):
     problem = Problem.of(training(name))
     fast = problem.gradients()

@@ -40,7 +40,7 @@ class Mapped:
         # autocast casts is in no graph; and who looks at what is saved sees fake ones.
         if (
             torch._C._functorch.peek_interpreter_stack() is not None
-            or torch.is_autocast_enabled(given[0].device.type)
+            or torch._C._is_any_autocast_enabled()
             or torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
         ):
             known = None

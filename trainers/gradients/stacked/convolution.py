@@ -12,7 +12,6 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.nn import functional
 
 from trainers.gradients.stacked.layer import (
-    CACHED,
     Digest,
     StackedLayer,
     blocks,
@@ -20,6 +19,7 @@ from trainers.gradients.stacked.layer import (
     explicit_sums,
     fits,
     joined,
+    scratch,
     squared_products,
     together,
     with_rows,
@@ -283,7 +283,7 @@ class StackedConvolution(StackedLayer):
         fan = self.parameters_now["weight"][0, 0].numel()
         # The sum passes through memory once a block: not of too few positions.
         values = fan * groups * places
-        step = max(1, -(-LONG // places), CACHED // values)
+        step = max(1, -(-LONG // places), scratch(back) // values)
         totals = total.unflatten(1, (groups, -1, fan))
         for replica, use in enumerate(inside.unflatten(0, (replicas, samples))):
             for first in range(0, samples, step):

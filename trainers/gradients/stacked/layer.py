@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 # Values that a norm may keep beside what it is given: samples are taken in blocks, so
 # that Gram matrices and single gradients never exist for all of them at once.
-SCRATCH = 1 << 22
+SCRATCH = 1 << 24
 CACHED = 1 << 17  # of doubles, on a CPU: in its nearer cache
 SHORT = 512  # positions over which norms may be added up in single precision
 TINY = 2.0**-60
@@ -209,12 +209,16 @@ def _multiply(one: Tensor, other: Tensor, total: Tensor) -> None:
 
 def blocks(count: int, values: int, like: Tensor) -> Iterator[slice]:
     """Slices of ``count`` of bounded scratch; one while a compiler traces."""
-    bound = CACHED if like.device.type == "cpu" else SCRATCH
-    step = max(1, bound // max(1, values))
+    step = max(1, scratch(like) // max(1, values))
     if get_proxy_mode() is not None:
         step = max(1, count)
     for start in range(0, count, step):
         yield slice(start, min(start + step, count))
+
+
+def scratch(like: Tensor) -> int:
+    """Number of doubles in scratch, on the device of ``like``."""
+    return CACHED if like.device.type == "cpu" else SCRATCH
 
 
 def together(parts: list[Tensor]) -> Tensor:

@@ -62,7 +62,7 @@ SHAPE, AGENTS, ROUNDS, BATCH, RECORDS = (1, 32, 32), 10, 2000, 256, 6000
 RUNS, BLOCK = 10_000, 1000
 METHODS = ("dp-dsgd", "dp-dsgt", "dp-dinno")
 RECIPE = "zhu-fashion-dyn"
-SMALL = {"nodes": 4, "train": 200, "rounds": 3, "batch_size": 8}
+SMALL = {"nodes": 4, "train": 200, "rounds": 3, "batch_size": 6}
 SETTINGS = ("weights", "graph", "model")  # that an algorithm brings
 Told = dict[str, Any]
 tell = functools.partial(print, file=sys.stderr, flush=True)

@@ -20,6 +20,7 @@ from measuring import Row, answer, measured, show, timed
 from torch import Tensor, nn
 from torch.nn import functional
 
+from trainers.gradients.bfloat16 import exact_products
 from trainers.gradients.choose import differentiator
 from trainers.gradients.clipping import keep_freed
 from trainers.gradients.door.enter import enter
@@ -178,6 +179,7 @@ def ours(work: str, where: Where = HERE) -> Step:
     taken = enter(Written(model), loss, input, target)
     assert taken.why_not is None, taken.why_not
     keep_freed()  # as every run does
+    exact_products()
     gradients = differentiator(taken.module, taken.loss, input, target)
     at = parameter_vector(taken.module)[None].to(where[0])
     _, inputs, targets = made(work, where)

@@ -47,9 +47,13 @@ def raised(tensors: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
 
 
 def exact_products() -> None:
-    """Have float32 numbers' products taken in float32, in all the process, for good."""
+    """Have float32 numbers' products taken in float32, in all the process, for good.
+
+    And cuDNN add up in a fixed order: else no shape has bits that are a record's own.
+    """
     torch.set_float32_matmul_precision("highest")
     torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.deterministic = True
     convolutions = getattr(torch.backends.mkldnn, "conv", None)
     if convolutions is not None:  # since torch 2.9
         convolutions.fp32_precision = "ieee"

@@ -162,6 +162,7 @@ def summation(
     have ``batch_size`` records if it never ``varies``, and else about as many; with
     ``width`` each takes as many places, whatever it has.
     """
+    exact_products()  # a shape is tried as it is used
     # For each sample: its inputs, and what the differentiator keeps of it.
     values = differentiator.values_per_sample + data.values_per_record
     limit = memory_limit

@@ -187,14 +187,20 @@ class TestTraps:
         way = BookKeeping(module, cross_entropy, data.inputs[0, 0])
         batches = torch.ones(2, 6, dtype=torch.bool)
         batches[:, 4:] = False
+        at = torch.zeros(2, way.dims, dtype=torch.float64)
+        planned = summation(way, data, at, batch_size=4, memory_limit=1 << 30)
         try:
-            torch.set_float32_matmul_precision("medium")
-            torch.backends.cudnn.allow_tf32 = True
-            at = torch.zeros(2, way.dims, dtype=torch.float64)
-            planned = summation(way, data, at, batch_size=4, memory_limit=1 << 30)
-            planned.clipped_sum(at, batches, torch.arange(2), 1.0)
-            assert torch.get_float32_matmul_precision() == "highest"
-            assert not torch.backends.cudnn.allow_tf32
+            for one in (
+                lambda: summation(way, data, at, batch_size=4, memory_limit=1 << 30),
+                lambda: planned.clipped_sum(at, batches, torch.arange(2), 1.0),
+            ):
+                torch.set_float32_matmul_precision("medium")
+                torch.backends.cudnn.allow_tf32 = True
+                torch.backends.cudnn.deterministic = False
+                one()
+                assert torch.get_float32_matmul_precision() == "highest"
+                assert not torch.backends.cudnn.allow_tf32
+                assert torch.backends.cudnn.deterministic
         finally:
             exact_products()
 

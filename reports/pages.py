@@ -17,6 +17,8 @@ from privaudit.report.svg import write
 from privaudit.results import round_down, round_up
 from reports import filled, points
 
+WIDTH = 4.6  # inches of a picture: read on a phone without turning it
+
 
 def table(head: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
     """A Markdown table, without a line end at its end."""
@@ -159,39 +161,46 @@ def dots(
     head: str,
     label: Sequence[str],
     values: Mapping[str, str],
+    only: str = "",
     **axes: Any,
 ) -> None:
     """Draw columns of a page's table, a line for each of its rows, into ``path``.
 
     The table is the one whose first column is ``head``; ``values`` are legends by
-    column, of which the first number counts, or that after "to". Rows that have none
-    are left out.
+    column, of which the first number counts, or that after "to". Rows that have none,
+    or in none of them ``only``, are left out.
     """
-    lines = iter(page.split("\n"))
-    names = next(_columns(line) for line in lines if line.startswith(f"| {head} |"))
+    rows = iter(page.split("\n"))
+    names = next(_columns(line) for line in rows if line.startswith(f"| {head} |"))
     found: list[tuple[str, dict[str, float]]] = []
-    for line in itertools.takewhile(lambda line: line.startswith("|"), lines):
+    for line in itertools.takewhile(lambda line: line.startswith("|"), rows):
         row = dict(zip(names, _columns(line), strict=True))
         parts = {name: row[name].split(" to ")[-1] for name in values}
         numbers = {name: re.search(r"\d[\d,]*(\.\d+)?", parts[name]) for name in parts}
         known = {n: float(m[0].replace(",", "")) for n, m in numbers.items() if m}
-        if known:
+        if known and any(only in row[name] for name in values):
             found.append((", ".join(row[name] for name in label), known))
-    size = (8, 1.2 + 0.2 * len(found))
+    size = (WIDTH, 1.2 + 0.27 * len(found))
     with chart(path, figsize=size, layout="constrained") as drawn:
+        labelled(drawn, [name for name, _ in found])
         for column, legend in values.items():
             at = [
-                (known[column], -i)
-                for i, (_, known) in enumerate(found)
-                if column in known
+                (one[column], -i) for i, (_, one) in enumerate(found) if column in one
             ]
             drawn.plot(*zip(*at, strict=True), "o", ms=4, label=legend)
-        drawn.set_yticks(
-            range(0, -len(found), -1), [name for name, _ in found], fontsize=7
-        )
         drawn.set(**axes)
-        drawn.grid(alpha=0.3)
-        drawn.figure.legend(loc="outside lower center", ncols=3, fontsize=8)
+        drawn.figure.legend(loc="outside lower center", fontsize=8)
+
+
+def labelled(axes: Any, names: Sequence[str]) -> None:
+    """Write names above the lines at 0, -1, ..., where they need no margin."""
+    for place, name in enumerate(names):
+        where = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points"}
+        axes.annotate(name, (0, -place), (2, 5), fontsize=8, **where)
+    axes.set_ylim(0.5 - len(names), 0.9)
+    axes.set_yticks([])
+    axes.tick_params(labelsize=8)
+    axes.grid(axis="x", color="0.9")
 
 
 def _columns(line: str) -> list[str]:

@@ -123,8 +123,10 @@ def cells() -> Iterator[Cell]:
             yield Cell(name, tuned, {**settings, "seed": seed}, needs=(search,))
 
 
-def _accuracies(method: str, epsilon: float | None, graph: str) -> list[float]:
-    known = results_of("consensus").get(f"{method} {epsilon} {graph} 1.0")
+def _accuracies(
+    method: str, epsilon: float | None, graph: str, split: float = 1.0
+) -> list[float]:
+    known = results_of("consensus").get(f"{method} {epsilon} {graph} {split}")
     return [] if known is None else known["accuracy"]
 
 
@@ -156,9 +158,25 @@ def _loses(own: Results, method: str, most: str, least: str) -> Iterator[Case]:
             yield Case(_budget(epsilon), *loses(ends[0], ends[1], float(most)))
 
 
-def _central(own: Results) -> Iterator[Case]:
+def _by_split(own: Results, method: str, most: str) -> Iterator[Case]:
+    """Points lost from shares that are alike to one class a node, sparsest graph."""
+    for epsilon in (10.0, 0.5):
+        ends = [_accuracies(method, epsilon, ENDS[1], split) for split in (0.0, 1.0)]
+        yield Case(_budget(epsilon), *loses(ends[0], ends[1], float(most)))
+
+
+def _drops(own: Results, epsilon: str, least: str, *methods: str) -> Iterator[Case]:
+    """Methods that lose more than ``least`` points there."""
+    for method in methods:
+        ((_, kept, told, seeds, _),) = [
+            one for one in _by_split(own, method, least) if one.name.endswith(epsilon)
+        ]
+        yield Case(method, None if kept is None else not kept, told, seeds)
+
+
+def _central(own: Results, most: str = "", at: str = "") -> Iterator[Case]:
     """Against the best of the others that were run, each told."""
-    for epsilon in consensus.EPSILONS:
+    for epsilon in [float(at)] if at else consensus.EPSILONS:
         runs = {
             f"{method} ({graph})": accuracy
             for method in list(consensus.METHODS)[1:]
@@ -168,7 +186,8 @@ def _central(own: Results) -> Iterator[Case]:
         if runs and (central := _accuracies("central", epsilon, "complete")):
             best = max(runs, key=lambda name: statistics.mean(runs[name]))
             name = f"{_budget(epsilon)}, of {len(runs)} {best}"
-            yield Case(name, *above(central, runs[best]))
+            near = loses(central, runs[best], float(most or 0))
+            yield Case(name, *(near if most else above(central, runs[best])))
 
 
 def _audited(own: Results) -> Iterator[Case]:

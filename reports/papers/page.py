@@ -25,7 +25,6 @@ from reports.papers.programme import (
 )
 from reports.study import Results
 
-WIDTH = 4.6  # inches of a picture: read on a phone without turning it
 FEW = 4.0  # times, which a status may be reduced and still be near
 KINDS = {  # colour, and words of the legend
     "at size": ("C0", "at size"),
@@ -69,7 +68,8 @@ def values(known: Results) -> dict[str, Any]:
             "facts": published(name),
             "rows": [(row, found(row, known), hours(row, known)) for row in rows],
             "counts": counted(rows, known),
-            "claims": judged(name, known),
+            "claims": (claims := judged(name, known)),
+            "by": {claim.judge: one for claim, one in claims},
         }
         for name in PAPERS
         if (rows := rows_of(name))
@@ -87,7 +87,7 @@ def values(known: Results) -> dict[str, Any]:
 def statuses(path: pathlib.Path, known: Results) -> None:
     """A box for each table and figure, not more of them in a row than a phone shows."""
     style = {"edgecolor": "0.4", "linewidth": 0.6}
-    with pages.chart(path, figsize=(WIDTH, 7.2)) as axes:
+    with pages.chart(path, figsize=(pages.WIDTH, 7.2)) as axes:
         top = 0.0
         for paper in PAPERS:
             title = published(paper)["title"].split(":")[0]
@@ -125,7 +125,7 @@ def beside(paper: str, path: pathlib.Path, known: Results) -> None:
     below = [line for line in lines if line.ours]
     parts = [part for part in (above, below) if part]
     options: dict[str, Any] = {
-        "figsize": (WIDTH, sum(1.2 + 0.34 * len(part) for part in parts)),
+        "figsize": (pages.WIDTH, sum(1.2 + 0.34 * len(part) for part in parts)),
         "height_ratios": [4 + len(part) for part in parts],
         "squeeze": False,
     }
@@ -136,15 +136,8 @@ def beside(paper: str, path: pathlib.Path, known: Results) -> None:
 
 def _panel(axes: Any, part: list[Shown], labels: Iterable[str] | None) -> None:
     """Epsilons under ``labels``, or accuracies."""
+    pages.labelled(axes, [line.label for line in part])
     for place, line in enumerate(part):
-        axes.annotate(
-            line.label,
-            (0, -place),
-            (2, 5),
-            xycoords=axes.get_yaxis_transform(),
-            textcoords="offset points",
-            fontsize=8,
-        )
         said, ours = line.printed, line.ours
         if labels:
             said, ours = line.claimed, (line.certified or 0.0,)
@@ -156,8 +149,6 @@ def _panel(axes: Any, part: list[Shown], labels: Iterable[str] | None) -> None:
         if len(ours) > 1:
             ends = [min(ours), max(ours)]
             axes.plot(ends, [-place] * 2, color="C0", lw=4, alpha=0.3)
-    axes.set_ylim(0.5 - len(part), 0.9)
-    axes.set_yticks([])
     printed = any(line.printed is not None for line in part)
     words = "printed" if printed else "none is printed"
     named = labels or (words, "here, mean and range of seeds")
@@ -165,8 +156,6 @@ def _panel(axes: Any, part: list[Shown], labels: Iterable[str] | None) -> None:
     axes.plot([], [], "o", color="0.4", fillstyle="none", label=first)
     axes.plot([], [], "o", color="C0", label=second)
     axes.set_xlabel("epsilon" if labels else "accuracy, per cent", fontsize=9)
-    axes.tick_params(labelsize=8)
-    axes.grid(axis="x", color="0.9")
     axes.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1))
     if labels:
         _logarithmic(axes)

@@ -43,6 +43,14 @@ ITEMS = {
     "zhou": {"Table": 4, "Figure": 4},
     "xu": {"Table": 2, "Figure": 9},
 }
+# Their numbered algorithms, and results beyond lemmas.
+NUMBERED = {
+    "zhu": "Algorithms 1 and 3 to 5,Algorithm 2,Theorem 1,Corollary 1,Proposition 4",
+    "bayrooti": "Algorithms 1 to 3,Theorem 5.1",
+    "deep-q": "Algorithms 1 and 2,Theorem 1,Theorem 2,Theorems 3 and 4,Lemma 4",
+    "zhou": "Algorithm 1,Algorithm 2,Theorem 1,Theorem 2",
+    "xu": "Algorithm 1,Theorem 1,Theorem 2,Propositions 1 and 2,Remark 1",
+}
 ROMAN = {"I": "1", "II": "2"}
 PAGES = {name: (Study("papers").folder / f"{name}.md").read_text() for name in PAPERS}
 by_paper = pytest.mark.parametrize("name", PAPERS)
@@ -65,6 +73,10 @@ class TestItems:
             for number in range(1, count + 1)
         }
         assert named == wanted
+
+    def test_no_algorithm_or_theorem_is_missing(self, name):
+        told = str(published(name)["part"])
+        assert [one for one in NUMBERED[name].split(",") if one not in told] == []
 
     def test_each_has_a_line_with_its_status_on_the_page(self, name):
         known = Study("papers").results()

@@ -244,7 +244,11 @@ def write(
             "deploy_map": {"app": ["server", *job.sites]},
         },
     )
-    controller = {"sites": list(job.sites), "needed": job.needed}
+    controller = {
+        "sites": list(job.sites),
+        "needed": job.needed,
+        "patience": job.training_settings().patience,
+    }
     _write(
         app / "config_fed_server.json",
         {

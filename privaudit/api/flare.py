@@ -7,8 +7,10 @@ ledger and folder are each site's own, as its `SiteFile` says; so is what it let
 from __future__ import annotations
 
 import json
+import math
 import os
 import pathlib
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,6 +32,7 @@ from privaudit.api.watch import Watch
 from privaudit.files.folder import FolderError
 from privaudit.report.verify import EvidenceError, sign, verify
 from trainers.network.by_flare import ByFlare
+from trainers.network.exchange import PATIENCE
 
 RUN = ("Together", "Site")  # classes that a job names; sites let no others run
 
@@ -59,12 +62,19 @@ class Kits(Builder):
 class Together(Controller):
     """At the server: starts the training at all ``sites``, and waits for their end.
 
-    It went well if it did so at ``needed`` of them; None: at all.
+    It went well if it did so at ``needed`` of them; None: at all. Where one fails, or
+    may be missing, the others are waited for ``patience`` seconds after each answer:
+    who was killed gives none.
     """
 
-    def __init__(self, sites: Sequence[str], needed: int | None = None) -> None:
+    def __init__(
+        self,
+        sites: Sequence[str],
+        needed: int | None = None,
+        patience: float = PATIENCE,
+    ) -> None:
         super().__init__()
-        self._sites = list(sites)
+        self._sites, self._patience = list(sites), patience
         self._needed = len(self._sites) if needed is None else needed
 
     def start_controller(self, fl_ctx: FLContext) -> None:
@@ -77,17 +87,22 @@ class Together(Controller):
         """Send the task to all, with nothing in it."""
         data = DXO(data_kind=DataKind.APP_DEFINED, data={}).to_shareable()
         said: dict[str, str] = {}
+        end = math.inf
 
         def note(client_task: Any, fl_ctx: FLContext) -> None:
-            said[client_task.client.name] = client_task.result.get_return_code()
+            nonlocal end
+            code = client_task.result.get_return_code()
+            said[client_task.client.name] = code
+            if code != ReturnCode.OK or self._needed < len(self._sites):
+                end = time.monotonic() + self._patience
 
-        self.broadcast_and_wait(
-            task=Task(name=TASK, data=data, result_received_cb=note),
-            targets=self._sites,
-            min_responses=len(self._sites),
-            fl_ctx=fl_ctx,
-            abort_signal=abort_signal,
-        )
+        task = Task(name=TASK, data=data, result_received_cb=note)
+        self.broadcast(task, fl_ctx, self._sites, min_responses=len(self._sites))
+        while task.completion_status is None and time.monotonic() < end:
+            if abort_signal.triggered:
+                break
+            time.sleep(0.2)
+        self.cancel_task(task, fl_ctx=fl_ctx)
         ended = sum(code == ReturnCode.OK for code in said.values())
         if ended < self._needed:
             missing = (f"{one}: {said.get(one, 'lost')}" for one in self._sites)

@@ -1,7 +1,14 @@
 """Private Flower apps, where Flower is installed: `make integrations`."""
 
+import difflib
 import json
 import math
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import time
 
 import pytest
 import torch
@@ -245,3 +252,173 @@ def _reply(tensor):
         }
     )
     return Message(content, dst_node_id=1, message_type="train")
+
+
+# A Flower app of the shape of its PyTorch quickstart: `flwr run` takes the folder.
+CLIENT = """
+import torch
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+app = ClientApp()
+
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 2))
+
+
+def load_data(number, batch_size):
+    inputs = torch.randn(80, 5, generator=torch.Generator().manual_seed(number))
+    records = TensorDataset(inputs, (inputs.sum(1) > 0).long())
+    return DataLoader(records, batch_size=batch_size, shuffle=True)
+
+
+def train_fn(model, loader, epochs, lr):
+    criterion = nn.CrossEntropyLoss()
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+    running_loss = 0.0
+    for _ in range(epochs):
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            loss = criterion(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+            running_loss += loss.item()
+    return running_loss / (epochs * len(loader))
+
+
+@app.train()
+def train(msg: Message, context: Context):
+    model = net()
+    model.load_state_dict(msg.content["arrays"].to_torch_state_dict())
+    loader = load_data(context.node_config["number"], 16)
+    loss = train_fn(model, loader, 1, msg.content["config"]["lr"])
+    metrics = MetricRecord({"train_loss": loss, "num-examples": len(loader.dataset)})
+    arrays = ArrayRecord(model.state_dict())
+    return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=msg)
+"""
+LOOP = CLIENT[CLIENT.index("    for _ in range") : CLIENT.index("\n\n@app.train")]
+PRIVATE = {  # lines of it, and what they become
+    "app = ClientApp()\n": """
+from privaudit.api.flower import PrivateClient
+
+private = PrivateClient(
+    FOLDER, noise_multiplier=1.0, clip_norm=1.0, batch_size=16, epsilon=20.0
+)
+app = ClientApp(mods=[private])
+""",
+    LOOP: """    for _ in private.steps(model, loader, epochs):
+        optimizer.step()
+    return running_loss
+""",
+}
+SERVER = """
+from client import net
+from flwr.app import ArrayRecord, ConfigRecord, Context
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    FedAvg(fraction_evaluate=0.0).start(
+        grid=grid,
+        initial_arrays=ArrayRecord(net().state_dict()),
+        train_config=ConfigRecord({"lr": 0.1}),
+        num_rounds=2,
+    )
+"""
+PROJECT = """
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+[project]
+name = "quick"
+version = "1.0.0"
+license = "Apache-2.0"
+[tool.flwr.app]
+publisher = "tests"
+[tool.flwr.app.components]
+serverapp = "server:app"
+clientapp = "client:app"
+"""
+
+
+def free_ports(many):
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(many)]
+    found = [one.getsockname()[1] for one in held]
+    for one in held:
+        one.close()
+    return found
+
+
+def test_the_quickstart_made_private(tmp_path):
+    """By Flower's own processes, in at most ten changed lines."""
+    folder, app, home = tmp_path / "kept", tmp_path / "app", tmp_path / "home"
+    client = CLIENT
+    for before, after in PRIVATE.items():
+        assert client.count(before) == 1
+        client = client.replace(before, after)
+    changed = difflib.ndiff(CLIENT.splitlines(), client.splitlines())
+    assert sum(line[0] == "+" and line[2:].strip() != "" for line in changed) <= 10
+    app.mkdir()
+    home.mkdir()
+    (app / "client.py").write_text(client.replace("FOLDER", repr(str(folder))))
+    (app / "server.py").write_text(SERVER)
+    (app / "pyproject.toml").write_text(PROJECT)
+    at, *ports = free_ports(3)
+    (home / "config.toml").write_text(
+        f'[superlink]\ndefault = "here"\n[superlink.here]\n'
+        f'address = "127.0.0.1:{at}"\ninsecure = true\n'
+    )
+    found = pathlib.Path(sys.executable).parent
+    environment = {
+        **os.environ,
+        "PATH": f"{found}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": os.getcwd(),
+        "PYTHONWARNINGS": "ignore",
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+    }
+
+    def begin(*words):
+        command = [f"{found}/{words[0]}", "--insecure", *map(str, words[1:])]
+        said = (tmp_path / "said").open("ab")
+        how = {"stdout": said, "stderr": said, "cwd": tmp_path}
+        return subprocess.Popen(command, env=environment, **how)
+
+    running = [begin("flower-superlink", "--port", at)]
+    try:
+        for number, port in enumerate(ports):
+            where = ("--superlink", f"127.0.0.1:{at}", "--port", port)
+            running.append(
+                begin("flower-supernode", *where, "--node-config", f"number={number}")
+            )
+        end = time.monotonic() + 300
+        submit = [f"{found}/flwr", "run", str(app)]
+        how = {"env": environment, "cwd": tmp_path, "capture_output": True}
+        while subprocess.run(submit, **how).returncode:
+            assert time.monotonic() < end, (tmp_path / "said").read_text()
+            time.sleep(1)
+
+        def spent():
+            """Steps of each client that its evidence has."""
+            for path in folder.glob("*/evidence/ledger.json"):
+                ledger = pa.Ledger.from_json(path.read_text())
+                yield sum(one.count for one in ledger.nodes[0])
+
+        while [*spent()] != [10, 10]:
+            assert time.monotonic() < end, (tmp_path / "said").read_text()
+            time.sleep(1)
+    finally:
+        for one in running:
+            one.terminate()
+            one.wait()
+    joint = pa.join([*folder.glob("*/evidence")], overlap=1)
+    assert 1 < joint.upper.epsilon < 20
+    assert joint.upper.standing == "conditional"

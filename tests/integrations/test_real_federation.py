@@ -75,6 +75,7 @@ class Federation:
             "HOME": str(folder),
             "DUMP": str(folder / "relayed"),
             "NVFLARE_POC_WORKSPACE": str(folder / "poc"),
+            "NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT": "5",
         }
         self.environment["PATH"] = os.pathsep.join(
             [str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]

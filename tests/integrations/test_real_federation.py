@@ -361,7 +361,7 @@ QUICK = ("--patience", "15")
 
 def test_killed_at_random_moments(federation):
     """A site, the server or both, ``KILLS`` times: no round is released twice."""
-    f, four, chance = federation, SITES[:4], random.Random(8)
+    f, four, chance = federation, SITES[:4], random.Random(KILLS)
     how = ("graph=ring", f"rounds={40 + 10 * KILLS}")
     f.init("killed", "dp-dsgt", *how, sites=four, options=("--no-sealed", *QUICK))
     folders, status, killed = f.folders("killed", four), "", 0
@@ -396,7 +396,8 @@ def test_killed_at_random_moments(federation):
         size = int(one[2]) // 8 * int(one[3])
         said.setdefault(one[1], set()).add(relayed[one.end() : one.end() + size])
     assert len(said) >= 40 + 10 * KILLS
-    assert {len(contents) for contents in said.values()} == {4}  # one of each site
+    # One of each site; all start at the same model.
+    assert max(len(contents) for contents in said.values()) == 4
 
 
 def test_one_of_five_leaves(federation):

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from scipy import optimize, signal, special, stats
 
 from privaudit.auditing.bounds.binomial import mass
+from privaudit.auditing.bounds.rank_walk import RankWalk, Way
 from privaudit.testing.outputs import Floats
 
 Worlds = NDArray[np.bool_]
@@ -44,9 +45,6 @@ _PORTIONS = 24  # of the number of runs that are told
 _COARSE = 0.05  # chance; one below it is not made smaller by chance
 _FEW = 8  # runs in the least group that is guessed by itself
 _PRIOR = 8.0  # runs, as the claim allows at most, that are added to each group's
-_PREFIXES, _SHORTEST = 28, 4  # lengths of a ranking that are looked at, and the least
-_BACKWARDS = 0.05  # of a ranking's level, for scores that are lower on the second
-_ENDS = 0.25, 0.5  # of that which is left: first and last alone each, both together
 
 
 def chance(
@@ -170,21 +168,17 @@ def _summed(one: Floats, other: Floats) -> tuple[Floats, float]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ranking:
-    """Right guesses along a ranking, as walks with limits that one of them reached.
+    """Right guesses along a ranking, both ways: the walks of the bound `RankWalk`.
 
-    A walk is the number of right guesses among the first k, the last k, or both, for
-    rising k; it is ranked by its least chance under the claim at any k. The limits are
-    those of equal rank, so that the chance that any walk reaches one of its limits is a
-    p-value, and grows with epsilon and delta: the bound is Buehler's.
+    They are ranked as there, and its chance that a walk under the claim reaches what
+    was seen is summed here, by kind of walk (the first k, the last k, both), where it
+    simulates all kinds together: tails are as small as they are, in a hundredth of the
+    time, and at most the sum above the simulated ones (a tenth, where they are small).
     """
 
-    # lengths, limits: guesses, and least right ones, at each step of a kind of walk.  #
-    # (kinds, steps)
-    lengths: Ints
-    limits: Ints
-    many: tuple[int, ...]  # walks of each kind
-    least: float  # the least chance that was seen, over the share of the level
+    ways: tuple[Way, ...]
     runs: int
+    level: float
 
     @classmethod
     def of(
@@ -192,44 +186,33 @@ class Ranking:
         score: Floats,
         worlds: Worlds,
         random: np.random.Generator,
-        epsilon: float,
         delta: float,
+        level: float,
     ) -> Ranking:
         """The ranking by a score, (runs,), that knows no coin; ties by ``random``."""
-        runs, half = len(score), len(score) // 2
-        ranked = worlds[np.lexsort((random.random(runs), -score))]
-        steps = np.geomspace(min(_SHORTEST, half), half, _PREFIXES)
-        steps = np.unique(np.round(steps).astype(np.int64))
-        top = np.cumsum(ranked)[steps - 1]
-        bottom = np.cumsum(~ranked[::-1])[steps - 1]
-        lengths = np.stack([steps, 2 * steps] * 2)
-        right = np.stack([np.maximum(top, bottom), top + bottom])
-        backwards = np.stack([steps - np.minimum(top, bottom), 2 * steps - right[1]])
-        right = np.concatenate([right, backwards])
-        share = np.outer([1 - _BACKWARDS, _BACKWARDS], _ENDS).reshape(-1, 1)
-        # Any order of walks is valid: here told runs are taken for as many as expected.
-        told = np.minimum(lengths, math.ceil(runs * delta / 2))
-        true = float(special.expit(epsilon))
-        chances = stats.binom.sf(right - told - 1, lengths - told, true) / share
-        least = float(chances.min())
-        # A little more, so that rounding leaves no walk of equal rank outside.
-        level = np.minimum(least * share * (1 + 1e-6), 1.0)
-        limits = told + stats.binom.isf(level, lengths - told, true).astype(np.int64)
-        limits = np.minimum(limits + 1, np.where(chances <= least, right, lengths + 1))
-        return cls(lengths, limits, (2, 1, 2, 1), least, runs)
+        ways = RankWalk().ways(worlds, score, random, delta, level)
+        return cls(tuple(ways), len(score), level)
 
     def chance(self, epsilon: float, delta: float) -> float:
-        """Largest chance under (epsilon, delta)-DP that a walk reaches a limit."""
-        true, total, rest = float(special.expit(epsilon)), 0.0, 1.0
+        """p-value: largest chance under (epsilon, delta)-DP that a walk goes so far."""
+        true, each, rest = float(special.expit(epsilon)), np.zeros(len(self.ways)), 1.0
         for told, share in _told(self.runs, delta):
             rest -= share
-            # Whichever runs are told do no more than as the first guesses of a walk.
-            sure = np.minimum(self.lengths, told)
-            left = zip(self.many, self.lengths - sure, self.limits - sure, strict=True)
-            total += share * sum(
-                many * _reached(lengths, limits, true) for many, lengths, limits in left
-            )
-        return min(1.0, (total + max(0.0, rest)) * (1 + 1e-6) + _LOST)
+            each += [share * _walks(way, told, true) for way in self.ways]
+        shares = [way.alpha / self.level for way in self.ways]
+        found = float(((each + max(0.0, rest)) / shares).min())
+        return min(1.0, found * (1 + 1e-6) + _LOST)
+
+
+def _walks(way: Way, told: int, true: float) -> float:
+    """Chance that a walk of any kind reaches a limit, the told runs first."""
+    found = 0.0
+    for many, limits in zip((1, 1, 2), way.limits, strict=True):
+        lengths = many * way.lengths
+        # Whichever runs are told do no more than as the first guesses of a walk.
+        sure = np.minimum(lengths, told)
+        found += _reached(lengths - sure, limits - sure, true)
+    return found
 
 
 def _reached(lengths: Ints, limits: Ints, true: float) -> float:

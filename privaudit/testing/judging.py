@@ -6,13 +6,15 @@ an attack is learned on all runs before it, and guesses the coins of the fresh o
 many are right, of all looks so far, is held against the claim by the exact test of
 `privaudit.testing.coins`. So the last look is one at all runs but the very first, and
 most of alpha is kept for it; the rest is shared by the others. Where an output is one
-number, half of the last look's alpha is for the ranking by it of all runs, which needs
-none to learn from. The first look that refutes the claim ends the runs. By the union
-bound a right mechanism is refuted by any with probability at most alpha.
+number, nine tenths of alpha are for `best` on all runs, the strongest bound of a fixed
+size: its ranking and its test of two binomials, in its shares. The first look that
+refutes the claim ends the runs. By the union bound a right mechanism is refuted by any
+with probability at most alpha.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import decimal
 import functools
@@ -23,6 +25,11 @@ from typing import Any, Literal
 import numpy as np
 from scipy import special
 
+from privaudit.auditing.bounds.best import SHARES
+from privaudit.auditing.bounds.contract import generator
+from privaudit.auditing.bounds.rank_walk import RankWalk
+from privaudit.auditing.bounds.two_binomial import TwoBinomial
+from privaudit.auditing.scores import Scores
 from privaudit.files.arguments import public
 from privaudit.testing.coins import LEVELS, Ranking, Stage, Worlds, chance_together
 from privaudit.testing.fingerprints import fingerprint
@@ -35,8 +42,8 @@ __tracebackhide__ = True  # pytest shows where a test calls, and its mechanism
 _BATCH, _WIDE_BATCH = 1024, 250_000  # runs between looks at the clock
 _LEAST = 256  # runs of a first look; fewer are only learned from
 _GROWTH, _WIDE_GROWTH = 2, 4
-_LAST = 0.9  # of alpha, for the last look
-_RANKED = 0.5  # of that, for the ranking
+_LAST = 0.96  # of alpha, for the last look
+_FIXED = 0.9  # of alpha, for `best` on all runs; a part of that
 _HIGHEST = 500  # claim; no runs refute more
 _FINE = 1e-3  # how near a bound is to the largest, relatively
 
@@ -125,7 +132,7 @@ def judge(
     sampler = Sampler.of(mechanism, pair, score, vectorised, (seed, k))
     claim = _as_written(epsilon)
     looks = _looks(runs, _WIDE_GROWTH if vectorised else _GROWTH)
-    levels, ranked = _levels(alpha, len(looks) - 1), 0.0
+    levels, fixed = _levels(alpha, len(looks) - 1), 0.0
     batch = _WIDE_BATCH if vectorised else _BATCH
     past: list[tuple[Worlds, Readings]] = []
     attack: Attack | None = None
@@ -135,8 +142,8 @@ def judge(
     for end in looks:
         if past:
             if attack is None and sampler.reader.is_number:
-                ranked = _RANKED * levels[-1]
-                levels[-1] -= ranked
+                fixed = _FIXED * alpha
+                levels[-1] -= fixed
             learn = functools.partial(
                 Attack.of,
                 Readings.joined([part for _, part in past]),
@@ -153,7 +160,7 @@ def judge(
             done += len(worlds)
             if attack is not None:
                 counts += attack.guessed(readings, worlds)
-            if end < runs or ranked:
+            if end < runs or fixed:
                 past.append((worlds, readings))
         if done < end:
             stopped = "seconds"
@@ -164,8 +171,8 @@ def judge(
             evidence = _Evidence(
                 [*evidence.stages, stage], levels[len(evidence.stages) + 1]
             )
-            if end == runs and ranked and sampler.reader.is_number:
-                evidence.rank(past, sampler.coins, claim, delta, ranked)
+            if end == runs and fixed and sampler.reader.is_number:
+                evidence.add_best(past, delta, fixed, seed)
             growth = -math.log(evidence.chance(claim, delta)) / done
             if evidence.refutes(claim, delta):
                 stopped = "refuted"
@@ -181,7 +188,7 @@ def judge(
         epsilon=epsilon,
         delta=delta,
         bound=_bound(evidence, claim, delta, refuted),
-        most=_most_shown(looks, levels, ranked, delta),
+        most=_most_shown(looks, levels, fixed, delta),
         level=1 - alpha,
         runs=done,
         seconds=time.monotonic() - started,
@@ -212,27 +219,31 @@ def _levels(alpha: float, looks: int) -> list[float]:
 
 @dataclasses.dataclass(slots=True)
 class _Evidence:
-    """Tests of one look, with the level of each; a ranking has the last look alone."""
+    """Tests of one look; the last one has those of `best`, at their own levels."""
 
     stages: list[Stage]
     level: float
     ranking: Ranking | None = None
-    ranked: float = 0.0
+    counted: float = 0.0  # what the test of two binomials refutes
 
-    def rank(
+    def add_best(
         self,
         seen: list[tuple[Worlds, Readings]],
-        random: np.random.Generator,
-        claim: float,
         delta: float,
-        level: float,
+        alpha: float,
+        seed: int,
     ) -> None:
-        """Rank all runs by their one number, unless no walk is rare enough."""
+        """All runs by their one number: what `best` does at alpha, with its seed."""
         score = np.concatenate([part.columns[:, 0] for _, part in seen])
         worlds = np.concatenate([worlds for worlds, _ in seen])
-        found = Ranking.of(score, worlds, random, claim, delta)
-        if found.least <= level:
-            self.ranking, self.ranked = found, level
+        walk, binomials = (share * alpha for share in SHARES)
+        found = Ranking.of(score, worlds, generator(seed, RankWalk.name), delta, walk)
+        if found.chance(0.0, delta) <= walk:
+            self.ranking = found
+        # Coins that fall more unevenly than one in a million are refused.
+        with contextlib.suppress(ValueError):
+            scores = Scores(worlds, score, "coin-flip")
+            self.counted, _ = TwoBinomial().find(scores, delta, binomials, seed)
 
     def chance(self, epsilon: float, delta: float) -> float:
         """p-value of the stages."""
@@ -243,7 +254,9 @@ class _Evidence:
         if self.stages and self.chance(epsilon, delta) <= self.level:
             return True
         ranking = self.ranking
-        return ranking is not None and ranking.chance(epsilon, delta) <= self.ranked
+        if ranking and ranking.chance(epsilon, delta) <= ranking.level:
+            return True
+        return epsilon < self.counted
 
 
 def _bound(evidence: _Evidence, claim: float, delta: float, refuted: bool) -> float:
@@ -259,7 +272,7 @@ def _bound(evidence: _Evidence, claim: float, delta: float, refuted: bool) -> fl
 
 
 def _most_shown(
-    looks: list[int], levels: list[float], ranked: float, delta: float
+    looks: list[int], levels: list[float], fixed: float, delta: float
 ) -> float:
     """The epsilon that no look refutes, whatever it sees, >= 0: by all coins guessed.
 
@@ -274,7 +287,8 @@ def _most_shown(
         normal = -special.ndtri_exp(told * fresh)
         together = np.cumsum(np.sqrt(fresh) * normal) / np.sqrt(np.cumsum(fresh))
         staged = (special.log_ndtr(-together) <= np.log(levels[1:])).any()
-        return bool(staged or told * looks[-1] <= math.log(max(ranked, 1e-300)))
+        ranked = max(SHARES[0] * fixed, 1e-300)  # two binomials are of fewer runs
+        return bool(staged or told * looks[-1] <= math.log(ranked))
 
     low, high = 0.0, float(_HIGHEST)
     while high - low > _FINE * (0.1 + high):

@@ -222,9 +222,7 @@ def _suspected(
         if reader.is_number:  # a ranking knows no place, which other data may move
             seen.append((worlds, readings.columns[:, 0]))
             coins, score = (np.concatenate(part) for part in zip(*seen, strict=True))
-            ranking = Ranking.of(
-                score, coins, sampler.coins, asked.epsilon, asked.delta
-            )
+            ranking = Ranking.of(score, coins, sampler.coins, asked.delta, _SUSPECTED)
             found = min(found, ranking.chance(asked.epsilon, asked.delta))
     test.seconds += time.monotonic() - began
     return found <= _SUSPECTED or (None if found < _CLEARED else False)

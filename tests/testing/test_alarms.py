@@ -66,23 +66,26 @@ def test_a_thousand_right_mechanisms_at_most_one_alarm_at_999_in_a_thousand():
     assert alarms <= 1
 
 
-@pytest.mark.full
-def test_of_fifty_faulty_ones_no_fewer_than_the_best_bound_of_fixed_size():
-    """On as many runs, at the same level, with the output as the score."""
+@pytest.mark.sized
+def test_of_fifty_faulty_ones_none_that_best_refutes_is_missed():
+    """On the same runs: by count at the same level, each by itself at .8 of alpha.
+
+    At nine tenths it is `best` but for simulations, of which a tenth is luck.
+    """
     wrong = [*_mechanisms((1.1, 1.2, 1.3, 1.5, 2.0))]
     assert len(wrong) == 50
     refuted = [0, 0]
-    for mechanism, epsilon, delta in wrong:
+    for mechanism, epsilon, delta in wrong[:: size(1, 5)]:
         given = {"epsilon": epsilon, "delta": delta, "runs": 2000}
         found = judge(mechanism, (0, 1), **given)
         worlds, seen = Sampler.of(mechanism, (0, 1), None, False, (0, 1)).run(2000)
-        best = Best()(
-            Scores(worlds, seen.columns[:, 0], "coin-flip"),
-            delta,
-            found.level,
-            threat_model="output",
+        scores = Scores(worlds, seen.columns[:, 0], "coin-flip")
+        same, less = (
+            Best()(scores, delta, 1 - part * (1 - found.level), threat_model="output")
+            for part in (1.0, 0.8)
         )
         refuted[0] += found.refuted
-        refuted[1] += best.epsilon > epsilon
+        refuted[1] += same.epsilon > epsilon
+        assert found.refuted or less.epsilon <= epsilon
     print(f"judge {refuted[0]}, best {refuted[1]}")
     assert refuted[0] >= refuted[1]

@@ -20,7 +20,12 @@ from privaudit.testing import (
 )
 from privaudit.testing.fingerprints import fingerprint
 
-FEW = settings(max_examples=6, deadline=200, database=None)
+FEW = settings(
+    max_examples=6,
+    deadline=200,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 LISTS = neighbours(
     st.lists(st.floats(0, 1), min_size=1, max_size=4), relation="add-or-remove-one"
 )

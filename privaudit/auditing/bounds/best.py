@@ -19,6 +19,8 @@ from privaudit.auditing.bounds.rank_walk import RankWalk
 from privaudit.auditing.bounds.two_binomial import TwoBinomial
 from privaudit.auditing.scores import Design, Scores
 
+SHARES = 0.7, 0.3  # of alpha, of coin-flip runs: the rank walk, the two binomials
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Best(Estimator):
@@ -40,7 +42,7 @@ class Best(Estimator):
         self, scores: Scores, delta: float, alpha: float, seed: int
     ) -> tuple[float, Evidence]:
         chosen = (
-            BestOf((RankWalk(), TwoBinomial()), (0.7, 0.3))
+            BestOf((RankWalk(), TwoBinomial()), SHARES)
             if scores.design == "coin-flip"
             else BestOf((TwoBinomial(),))
         )

@@ -70,11 +70,10 @@ class RankWalk(Estimator):
         self, scores: Scores, delta: float, alpha: float, seed: int
     ) -> tuple[float, Evidence]:
         random = generator(seed, self.name)
-        order = np.lexsort((random.random(len(scores)), -scores.score))
-        ways = [
-            self._one_way(scores, order, delta, (1 - self.reversed_share) * alpha),
-            self._one_way(scores, order[::-1], delta, self.reversed_share * alpha),
-        ]
+        # What a prefix shows is counted from the odds that it has without a leak.
+        odds = math.log(scores.member_runs) - math.log(scores.non_member_runs)
+        odds = 0.0 if scores.design == "coin-flip" else odds
+        ways = self.ways(scores.member, scores.score, random, delta, alpha, odds=odds)
         # The way with the lesser statistic could not add but a little, and is left out.
         way = max(ways, key=lambda one: one.statistic)
         flipped = way is ways[1]
@@ -92,20 +91,44 @@ class RankWalk(Estimator):
         given = _GivenCounts(way, scores.member_runs, scores.non_member_runs, delta)
         return given.largest_rejected(random, simulations, most), evidence
 
-    def _one_way(self, scores: Scores, order: Ints, delta: float, alpha: float) -> _Way:
+    def ways(
+        self,
+        member: NDArray[np.bool_],
+        score: Floats,
+        random: np.random.Generator,
+        delta: float,
+        alpha: float,
+        *,
+        odds: float = 0.0,
+    ) -> list[Way]:
+        """The ranking, ties by ``random``, and it backwards, at their shares of alpha.
+
+        ``odds``: logarithm of those of a member.
+        """
+        order = np.lexsort((random.random(len(score)), -score))
+        shares = 1 - self.reversed_share, self.reversed_share
+        return [
+            self._one_way(member, way, delta, share * alpha, odds)
+            for way, share in zip((order, order[::-1]), shares, strict=True)
+        ]
+
+    def _one_way(
+        self,
+        member: NDArray[np.bool_],
+        order: Ints,
+        delta: float,
+        alpha: float,
+        odds: float,
+    ) -> Way:
         runs, half = len(order), len(order) // 2
         lengths = np.unique(
             np.round(np.geomspace(min(4, half), half, self.prefixes)).astype(int)
         )
-        ranked = scores.member[order]
+        ranked = member[order]
         top = np.cumsum(ranked, dtype=np.int64)[lengths - 1]
         bottom = np.cumsum(~ranked[::-1], dtype=np.int64)[lengths - 1]
         leaks = _leaks_expected(runs, delta)
         level = self.share * alpha
-        # What a prefix shows is counted from the odds that it has without a leak.
-        members = int(np.count_nonzero(ranked))
-        odds = math.log(members) - math.log(runs - members)
-        odds = 0.0 if scores.design == "coin-flip" else odds
         base = np.array([odds, -odds, 0.0])[:, None]
         each = prefix_epsilon(top, bottom, lengths, leaks, level) - base
         side, place = np.unravel_index(np.argmax(each), each.shape)
@@ -113,7 +136,7 @@ class RankWalk(Estimator):
         # Rounding in the quantile must not leave the observed walk outside.
         observed = np.stack([top, bottom, top + bottom])
         limits[side, place] = min(limits[side, place], observed[side, place])
-        return _Way(
+        return Way(
             order=order,
             alpha=alpha,
             lengths=lengths,
@@ -131,7 +154,7 @@ def _unusual(scores: Scores) -> bool:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Way:
+class Way:
     """The observed walk along a ranking, and the region of walks as extreme."""
 
     order: Ints
@@ -147,7 +170,7 @@ class _Way:
 class _GivenCounts:
     """Walks of the pair that leaks most, with the members and others that there are."""
 
-    way: _Way
+    way: Way
     members: int
     others: int
     delta: float
@@ -238,7 +261,7 @@ def crossing_limits(
     return least_hits(trials, special.expit(statistic), level) + lost
 
 
-def _evidence(scores: Scores, way: _Way, flipped: bool) -> Evidence:
+def _evidence(scores: Scores, way: Way, flipped: bool) -> Evidence:
     """The prefix that stood out; its rates carry no limits."""
     called_in = way.order[: way.length] if way.side in (0, 2) else way.order[:0]
     called_out = way.order[-way.length :] if way.side in (1, 2) else way.order[:0]

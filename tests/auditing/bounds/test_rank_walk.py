@@ -10,9 +10,9 @@ from scipy.special import expit
 from privaudit.auditing.bounds import Best, RankWalk, TwoBinomial
 from privaudit.auditing.bounds._null_walk import NullWalk, _quantile
 from privaudit.auditing.bounds.rank_walk import (
+    Way,
     _GivenCounts,
     _leaks_expected,
-    _Way,
     crossing_limits,
     prefix_epsilon,
 )
@@ -66,7 +66,7 @@ class TestSound:
         members, others, length, limit = 23, 14, 9, 7 if side == 0 else 5
         limits = np.full((3, 1), 99)
         limits[side] = limit
-        way = _Way(
+        way = Way(
             order=np.arange(members + others),
             alpha=0.1,
             lengths=np.array([length]),

@@ -239,7 +239,11 @@ def test_a_new_setting_is_written_in_one_file(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", ADDED],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path), "COLUMNS": "100"},
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}",
+            "COLUMNS": "100",
+        },
         capture_output=True,
         text=True,
         check=False,

@@ -45,6 +45,9 @@ class _Asked:
         Who hears whom. Default: complete, of more than 16 nodes exponential.
     overlap
         At how many nodes one record may be.
+    like
+        module:function of public data, inputs and targets, of the shape of yours, on
+        which three step sizes are tried. It costs nothing if they are public.
     out
         A new file for the plan, which `privaudit train` takes as a recipe.
     """
@@ -61,6 +64,7 @@ class _Asked:
     algorithm: str = "dp-dsgt"
     graph: str | None = None
     overlap: int = 1
+    like: str | None = None
     out: pathlib.Path | None = None
 
     def task(self) -> dict[str, Any]:
@@ -135,6 +139,13 @@ def plan(
             raise ValueError(f"--set {name} is not planned: {', '.join(OPEN)} are")
     values = {name: number(text) for name, text in given.items()}
     task = asked.task()
+    if asked.like is not None:
+        from privaudit.files.user_code import checked, function_named
+
+        if asked.data is None:
+            raise ValueError("--like is of a model: give --model and --data")
+        with checked(f"like {asked.like}"):
+            task["like"] = function_named(asked.like)()
     found = plan(
         task.pop("model"),
         task.pop("shares"),

@@ -24,6 +24,9 @@ def shares():
     x = torch.randn(100, 5, generator=torch.Generator().manual_seed(0))
     return [(part, (part.sum(1) > 0).long()) for part in x.split(20)]
 
+def public():
+    return shares()[0]
+
 def whole():
     x, y = zip(*shares())
     return {"shares": (torch.cat(x), torch.cat(y)), "test": shares()[0]}
@@ -98,6 +101,19 @@ def test_what_is_open_is_chosen_for_the_budget_as_in_python(here, capsys):
     assert "batch_size" not in one
     for name in OPEN:
         assert one.get(name) == two.get(name)
+
+
+def test_a_plan_by_public_data_is_that_of_python(here, capsys):
+    module = sys.modules[here]
+    given = ("--model", f"{here}:net", "--data", f"{here}:shares", "--set", "rounds=3")
+    main(["plan", *given, "--like", f"{here}:public", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    plans = [
+        pa.plan(module.net(), module.shares(), 1, rounds=3, like=like)
+        for like in (module.public(), None)
+    ]
+    steps = [plan.settings["step_size"] for plan in plans]
+    assert found["settings"]["step_size"] == steps[0] != steps[1]
 
 
 def test_one_data_set_is_dealt_and_measured(here, capsys):

@@ -67,7 +67,7 @@ class StackedLinear(StackedLayer):
                 ]
             )
             square = with_rows(squares.sum(1), offset)
-            made_from = inside, back, *offset, squares
+            made_from = inside, back, *offset
             terms = squared_sizes(back, inside)
             # Both products may be rounded, each in an order of its own.
             coarse = 2 * positions
@@ -85,7 +85,6 @@ class StackedLinear(StackedLayer):
             inside, back, *offset = made_from
             sizes = back.shape[1], back.shape[2], inside.shape[2]
             if twice(inside, *sizes):
-                offset.pop()  # no part of the sum, but of what a trial compares
                 product_sum(back, inside, weights, into[0])
             else:
                 outer_sum(back, inside, weights, into[0])

@@ -1,5 +1,6 @@
 """Plans whose steps all differ: brackets are narrow, and sound beside other ways."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -15,12 +16,15 @@ from privaudit.accounting.pld.fourier import (
     _alive,
     _power,
     _powers,
+    _Rare,
     _Spread,
     _Transform,
+    compose,
 )
 from privaudit.accounting.pld.grouping import Group, bundle
 from privaudit.accounting.pld.grouping_below import _positive
 from privaudit.accounting.pld.mechanisms.noise import ends
+from privaudit.accounting.pld.scout import Guess
 
 
 def quiet_and_loud():
@@ -142,7 +146,7 @@ class TestSound:
         slip = 1e-15 if seed else 1e-6
         moved = slip * np.exp(1j * random.uniform(0, 6, spectra.shape))
         moved[1:] *= math.sqrt(index.size)
-        found = _power(one, spectra + moved, slip, spread)
+        found, *_ = _power(one, spectra + moved, slip, spread)
         each = masses * math.exp(-one.base) @ turned
         exact = np.prod(each ** counts[:, None], axis=0)
         assert (np.abs(found.value) > 0).sum() > 4
@@ -169,6 +173,90 @@ class TestSound:
         assert (found.wrong < 1e-4).all()
         assert (np.abs(product) < slip).any()
         assert (np.abs(found.value - product) <= found.wrong * (1 + 1e-9)).all()
+
+    @pytest.mark.parametrize("apart", [False, True])
+    @pytest.mark.parametrize("seed", range(2))
+    def test_products_less_those_of_small_losses(self, seed, apart):
+        """Of rare losses, beside the error: each transform off as far as it may be."""
+        random = np.random.default_rng([seed, apart])
+        counts = random.integers(1, 9, 40).astype(float)
+        index = np.append(np.arange(-6, 6), [40, 47, 61])
+        masses = random.dirichlet(np.full(12, 0.3)) + np.zeros((40, 12))
+        masses = masses * np.exp(random.normal(0, 0.3 if apart else 0.003, (40, 12)))
+        if seed:  # transforms that are next to nothing, and kinds that are unlike
+            masses[0] = 0.5 * np.eye(12)[[2, 10]].sum(axis=0)
+        large = 10.0 ** random.uniform(-12, -6, (40, 1)) * random.dirichlet([1] * 3, 40)
+        known = (index, np.append(masses, large, 1), counts, 0.0, 0.0, 0.0, None)
+        one, slip = Bundle.of(*known, apart=apart), 1e-7
+        whole, parts = one.masses[1], np.exp(-2j * np.pi / 256 * np.arange(129))
+        turned = parts[None] ** index[:, None]
+        each, some = whole @ turned, (whole * (index <= 12)) @ turned
+        exact, product = np.zeros(129, complex), np.ones(129, complex)
+        for k in np.repeat(np.arange(40), counts.astype(int)):
+            exact = exact * some[k] + product * (each[k] - some[k])
+            product = product * each[k]
+
+        def off(spectra, sizes):
+            turns = np.exp(1j * random.uniform(0, 6, spectra.shape))
+            return spectra + slip * sizes * turns
+
+        rare = _Rare.none(129)
+        if apart:
+            moved = off(each, 1.0)
+            rest = whole * (index > 12)
+            rare.add_each(
+                (moved, off(each - some, rest.sum(1)[:, None])), slip, rest, counts
+            )
+            found = rare.of(_powers(moved, slip, counts))
+        else:
+            spread = _Spread.of(one.off, counts)
+            vectors = np.concatenate([one.mean[None], spread.vectors])
+            sizes = np.full((len(vectors), 1), math.sqrt(index.size))
+            sizes[0] = 1.0
+            moved = off(vectors @ turned, sizes)
+            rest = one.mean * (index > 12)
+            part, *more = _power(one, moved, slip, spread)
+            rare.add_told(
+                one, (moved[0], off(rest @ turned, rest.sum())), slip, more, 12
+            )
+            found = rare.of(part)
+        assert (np.abs(found.value - exact) <= found.wrong * (1 + 1e-9)).all()
+        assert seed or found.wrong[0] < 0.02 * abs(exact[0])
+        assert (found.value == 0).any() == bool(seed)
+
+    @pytest.mark.parametrize("apart", [False, True])
+    def test_rare_losses_apart_are_all_there(self, apart):
+        """Delta of 360 steps beside the sum of all positive products."""
+        random = np.random.default_rng(apart)
+        counts, h = np.array([200.0, 120.0, 40.0]), 0.002
+        index = np.append(np.arange(-4, 5), [60, 61, 200, 640])
+        shape = np.append(
+            np.exp(-0.5 * np.arange(-4, 5) ** 2), [3e-13, 1e-13, 1e-14, 1e-16]
+        )
+        masses = shape * np.exp(random.normal(0, 0.01, (3, 13)))
+        masses /= masses.sum(axis=1, keepdims=True)
+        exact = np.ones(1)
+        for mass, count in zip(masses, counts.astype(int), strict=True):
+            power = np.bincount(index + 4, mass, 645)
+            while count:  # to far beyond what matters
+                exact = np.convolve(exact, power)[:2400] if count % 2 else exact
+                power, count = np.convolve(power, power)[:2400], count // 2
+        losses = (np.arange(exact.size) - 4 * 360) * h
+        few = np.zeros(0)
+        made = Guess(
+            *(8.0, 8.0, 0.0, 0.0, 0.1), *(8.0, 8.0, 1.0, few, few, few, few, 50.0)
+        )
+        tilted = masses * np.exp(8.0 * h * index)
+        one = Bundle.of(index, tilted, counts, 0.0, 0.0, 0.0, None, apart=apart)
+        small = one.up_to(4, h, 12.0)  # 4 itself is among the small ones
+        rest = compose([one], h, made, 4)
+        found = compose([small], h, dataclasses.replace(made, tilt=20.0))
+        found = dataclasses.replace(found, rest=rest)
+        for epsilon in (0.1, 0.2, 0.9, 1.1):
+            some = losses > epsilon
+            truth = float(exact[some] @ -np.expm1(epsilon - losses[some]))
+            assert found.delta_below(epsilon) <= truth <= found.delta_above(epsilon)
+            assert found.delta_above(epsilon) < 1.02 * found.delta_below(epsilon)
 
     @pytest.mark.parametrize("shared", [True, False, None])
     @pytest.mark.parametrize("spread", [0.02, 1.0])
@@ -208,6 +296,11 @@ class TestSound:
         known = (index, masses, np.ones(8), 0.0, 0.0, 0.0, None)
         live = _alive([Bundle.of(*known, apart=False)], 1 << 12)
         assert np.isin([4, 12, 20], live).all()  # each at 1e-8
+        # Without the upper half, which alone makes that of the whole nothing.
+        same = np.full((8, 32), np.append(half, half) / 2)
+        one = Bundle.of(index, same, *known[2:], apart=False)
+        assert not np.isin([4, 12, 20], _alive([one], 1 << 12)).any()
+        assert np.isin([4, 12, 20], _alive([one], 1 << 12, 100)).all()
 
     @pytest.mark.parametrize("way", ["remove", "add"])
     @pytest.mark.parametrize("scheme", ["poisson", "replace", "fixed"])

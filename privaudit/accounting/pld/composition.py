@@ -28,7 +28,7 @@ from privaudit.accounting.pld.grouping import MOST_CELLS, Grid, bundle, chosen
 from privaudit.accounting.pld.grouping_below import bundle_below
 from privaudit.accounting.pld.line import Floats, sampled_loss
 from privaudit.accounting.pld.mechanisms.loss import Loss
-from privaudit.accounting.pld.scout import Guess, Law, Scout
+from privaudit.accounting.pld.scout import MOST_TILTED, Guess, Law, Scout
 from privaudit.accounting.pld.targets import DeltaAt, EpsilonAt, Sides, Target
 from privaudit.results import check_sides
 
@@ -295,7 +295,7 @@ class Composition:
         slack = search.slack(way) * search.fine * _CHOSEN
         law = search.laws[way]
         grid = self._grid(way, (guess, law), slack, search.width, uniform=True)
-        better = bound(step, int(family.count[0]), grid, guess)
+        better = bound(step, int(family.count[0]), grid, guess.rest or guess)
         if better is not None:
             upper = float(search.target.upper(better, guess))
             found.upper[way] = min(found.upper[way], upper)
@@ -393,7 +393,8 @@ class Composition:
         side: Literal["above", "below", "lowered"] = "above",
     ) -> Tilted | None:
         """A composition that dominates, or is dominated; None if no grid holds it."""
-        tilt, spacing = guess.tilt, grid.spacing
+        spacing, rest = grid.spacing, guess.rest
+        tilt = (rest or guess).tilt
         if any(family.noise == "laplace" for family in self.families):
             # No largest loss may lie above the last point, if only by rounding.
             spacing *= 1 + 1e-14
@@ -416,7 +417,17 @@ class Composition:
                 bundles.append(Bundle.single(measure, often, tilt, spacing))
         if not bundles:
             return None
-        found = compose(bundles, spacing, guess)
+        found = None
+        far = max(int(np.abs(one.index[[0, -1]]).max()) for one in bundles) * spacing
+        if rest is not None and tilt * far <= MOST_TILTED:
+            cut = math.floor(guess.cut / spacing)
+            some = [one.up_to(cut, spacing, guess.tilt - tilt) for one in bundles]
+            small = [one for one in some if one is not None]
+            if len(small) == len(bundles):
+                found = compose(small, spacing, guess)
+            more = compose(bundles, spacing, rest, cut) if found else None
+            found = dataclasses.replace(found, rest=more) if found and more else None
+        found = found or compose(bundles, spacing, rest or guess)
         if found is None and any(group.apart for group in grid.groups):
             return self._composed(way, grid.told(apart=False), guess, side)
         return found

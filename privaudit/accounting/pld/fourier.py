@@ -64,6 +64,7 @@ class Tilted:
     # window's points
     drift: float
     offset: float = 0.0  # of all losses from the window's points
+    rest: Tilted | None = None  # the composed losses that are left out here
 
     def _sum(self, epsilon: float) -> tuple[float, float]:
         """sum f g and the bound on its error."""
@@ -140,6 +141,7 @@ class Tilted:
 
     def delta_above(self, epsilon: float) -> float:
         """At least delta of the measures composed, and of all that they dominate."""
+        asked = epsilon
         far = abs(epsilon) + abs(self.offset) + self._far
         epsilon = epsilon - self.offset - self.drift - 16 * UNIT * far
         value, off = self._sum(epsilon)
@@ -147,18 +149,23 @@ class Tilted:
         log_delta = exponent + wobble + math.log(max(value, 0.0) + off)
         if log_delta > 0:
             return 1.0
-        return min(1.0, (self.infinite + math.exp(log_delta)) * (1 + 1e-14) + 1e-300)
+        known = self.infinite + math.exp(log_delta)
+        if self.rest is not None:
+            known += self.rest.delta_above(asked)
+        return min(1.0, known * (1 + 1e-14) + 1e-300)
 
     def delta_below(self, epsilon: float) -> float:
         """At most delta of the measures composed, and of all that dominate them."""
+        known = self.surely_infinite
+        if self.rest is not None:
+            known += self.rest.delta_below(epsilon)
         far = abs(epsilon) + abs(self.offset) + self._far
         epsilon = epsilon - self.offset + self.drift + 16 * UNIT * far
         value, off = self._sum(epsilon)
-        if not value > off:
-            return self.surely_infinite
-        exponent, wobble = self._scale(epsilon)
-        finite = math.exp(min(0.0, exponent - wobble + math.log(value - off)))
-        return (self.surely_infinite + finite) * (1 - 1e-14)
+        if value > off:
+            exponent, wobble = self._scale(epsilon)
+            known += math.exp(min(0.0, exponent - wobble + math.log(value - off)))
+        return known * (1 - 1e-14)
 
     def blur(self, epsilon: float) -> float:
         """Range of log delta that numerical errors leave open."""
@@ -271,6 +278,40 @@ class Bundle:
         """Number of steps."""
         return float(self.counts.sum())
 
+    @property
+    def masses(self) -> tuple[Indices, Floats]:
+        """Grid points, of all kinds or of each, and masses of shape (kinds, points)."""
+        off = 0.0 if self.off is None else self.off
+        return self.kinds or (self.index, self.mean + off)
+
+    def most_above(self, cut: float) -> float:
+        """The largest mass of a kind above a grid point, at most."""
+        index, masses = self.masses
+        return float((masses * (index > cut)).sum(axis=1).max()) * (1 + 1e-9)
+
+    def up_to(self, cut: float, spacing: float, change: float) -> Bundle | None:
+        """The same measures up to a grid point alone, under a tilt that is changed."""
+        index, masses = self.masses
+        few = np.where(
+            self.index > cut, -np.inf, change * spacing * self.index + self.log_most
+        )
+        top = float(few.max())
+        exponent = np.where(index > cut, -np.inf, change * spacing * index - top)
+        some = slice(None) if index.ndim > 1 else index <= cut
+        if (np.broadcast_to(exponent, masses.shape)[masses > 0] > 700).any():
+            return None
+        masses = (masses * np.exp(np.minimum(exponent, 700.0)))[:, some]
+        if not (masses.sum(axis=1) > 0).all():
+            return None
+        far = abs(change) * spacing * float(np.abs(self.index).max()) + abs(top)
+        accuracy = self.accuracy + UNIT * (64 + 32 * far)
+        found = Bundle.of(
+            *(index[..., some], masses, self.counts, self.base + top, self.lost),
+            *(accuracy, few[some] - top),
+            apart=self.kinds is not None,
+        )
+        return dataclasses.replace(found, offset=self.offset)
+
     def fall(self, turns: Floats) -> Floats:
         """About the log of all steps' transform at frequencies, in turns a point."""
         waves = np.exp(-2j * math.pi * turns[:, None] * self.index)
@@ -287,15 +328,20 @@ class Bundle:
         return self.steps * (self.base + top + math.log(moment))
 
 
-def compose(bundles: Sequence[Bundle], spacing: float, guess: Guess) -> Tilted | None:
-    """The composition of ``bundles``; None if it is too much work, or too fine."""
+def compose(
+    bundles: Sequence[Bundle], spacing: float, guess: Guess, cut: float = math.inf
+) -> Tilted | None:
+    """The composition of ``bundles``; None if it is too much work, or too fine.
+
+    ``cut``: less the composition of their masses up to that grid point.
+    """
     tilt = guess.tilt
     log_moment = math.fsum(one.steps * one.base for one in bundles)
     window = _window(bundles, spacing, guess, log_moment)
     if window is None or not (tilt * spacing) * ((1 + tilt) * spacing) > 1e-290:
         return None
     start, points, outside = window
-    known = _product(bundles, points)
+    known = _product(bundles, points, cut)
     if known is None:
         return None
     index, whole = known
@@ -307,7 +353,7 @@ def compose(bundles: Sequence[Bundle], spacing: float, guess: Guess) -> Tilted |
         scale /= real - 1j * math.exp(-fall) * np.sin(turn)
     drift = math.fsum(one.steps * one.accuracy for one in bundles)
     drift += 8 * UNIT * (abs(start) * spacing + points * spacing)
-    infinite = math.fsum(one.lost for one in bundles)
+    infinite = math.fsum(one.lost for one in bundles) if cut == math.inf else 0.0
     surely = 0.0
     if infinite > 1e-9:  # enough for products to be less than sums
         infinite = min(infinite, _either(bundles, most=True) * (1 + 2 * min(drift, 1)))
@@ -431,20 +477,32 @@ def _falling(bundles: Sequence[Bundle], points: int) -> list[Bundle]:
 
 
 def _product(
-    bundles: Sequence[Bundle], points: int
+    bundles: Sequence[Bundle], points: int, cut: float
 ) -> tuple[NDArray[np.intp], _Part] | None:
-    """Frequencies that matter, and the transform of all steps there; or None."""
+    """Frequencies that matter, and the transform of all steps there; or None.
+
+    ``cut``: less that of what is up to that point in each step.
+    """
     bundles = _falling(bundles, points)
-    transform = _Transform(points, _alive(bundles, points))
+    transform = _Transform(points, _alive(bundles, points, cut))
+    rare = _Rare.none(transform.live.size) if cut < math.inf else None
     work = 0.0
     whole = _Part(np.ones(transform.live.size, complex), np.zeros(transform.live.size))
     for one in bundles:
         if one.off is not None:
             spread = _Spread.of(one.off, one.counts)
             vectors = np.concatenate([one.mean[None], spread.vectors])
+            if rare is None:
+                spectra, slip = transform(one.index, vectors)
+                whole = transform.pruned(
+                    whole.times(_power(one, spectra, slip, spread)[0])
+                )
+                continue
+            vectors = np.concatenate([vectors, one.mean[None] * (one.index > cut)])
             spectra, slip = transform(one.index, vectors)
-            whole = whole.times(_power(one, spectra, slip, spread))
-            whole = transform.pruned(whole)
+            part, *known = _power(one, spectra[:-1], slip, spread)
+            rare.add_told(one, (spectra[0], spectra[-1]), slip, known, cut)
+            whole = whole.times(part)
             continue
         index, masses = one.kinds or (one.index, one.mean[None])
         some = slice(0)
@@ -457,17 +515,115 @@ def _product(
                 return None
             spectra, slip = transform(own, masses[some])
             whole = whole.times(_powers(spectra, slip, one.counts[some]))
-            whole = transform.pruned(whole)
-    return transform.live, whole
+            if rare is None:
+                whole = transform.pruned(whole)
+                continue
+            large = masses[some] * (own > cut)
+            rare.add_each(
+                (spectra, transform(own, large)[0]), slip, large, one.counts[some]
+            )
+    return transform.live, whole if rare is None else rare.of(whole)
 
 
-def _alive(bundles: Sequence[Bundle], points: int) -> NDArray[np.intp]:
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Rare:
+    """Products F of all steps less those B of their masses up to a point.
+
+    Of each step F_k = B_k + R_k. prod F_k^n_k - prod B_k^n_k = prod F_k^n_k (1 -
+    exp(-S)), S = -sum_k n_k log(1 - R_k / F_k), which is as small as the R_k are: see
+    "Rare losses" in ``pld.md``.
+    """
+
+    sum: NDArray[np.complex128]  # S
+    off: Floats  # bound on its error; infinity where nothing is known
+    size: Floats  # log of what both products are at most in size
+
+    @classmethod
+    def none(cls, size: int) -> _Rare:
+        return cls(np.zeros(size, complex), np.zeros(size), np.zeros(size))
+
+    def _add(
+        self, value: NDArray[np.complex128], off: Floats, known: NDArray[np.bool_]
+    ) -> None:
+        self.sum[...] += np.where(known, value, 0.0)
+        self.off[...] += np.where(known, off, np.inf)
+
+    def add_told(
+        self,
+        one: Bundle,
+        spectra: tuple[NDArray[np.complex128], NDArray[np.complex128]],
+        slip: float,
+        known: Sequence[Floats],
+        cut: float,
+    ) -> None:
+        """Steps told by their mean: by its transform, and that of its large losses.
+
+        ``known``: the largest |d_k / m|, and the mean of squares at most; as `_power`.
+        """
+        (mean, large), (unlike, square) = spectra, known
+        most = one.most_above(cut)
+        rounded = UNIT * (64 + 4 * one.counts.size + 4 * one.index.size)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            relative = slip / np.abs(mean)
+            least = np.abs(mean) * (1 - relative)
+            whole = one.steps * float(one.mean[one.index > cut].sum()) / least
+            off = whole * (
+                2 * unlike + 4 * most / least + slip + 2 * relative + rounded
+            )
+            fits = (unlike < 0.5) & (relative < 0.5) & (most < 0.2 * least)
+            self._add(one.steps * large / mean, off, fits)
+            each = np.log(np.sqrt(square) + most) + 4 * UNIT
+        self.size[...] += one.steps * np.minimum(each, 0.0)
+
+    def add_each(
+        self,
+        spectra: tuple[NDArray[np.complex128], NDArray[np.complex128]],
+        slip: float,
+        large: Floats,
+        counts: Floats,
+    ) -> None:
+        """Kinds by their own transforms, and those of their ``large`` losses."""
+        whole, part = spectra
+        most = large.sum(axis=1)[:, None] * (1 + 1e-9)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            relative = slip / np.abs(whole)
+            share = most / (np.abs(whole) * (1 - relative))
+            fits = ((relative < 0.5) & (share < 0.5)).all(axis=0)
+            x = part / whole
+            value = counts @ (x * (1 + 0.5 * x))
+            off = 2 * slip + 4 * relative + 32 * UNIT + share**2
+            off = counts @ (share * off)
+            self._add(value, off, fits)
+            each = np.log(np.abs(whole) + slip + most) + 4 * UNIT
+        self.size[...] += counts @ np.minimum(each, 0.0)
+
+    def of(self, whole: _Part) -> _Part:
+        """The difference, of the product ``whole`` of all steps."""
+        known = self.off + np.abs(self.sum) < 1.0
+        some = np.where(known, self.sum, 0.0)
+        off = np.where(known, self.off, 0.0)
+        real, turn = some.real, some.imag
+        left = 2 * np.sin(turn / 2) ** 2 - np.expm1(-real) * np.cos(turn)
+        left = left + 1j * np.exp(-real) * np.sin(turn)  # 1 - exp(-S)
+        value = whole.value * left
+        # exp(-S) is off by no more than its size times expm1(off).
+        wrong = whole.wrong * np.abs(left) + 16 * UNIT * whole.most * np.abs(some)
+        wrong += whole.most * np.exp(-real) * np.expm1(off)
+        return _Part(
+            np.where(known, value, 0.0),
+            np.where(known, wrong, 2 * np.exp(np.minimum(self.size, 0.0))),
+        )
+
+
+def _alive(
+    bundles: Sequence[Bundle], points: int, cut: float = math.inf
+) -> NDArray[np.intp]:
     """Frequencies at which steps' transforms may be more than negligible together.
 
     Told by one transform of each bundle, of the first ones, where kinds have many: the
     size of prod x_k^n_k is at most (sum n_k |x_k|^2 / n)^(n / 2), and that sum is the
     transform of the kinds' mean autocorrelation, or of the mean, and what they differ
-    by.
+    by. Without masses above ``cut`` sizes are no more than those masses larger.
     """
     most, live = np.zeros(points // 2 + 1), np.arange(points // 2 + 1)
     for one in bundles[:_TOLD_FIRST]:
@@ -493,7 +649,10 @@ def _alive(bundles: Sequence[Bundle], points: int) -> NDArray[np.intp]:
                 apart = index[:, :, None] - index[:, None, :]
             mean = np.bincount((apart % points).ravel(), products.ravel(), points)
             squares = fft.rfft(mean).real + 2 * transform_error(points)
-        most += 0.5 * one.steps * np.log(np.minimum(squares, 1.0))
+        sizes = np.sqrt(np.maximum(squares, 0.0))
+        if cut < math.inf:
+            sizes = sizes + one.most_above(cut)
+        most += one.steps * np.log(np.clip(sizes, 1e-300, 1.0))
         live = np.flatnonzero(most > _NEGLIGIBLE)
     return live
 
@@ -641,8 +800,8 @@ def _power(
     spectra: NDArray[np.complex128],
     slip: float,
     spread: _Spread,
-) -> _Part:
-    """Product of a bundle's steps.
+) -> tuple[_Part, Floats, Floats]:
+    """Product of a bundle's steps, the largest |d_k / m|, and the mean square at most.
 
     With m the mean's transform and d_k what kinds differ by, sum_k n_k d_k being 0,
     sum_k n_k log(m + d_k) = n log m - sum_k n_k d_k^2 / (2 m^2) + ..., the rest at most
@@ -680,4 +839,4 @@ def _power(
         wrong = np.abs(value) * np.expm1(np.where(known, error, 0.0)) + 1e-300
         # Sizes at frequency 0 are no less, and the mean of squares than the geometric.
         bound = np.exp(n * np.minimum(0.5 * np.log(square) + 4 * UNIT, 0.0))
-    return _Part(value, np.where(known, wrong, bound))
+    return _Part(value, np.where(known, wrong, bound)), largest, square

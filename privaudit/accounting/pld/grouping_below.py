@@ -26,6 +26,7 @@ Indices = NDArray[np.int64]
 
 _TURNS = 20  # of merging cells whose grid points are one
 _ENOUGH = 1.0  # of a cell's mass, for both beside it to take what is moved
+_SEEN = 1e-6  # of a cell's mass of all kinds in the mean; others' losses do not matter
 _LEAST = 1e-290  # of a cell's mass; less is left out
 _BESIDE = 2  # grid points from the last cells to knots beyond
 
@@ -116,10 +117,14 @@ def _merged(
         heavy = np.broadcast_to(whole.argmax(axis=1), len(loss))
         offset = np.take_along_axis(loss, heavy[:, None], 1)
         away = loss - offset
-        mean = away
+        mean = least = most = away
         if share is not None:
             mean = share @ (mass * away) / np.maximum(whole, 1e-300)
-        knots, held = _knots(mean / spacing, whole), whole > _LEAST
+            some = mass > _SEEN * whole
+            least = np.where(some, away, np.inf).min(axis=0, keepdims=True)
+            most = np.where(some, away, -np.inf).max(axis=0, keepdims=True)
+        knots = _knots(least / spacing, mean / spacing, most / spacing, whole)
+        held = whole > _LEAST
         new = np.diff(knots, axis=1, prepend=knots[:, :1] - 1) > 0
         if turn == _TURNS - 1 or not (held & ~new).any():
             return log_p, away, knots, offset[:, 0]
@@ -130,13 +135,14 @@ def _merged(
     raise AssertionError
 
 
-def _knots(mean: Floats, whole: Floats) -> Indices:
+def _knots(least: Floats, mean: Floats, most: Floats, whole: Floats) -> Indices:
     """Grid points next to losses, in order; those of cells without mass are others'."""
-    # The knot that takes a negative mass is to have a larger one.
+    # The knot that takes a negative mass is to have a larger one: of all kinds, where
+    # one beside does not have enough.
     beside = np.pad(whole, ((0, 0), (1, 1)))
     near, far = beside[:, :-2], beside[:, 2:]
     few = np.minimum(near, far) < _ENOUGH * whole
-    knots = np.where(near > far, np.floor(mean), np.ceil(mean))
+    knots = np.where(near > far, np.floor(least), np.ceil(most))
     knots = np.where(few, knots, np.rint(mean))
     held = whole > _LEAST
     first = np.where(held, knots, np.inf).min(axis=1, keepdims=True)

@@ -21,6 +21,12 @@ _ROOM = math.log(1e4)  # by which errors may grow, beside delta
 _LEAST_ROOM = math.log(1e3)
 _SHARES = (0.85, 0.7, 0.55, 0.4, 0.25, 0.15, 0.08, 0.04, 0.02, 0.01, 3e-3, 1e-3)
 _STRENGTHS = np.geomspace(0.1, 8.0, 10)
+_FEW_LARGE = np.geomspace(1e-3, 8.0, 30)  # where they are far beyond a deviation
+MOST_TILTED = 40.0  # tilt times loss that masses can be had back from: no digit is lost
+_LOG_LEAST = -500.0
+_CUTS = np.geomspace(0.05, 4.0, 80)  # of epsilon; first, and every which is tried
+_FIRST_CUT, _EACH_CUT = 16, 4
+_ROUNDED, _MOST_ROUNDED = 1e-15, math.log(1e-3)  # of a step; beside delta
 _AT_ONCE = 20_000  # losses, of all tilts that are looked at together
 LOG_OUTSIDE = 18.0  # minus log of the tilted mass allowed beyond each end of a window
 _LAW_POINTS = 1 << 13
@@ -28,6 +34,7 @@ _WIDEST = 1e60  # window of a composition that any grid holds
 _LAW_LEAST = -40.0  # log of a size that nothing is seen of
 _MOST_OUTSIDE = 60.0  # the same: transforms' rounding is larger
 _LOG_BESIDE = 12.0  # the same, where that mass counts for more beside delta
+_ALIKE = 1.5  # log of what errors may be more, for a shorter window
 _LOG_LEFT_OUT = 11.5  # minus log of what a step's grid may leave out, beside delta
 
 
@@ -44,7 +51,8 @@ class Guess:
     number; ``variances`` are those of the
     kinds of steps, taken ``counts`` times. ``outside`` is minus the log of the tilted
     mass that may lie beyond each end of the window. ``steep`` is how fast log delta
-    falls, over the slope.
+    falls, over the slope. ``rest``: how to see compositions in which some loss is
+    above ``cut``; the others, seen by this, are then those of smaller losses alone.
     """
 
     tilt: float
@@ -61,6 +69,13 @@ class Guess:
     counts: Floats
     outside: float
     steep: float = 1.0
+    cut: float = math.inf
+    rest: Guess | None = None
+
+    def seen_as(self, other: Guess) -> Guess:
+        """The same figures, with the tilt and window of another."""
+        names = ("tilt", "down", "up", "window", "outside")
+        return dataclasses.replace(self, **{n: getattr(other, n) for n in names})
 
     def spacing(self, slack: float) -> float:
         """Grid spacing whose bracket is about ``slack`` wide in epsilon.
@@ -204,24 +219,108 @@ class Scout:
             trial = self._guess(tilt, guess.epsilon, guess.log_delta, outside)
             if trial.window < 0.8 * best.window:
                 best = trial
-        return dataclasses.replace(
-            guess,
-            tilt=best.tilt,
-            down=best.down,
-            up=best.up,
-            window=best.window,
-            outside=best.outside,
-        )
+        return guess.seen_as(best)
 
     def wider(self, guess: Guess, epsilon: float) -> Guess:
-        """``guess`` with less outside its window, if delta is little of all."""
-        excess = self.log_moment(guess.tilt) - guess.tilt * epsilon
-        outside = _LOG_BESIDE + excess + log_peak(guess.tilt) - guess.log_delta
-        if not guess.outside + 1 < outside < _MOST_OUTSIDE:
+        """``guess`` with less outside its window, if delta is little of all.
+
+        Beside rare large losses it is that at any tilt; the largest ones alone are
+        seen at those from where on they are most, which grids are far too coarse for.
+        """
+
+        def beside(tilt: float) -> float:
+            excess = self.log_moment(tilt) - tilt * epsilon + log_peak(tilt)
+            return _LOG_BESIDE + excess - guess.log_delta
+
+        if not LOG_OUTSIDE + 1 < beside(guess.tilt) < _MOST_OUTSIDE:
             return guess
-        more = self._guess(guess.tilt, epsilon, guess.log_delta, outside)
+        most = {share * guess.slope: 0.0 for share in _SHARES}
+        most = {t: max(beside(t), LOG_OUTSIDE) for t in (guess.tilt, *most)}
+        least = min(most.values()) + _ALIKE
+        best = min(
+            (
+                self._guess(tilt, epsilon, guess.log_delta, outside, _FEW_LARGE)
+                for tilt, outside in most.items()
+                if outside < least
+            ),
+            key=lambda one: one.window,
+        )
+        return guess.seen_as(best)
+
+    def _finer(self, edges: Floats) -> None:
+        """Put losses in the middle of ``edges``, by the chance of larger ones."""
+        inside = (self._losses > edges[0]) & (self._losses < edges[-1])
+        middle = np.broadcast_to(
+            (edges[1:] + edges[:-1]) / 2, (len(inside), len(edges) - 1)
+        )
+        found = []
+        for loss, log_q in zip(self._losses, self._log_q, strict=True):
+            some = np.argsort(loss)
+            above = np.cumsum(np.exp(log_q + loss)[some][::-1])[::-1][1:]
+            at = (loss[some][1:] + loss[some][:-1]) / 2
+            above, at = np.maximum(above, 1e-300)[at > 0], at[at > 0]
+            if not at.size:
+                found.append(np.zeros(middle.shape[1]))
+                continue
+            logs = np.interp(np.log(edges), np.log(at), np.log(above), right=-700.0)
+            found.append(-np.diff(np.exp(logs)))
+        with np.errstate(divide="ignore"):
+            more = np.log(np.maximum(found, 0.0)) - middle
+        self._losses = np.concatenate([self._losses, middle], axis=1)
+        kept = np.where(inside, -np.inf, self._log_q)
+        self._log_q = np.concatenate([kept, more], axis=1)
+
+    def parted(self, guess: Guess) -> Guess:
+        """``guess``, with rare large losses apart where transforms' rounding matters.
+
+        Where these make delta no tilt sees it well: with them it is little of all up
+        to the tilt from which on the largest ones are most. Without them there is a
+        saddle point, and of the rest all is as small as the chance of one of them.
+        """
+        epsilon, log_delta = guess.epsilon, guess.log_delta
+        rounding = math.log(float(self._counts.sum()) * _ROUNDED)
+
+        def excess(tilt: float) -> float:
+            return self.log_moment(tilt) - tilt * epsilon + log_peak(tilt) - log_delta
+
+        hidden = excess(guess.tilt)
+        known = hidden + rounding <= _MOST_ROUNDED or log_delta < _LOG_LEAST
+        if self._more or known or not 0 < epsilon < math.inf:
+            return guess
+        edges = epsilon * _CUTS
+        self._finer(edges)
+        losses, whole = self._losses, self._log_q
+        far = float(np.abs(losses[np.isfinite(whole)]).max())
+        tilts = min(guess.slope, 0.9 * MOST_TILTED / far) * np.array([1.0, *_SHARES])
+        seen = {tilt: excess(tilt) for tilt in tilts.tolist()}
+        best = (math.inf, math.inf, 0.0, 0.0)
+        for cut in edges[_FIRST_CUT::_EACH_CUT].tolist():
+            rare = np.where(losses > cut, whole + losses, -np.inf)
+            beside, tilt = min(
+                (
+                    more
+                    + special.logsumexp(rare + tilt * losses, b=self._counts[:, None]),
+                    tilt,
+                )
+                for tilt, more in seen.items()
+            )
+            self._log_q = np.where(losses > cut, -np.inf, whole)
+            steep = math.exp(_least(lambda log: excess(math.exp(log))))
+            best = min(best, (max(excess(steep), float(beside)), cut, steep, tilt))
+            self._log_q = whole
+        least, cut, steep, tilt = best
+        if not least < hidden:
+            return guess
+        rest = self._guess(
+            *(tilt, epsilon, log_delta, _LOG_BESIDE + seen[tilt], _FEW_LARGE)
+        )
+        self._log_q = np.where(self._losses > cut, -np.inf, whole)
+        outside = max(LOG_OUTSIDE, _LOG_BESIDE + excess(steep))
+        bulk = self._guess(steep, epsilon, log_delta, outside)
+        self._log_q = whole
+        window = max(bulk.window, rest.window)
         return dataclasses.replace(
-            guess, down=more.down, up=more.up, window=more.window, outside=outside
+            guess.seen_as(bulk), window=window, cut=cut, rest=rest
         )
 
     def _guess(
@@ -230,6 +329,7 @@ class Scout:
         epsilon: float,
         log_delta: float,
         outside: float = LOG_OUTSIDE,
+        tried: Floats = _STRENGTHS,
     ) -> Guess:
         (weight,), (log_moments,) = self._tilted(np.array([tilt]))
         here = float(self._counts @ log_moments)
@@ -237,7 +337,7 @@ class Scout:
         spread = (weight * (self._losses - mean[:, None]) ** 2).sum(axis=1)
         deviation = max(math.sqrt(float(self._counts @ spread)), 1e-150)
 
-        strengths = _STRENGTHS / deviation
+        strengths = tried / deviation
         changes = np.concatenate([-strengths, strengths])
         moments = self.log_moments(tilt + changes)
         ends = ((moments - here + outside) / np.abs(changes)).reshape(2, -1)

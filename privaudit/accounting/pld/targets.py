@@ -110,7 +110,8 @@ class EpsilonAt(Target):
             guess, law = wider, scout.law(wider)
             epsilon = law.epsilon(guess.log_delta)
         steep = law.delta(epsilon)[1] / guess.slope
-        return dataclasses.replace(guess, epsilon=epsilon, steep=steep), law
+        guess = dataclasses.replace(guess, epsilon=epsilon, steep=steep)
+        return scout.parted(guess), law
 
     def size(self, guess: Guess) -> float:
         return guess.epsilon
@@ -182,7 +183,7 @@ class DeltaAt(Target):
         guess = dataclasses.replace(
             guess, log_delta=min(log_delta, 0.0), steep=fall / guess.slope
         )
-        return guess, law
+        return scout.parted(guess), law
 
     def size(self, guess: Guess) -> float:
         return guess.log_delta

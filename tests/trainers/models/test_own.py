@@ -400,6 +400,26 @@ class TestModels:
         trace(lambda _, x: forward(x), [], [], [torch.ones(1, 2)])
         torch.testing.assert_close(found[0], torch.full((2,), 24.0))
 
+    @pytest.mark.parametrize("where", ["a parameter", "within torch's function"])
+    def test_a_hook_that_no_graph_has_is_isolated(self, where):
+        def far(a, b):
+            if (found := a - b).requires_grad:
+                found.register_hook(lambda gradient: 50 * gradient)
+            return found.norm(dim=1)
+
+        def loss(o, t):
+            given = o, torch.zeros_like(o), torch.ones_like(o)
+            triplet = functional.triplet_margin_with_distance_loss
+            return triplet(*given, distance_function=far, margin=9.0)
+
+        model = nn.Linear(5, 4)
+        if where == "a parameter":
+            loss = None
+            model.weight.register_hook(lambda gradient: 50 * gradient)
+        taken = enter(model, loss, rows()[0], CLASSES[0])
+        assert "a hook on" in taken.why_not
+        assert ("weight" in taken.why_not) is (loss is None)
+
     def test_maps_and_gradients_within_a_model_or_a_loss_are_isolated(self):
         squared = torch.func.grad(lambda row: row.square().sum())
         torch.manual_seed(0)

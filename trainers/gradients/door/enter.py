@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from privaudit.files.user_code import checked
@@ -31,6 +32,7 @@ from trainers.gradients.per_sample import (
     check_module,
     parameter_vector,
     saying,
+    trained,
 )
 from trainers.gradients.stacked import all_stacked
 from trainers.models.independence import is_known
@@ -90,7 +92,7 @@ def enter(
     if not known:
         try:
             # Here and below by other processes: nothing of a trace stays in this one.
-            graph = _public(lambda: door_of(Traced(module, inputs[0])).graph)
+            graph = _public(lambda: _graph(module, inputs[0]))
             taken = Traced(module, inputs[0], graph)
         except NotTraced as error:
             why_not = f"the model could not be traced: {error}"
@@ -120,6 +122,76 @@ def enter(
             PerSample(taken, each).check_alone(vector, inputs[0], targets[0])
             break
     return Entered(taken, each, alone, why_not or why)
+
+
+def _graph(module: nn.Module, input: Tensor) -> fx.GraphModule:
+    """The model's graph; `NotTraced` if torch's gradient is another, by a hook."""
+    taken = Traced(module, input)
+    own = module if forked.inside() else copy.deepcopy(module)
+    drops = door_of(taken).draws
+    own.train(own.training and not drops)
+    row = input[None]
+
+    def theirs() -> Tensor:
+        return output_of(own(row.clone()))
+
+    values = [*trained(own).values()], [*trained(taken).values()]
+    changed = _is_changed(theirs, lambda: taken(row, None), *values)
+    if changed and drops:  # it may be another model where it is evaluated
+        now = Traced(own, input)
+        values = values[0], [*trained(now).values()]
+        changed = _is_changed(theirs, lambda: now(row), *values)
+    if changed:
+        hooked = (name for name, one in trained(own).items() if one._backward_hooks)
+        raise NotTraced(_CHANGED.format(next(hooked, "a tensor")))
+    graph = door_of(taken).graph
+    assert graph is not None
+    return graph
+
+
+def _graph_of_loss(
+    loss: Callable[..., Any], outputs: Tensor, targets: Tensor
+) -> TracedLoss:
+    """As `_graph`."""
+    taken = TracedLoss.of(loss, outputs[0], targets[0])
+    rows = [outputs[:1].detach().clone().requires_grad_() for _ in range(2)]
+    if _is_changed(
+        lambda: loss(rows[0] * 1, targets[:1].clone()),
+        lambda: taken(rows[1], targets[:1]),
+        *(rows[:1], rows[1:]),
+    ):
+        raise NotTraced(_CHANGED.format("a tensor"))
+    return taken
+
+
+_CHANGED = "its gradient is not that of its operations: a hook on {} changes it"
+
+
+def _is_changed(
+    theirs: Callable[[], Tensor],
+    ours: Callable[[], Tensor],
+    values: list[Any],
+    own: list[Any],
+) -> bool:
+    """Return whether two gradients, each of its values, differ by more than rounding.
+
+    What fails here is told of where it is used.
+    """
+    found = []
+    with contextlib.suppress(Exception), torch.enable_grad():
+        for call, given in ((theirs, values), (ours, own)):
+            output = call()
+            weights = torch.linspace(0.5, 1.5, output.numel()).view(output.shape)
+            parts = torch.autograd.grad(
+                (weights * output).sum(),
+                given,
+                allow_unused=True,
+                materialize_grads=True,
+            )
+            flat = torch.cat([part.flatten() for part in parts])
+            found.append(flat.double().nan_to_num())
+        return bool((found[0] - found[1]).norm() > 0.01 * found[1].norm())
+    return False
 
 
 def _public(call: Callable[[], Any]) -> Any:
@@ -199,7 +271,7 @@ def _loss(
     why = None
     taken: Any
     try:
-        taken = _public(lambda: TracedLoss.of(loss, outputs[0], targets[0]))
+        taken = _public(lambda: _graph_of_loss(loss, outputs, targets))
     except NotTraced as error:
         why = f"the loss could not be traced: {error}"
         taken = IsolatedLoss(loss)

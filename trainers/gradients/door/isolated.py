@@ -81,10 +81,12 @@ def _checking() -> Iterator[None]:
 class _Checked(TorchDispatchMode):
     """Checks what ends the process if it is out of range: labels of ctc_loss."""
 
+    supports_higher_order_operators = True  # such as torch.cond
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        if func.overloadpacket is torch.ops.aten._ctc_loss:
+        if getattr(func, "overloadpacket", None) is torch.ops.aten._ctc_loss:
             labels, lengths = args[1], torch.as_tensor(args[3])
             if labels.dim() > 1:
                 places = torch.arange(labels.shape[1])

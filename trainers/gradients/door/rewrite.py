@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+import operator
 from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch.fx.experimental.proxy_tensor import make_fx
 
-from privaudit.files.user_code import told
 from trainers.data.transforms import plain
 from trainers.gradients.door.checks import (
     CHANCES,
     DROPS,
     SETS,
-    NotTraced,
     whose,
     written,
 )
@@ -49,30 +47,67 @@ def own_constants(made: fx.GraphModule) -> None:
 
 
 def fold(made: fx.GraphModule) -> None:
-    """Compute what depends on no argument once."""
-    values: dict[fx.Node, Any] = {}
+    """Compute once what depends on no argument's values, and what is written there."""
     graph = made.graph
+    kept = _of_arguments(graph)
+    changes = {whose(into) for node in graph.nodes for into in written(node)} - kept
+    values: dict[fx.Node, Any] = {}
+    constants: dict[fx.Node, fx.Node] = {}
     for node in list(graph.nodes):
-        if node.op == "get_attr":
+        if node in kept:
+            for one in node.all_input_nodes:
+                if not isinstance(values.get(one), Tensor) or one.op == "get_attr":
+                    continue
+                if one not in constants or whose(one) in changes:
+                    name = f"_folded_{one.name}_{node.name}"
+                    made.register_buffer(name, values[one].clone(), persistent=False)
+                    with graph.inserting_before(node):
+                        constants[one] = graph.get_attr(name)
+                    constants[one].meta = dict(one.meta)
+                node.replace_input_with(one, constants[one])
+        elif node.op == "get_attr":
             values[node] = getattr(made, node.target)
-        elif node.op == "call_function" and all(
-            one in values for one in node.all_input_nodes
-        ):
-            args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
-            with torch.no_grad():
-                values[node] = node.target(*args, **kwargs)
-    for node, value in values.items():
-        if node.op == "get_attr" or not isinstance(value, Tensor):
-            continue
-        if all(user in values for user in node.users):
-            continue
-        name = f"_folded_{node.name}"
-        made.register_buffer(name, value.clone(), persistent=False)
-        with graph.inserting_before(node):
-            new = graph.get_attr(name)
-        new.meta = dict(node.meta)
-        node.replace_all_uses_with(new, lambda user: user not in values)
-    graph.eliminate_dead_code()
+        else:
+            values[node] = _computed(node, values)
+    for node in reversed(list(graph.nodes)):
+        if node in values and not node.users:
+            graph.erase_node(node)
+
+
+def _of_arguments(graph: fx.Graph) -> set[fx.Node]:
+    """Nodes that depend on an argument's values, or share memory with such."""
+    found, before = {*holders(graph), graph.output_node()}, 0
+    bases: set[fx.Node] = set()
+    while before < len(found):
+        before = len(found)
+        for node in graph.nodes:
+            depends = not found.isdisjoint(node.all_input_nodes)
+            if (depends and node.target not in _OF_SHAPE) or whose(node) in bases:
+                found.add(node)
+                bases.update(map(whose, written(node)))
+    return found
+
+
+# What has the shape of an argument, and no value of it.
+_OF_SHAPE = (
+    *(aten.zeros_like.default, aten.ones_like.default, aten.full_like.default),
+    *(aten.new_zeros.default, aten.new_ones.default, aten.new_full.default),
+    *(aten.empty_like.default, aten.new_empty.default),
+)
+
+
+def _computed(node: fx.Node, values: dict[fx.Node, Any]) -> Any:
+    def known(one: fx.Node) -> Any:
+        if one in values:
+            return values[one]
+        like = one.meta["val"]
+        return torch.zeros(like.shape, dtype=like.dtype)
+
+    args, kwargs = fx.map_arg((node.args, node.kwargs), known)
+    with torch.no_grad():
+        found = node.target(*args, **kwargs)  # type: ignore[operator]
+    # Not whatever lay in memory that nothing is written to.
+    return found.zero_() if node.name.startswith(("empty", "new_empty")) else found
 
 
 def replace(graph: fx.Graph) -> None:
@@ -168,80 +203,113 @@ def without_regions(graph: fx.Graph) -> None:
                 node.replace_all_uses_with(cut, lambda user, cut=cut: user is not cut)
 
 
-def rename(graph: fx.Graph) -> bool:
-    """Make what works in place give something new; False where something is left."""
+def rename(graph: fx.Graph) -> fx.Node | None:
+    """Make what works in place give something new; the first for which it cannot."""
     order = {node: place for place, node in enumerate(graph.nodes)}
     for node in list(graph.nodes):
         into = written(node)
         if not into:
             continue
-        target = node.target
+        target, after = node.target, order[node]
         if target is aten.detach_.default:
             twin: Any = aten.detach.default
         else:
             packet = getattr(aten, target.overloadpacket.__name__.removesuffix("_"), 0)
             twin = getattr(packet, target._overloadname, None)
-        own, base = into[0], whose(into[0])
-        alone = len(into) == 1 and node.args[:1] == (own,)
-        seen = [
-            other
-            for other, place in order.items()
-            if place < order[node] and other is not own and whose(other) is base
-        ]
-        later = any(order[user] > order[node] for other in seen for user in other.users)
-        twin = copied if twin is aten.copy.default else twin
-        if twin is None or not alone or later or base.op not in _FRESH:
-            return False
-        if twin is copied and node.args[1].target is keyed_bernoulli:
-            new = node.args[1]  # all of it is drawn, whatever was there
-        else:
-            with graph.inserting_before(node):
+        twin = _SETTING.get(twin, twin)
+        base = whose(into[0])
+        alone = len(into) == 1 and node.args[:1] == (into[0],)
+        if twin is None or not alone or base.op not in _FRESH:
+            return node
+        with graph.inserting_before(node):
+            if twin is copied and node.args[1].target is keyed_bernoulli:
+                new = node.args[1]  # all of it is drawn, whatever was there
+            else:
                 new = graph.call_function(twin, node.args, node.kwargs)
-        new.meta = dict(node.meta)
-        order[new] = order[node]
-        node.replace_all_uses_with(new)
-        after = order[node]
-        own.replace_all_uses_with(
-            new,
-            lambda user, after=after, new=new: (
-                user is not new and order.get(user, -1) > after
-            ),
-        )
+            new.meta = dict(into[0].meta)
+            renewed = {into[0]: new}
+            views = _views(base, order, node)
+            others = {base, *views} - {into[0]}
+            alone = not any(_used(one, order, node) for one in others)
+            part: Any = base if alone else into[0]
+            while part is not base:
+                new, part = _widened(graph, part, new), part.args[0]
+                if new is None:
+                    return node
+                new.meta = dict(part.meta)
+                renewed = {base: new}
+            for one in views if base in renewed else ():  # as what is new has them
+                if not _is_view(one):
+                    return node
+                renewed[one] = graph.node_copy(
+                    one, lambda n, renewed=renewed: renewed.get(n, n)
+                )
+        order.update(dict.fromkeys(renewed.values(), after))
+        node.replace_all_uses_with(renewed[into[0]])
+        for one, new in renewed.items():
+            one.replace_all_uses_with(
+                new, lambda user, after=after: order.get(user, -1) > after
+            )
         graph.erase_node(node)
         order.pop(node)
-    return True
+    return None
 
 
+def _used(one: fx.Node, order: dict[fx.Node, int], node: fx.Node) -> bool:
+    return any(order.get(user, -1) >= order[node] for user in one.users)
+
+
+def _views(base: fx.Node, order: dict[fx.Node, int], node: fx.Node) -> list[fx.Node]:
+    """Nodes of the memory of ``base`` that are used after ``node``, or by it."""
+    found: list[fx.Node] = []
+    before = itertools.takewhile(lambda one: one is not node, node.graph.nodes)
+    for one in reversed(list(before)):
+        if (
+            one is not base
+            and (_used(one, order, node) or not set(found).isdisjoint(one.users))
+            and whose(one) is base
+        ):
+            found.append(one)
+    return found[::-1]
+
+
+def _is_view(node: fx.Node) -> bool:
+    """Return whether it is one for certain, as what `torch.reshape` gives is not."""
+    if node.target is operator.getitem:
+        return True
+    whole: Any = node.args[0]
+    if node.target in (aten.reshape.default, aten.flatten.using_ints):
+        return whole.meta["val"].is_contiguous()
+    return any(out.alias_info for out in node.target._schema.returns)  # type: ignore
+
+
+def _widened(graph: fx.Graph, part: Any, new: fx.Node) -> fx.Node | None:
+    """Put ``new`` in the place of ``part``, in what that is of; None: not known."""
+    whole, (_, *how), target = part.args[0], part.args, part.target
+    shape = whole.meta["val"].shape
+    if target is aten.slice.Tensor:
+        dim, first, end, *step = [*how, *(0, None, None)[len(how) :]]
+        first, end, _ = slice(first, end).indices(shape[dim])  # none is negative
+        how = [dim, first, max(first, end), *step]
+        return graph.call_function(aten.slice_scatter.default, (whole, new, *how))
+    if target is aten.select.int:
+        return graph.call_function(placed, (whole, new, *how))
+    if target in _RESHAPED and _is_view(part):
+        return graph.call_function(aten.reshape.default, (new, shape))
+    if target is aten.transpose.int:
+        return graph.call_function(target, (new, *how))
+    return None
+
+
+_RESHAPED = (
+    *(aten.view.default, aten.unsqueeze.default, aten.squeeze.dim),
+    *(aten.reshape.default, aten.flatten.using_ints),
+)
+# What is the same whatever was there before.
+_SETTING: dict[Any, Any] = {
+    aten.copy.default: copied,
+    aten.fill.Tensor: copied,
+    aten.fill.Scalar: aten.full_like.default,
+    aten.zero.default: aten.zeros_like.default,
+}
 _FRESH = ("call_function", "placeholder")  # what may be renewed: a record's own
-
-
-def functional(
-    made: fx.GraphModule, like: list[Tensor], given: Sequence[Tensor]
-) -> fx.GraphModule:
-    """The same without writes, by torch's functionalisation: simpler operations."""
-    # It forgets what has no gradient, which would be another gradient in silence.
-    if any(node.target in (aten.detach.default, padded) for node in made.graph.nodes):
-        raise NotTraced("it writes in place, and takes parts out of the gradient")
-    seed = torch.zeros((), dtype=torch.long)
-    made.recompile()
-    try:
-        found = make_fx(
-            torch.func.functionalize(made, remove="mutations"),
-            tracing_mode="fake",
-            _allow_non_fake_inputs=True,
-        )([each.detach() for each in like], list(given), seed)
-    except Exception as error:
-        raise NotTraced(f"it writes in place: {told(error)}") from error
-    own_constants(found)
-    if any(written(node) for node in found.graph.nodes):
-        raise NotTraced("it writes to what it was given in place")
-    for node in found.graph.nodes:
-        if node.target in (aten.copy.default, aten.fill.Tensor):
-            node.target, node.args, node.kwargs = copied, node.args[:2], {}
-        elif node.target is aten.select_scatter.default:
-            node.target = placed
-        elif node.target is aten.slice_scatter.default and len(node.args) > 4:
-            into, part, dim, first, end, *step = node.args
-            end = min(end, into.meta["val"].shape[dim])  # no number for "the end"
-            node.args = (into, part, dim, first, end, *step)
-    return found

@@ -70,11 +70,11 @@ def trace(
     """
     like = [plain(each).clone().requires_grad_() for each in parameters]
     try:
-        return _checked(_made(function, like, given), names, known, like, given)
+        return _checked(_made(function, like, given), names, known)
     except (NotTraced, ValueError):
         # Once more, with the places in the source, which take most of the time.
         made = _made(function, like, given, places=True)
-        return _checked(made, names, known, like, given)
+        return _checked(made, names, known)
 
 
 def unfolded(one: fx.GraphModule, given: Sequence[Tensor]) -> Callable[..., Any]:
@@ -110,8 +110,6 @@ def _checked(
     made: fx.GraphModule,
     names: Sequence[str],
     known: Mapping[int, str],
-    like: list[Tensor],
-    given: Sequence[Tensor],
 ) -> fx.GraphModule:
     """A graph that may be mapped, of one that was made; see `trace`."""
     graph = made.graph
@@ -125,10 +123,17 @@ def _checked(
                     "which depend on how many records were drawn before; use dropout, "
                     "or a generator of numpy's, which is begun for each record"
                 )
+            where = next(iter(node.users), node)
             if not isinstance(value, Tensor):  # a branch of torch.cond, or the like
-                raise NotTraced("it chooses by values what it does, or calls itself")
+                raise NotTraced(
+                    "it chooses by values what it does, or calls itself, in "
+                    f"{name_of(where)}{place_of(where)}"
+                )
             if isinstance(value, FakeTensor) or is_functorch_wrapped_tensor(value):
-                raise NotTraced("it maps, or takes gradients, within itself")
+                raise NotTraced(
+                    "it maps, or takes gradients, within itself, in "
+                    f"{name_of(where)}{place_of(where)}"
+                )
             called[node] = known.get(id(value), "")
             if not names and getattr(value, "requires_grad", False):
                 raise ValueError(
@@ -141,11 +146,12 @@ def _checked(
     check_writes(graph, called)
     rewrite.replace(graph)
     rewrite.without_regions(graph)
-    if not rewrite.rename(graph):
-        made = rewrite.functional(made, like, given)
-        graph = made.graph
-    graph.eliminate_dead_code()
     rewrite.fold(made)
+    left = rewrite.rename(graph)
+    if left is not None:
+        raise NotTraced(f"{name_of(left)} writes in place{place_of(left)}")
+    graph.eliminate_dead_code()
+    rewrite.fold(made)  # what a record was written to, as it was
     fails = guard(graph, rewrite.holders(graph)[len(names) : -1])
     if fails is not None:
         raise NotTraced(f"{name_of(fails)} fails for some records{place_of(fails)}")

@@ -193,11 +193,9 @@ ROWS = {
         + F.pad(x, (1, 1), "replicate")[..., 1:-1]
         + torch.select_scatter(x, x[:, 0], 1, 2)
         + torch.slice_scatter(x, x[:, :1], 1, 0, 1)
-        + torch.zeros_like(x)
-        + torch.ones_like(x)
-        + torch.full_like(x, 2)
-        + x.new_ones(6)
-        + x.new_full((6,), 2.0)
+        + x[0].t().mT
+        + torch.bitwise_and(x > 0, x > 1)
+        + torch.bitwise_xor(x > 0, x > 1)
         + x.scatter_reduce(2, x.argsort(-1), x, "sum")
     ),
     "products": lambda x: (

@@ -90,6 +90,60 @@ def test_gradients_are_torchs(name):
         )
 
 
+def _nested(x):
+    whole = x.clone()
+    part = whole[:, 1:]
+    part[:, 0] = 2 * x[:, 1]  # which the whole has, and a later part
+    part[:, 1:3].add_(x[:, :2])
+    whole[:, -1] = part[:, 0] + part[:, 1]
+    return whole
+
+
+def _turned(x):
+    whole = torch.stack([x, x], 1)
+    turned = whole.transpose(1, 2)
+    turned[:, 1, :] = 0
+    whole.unsqueeze(1)[:, 0, 0].mul_(x)
+    whole.flatten(1)[:, 3:].mul_(2)
+    return whole.sum(1) + turned[:, :, 0]
+
+
+def _constant(x):
+    """As the mask of Swin's shifted windows."""
+    mask = x.new_zeros(5)
+    mask[1:3] = 1
+    before = mask * 1
+    mask[:-2] += 2
+    rest = torch.empty_like(x)
+    rest[:, :2], rest[:, 2:] = x[:, 3:], 1.0
+    return x * before + mask * rest
+
+
+def _possibly_a_part(x):
+    whole = torch.stack([x, x], 1).transpose(1, 2)
+    copy = whole.reshape(len(x), -1)  # which is none
+    copy.mul_(2)
+    return whole[..., 0] + copy[:, :5]
+
+
+@pytest.mark.usefixtures("doubles")
+@pytest.mark.parametrize("write", [_nested, _turned, _constant, _possibly_a_part])
+def test_what_is_written_in_part_is_torchs(write):
+    module = By(lambda m, x: m.a(write(m.a(x)) + write(x)), a=torch.nn.Linear(5, 5))
+    inputs, targets = torch.randn(4, 5), torch.arange(4)
+    taken = enter(module, None, inputs[0], targets[0])
+    if write is _possibly_a_part:
+        assert "aten.mul_.Tensor writes in place (" in taken.why_not
+        assert "architectures.py, line" in taken.why_not
+        return
+    assert taken.why_not is None
+    torch.testing.assert_close(taken.module(inputs), module(inputs))
+    ours = PerSample(taken.module, taken.loss).gradients(
+        parameter_vector(taken.module)[None], inputs[None], targets[None]
+    )
+    torch.testing.assert_close(ours[0], of(module, inputs, targets))
+
+
 class Uneven(torch.nn.Module):
     """A few large gradients before millions of small ones."""
 

@@ -43,11 +43,11 @@ _SPACING, _COARSE = 0.045, 0.14
 _GROWTH = 64  # cells become as wide as this part of their loss, or as a smaller one
 _ENDS = (14, 9)  # an end loses delta over so many powers of 2
 _KINDS = 200  # from so many on the grid is coarse, and another as good may be quicker
-_GROWTHS = (16, 24, 32, 48, 64, 96, 128)
+_GROWTHS = (16, 24, 32, 48, 64, 96, 128, 192, 256)
 _ROOT = math.sqrt(math.tau)
 _SAMPLE = 60  # lines that reach furthest, and of the others, whose losses are looked at
 _BEYOND = 8  # standard deviations of the sum that the largest loss is above epsilon
-_FEWER = 0.5  # bundles of lines for each line, at most, or they gain nothing
+_FEWER = 0.3  # bundles of lines for each line, at most, or they gain nothing
 _BUNDLES = 0.6  # part of the room that they take; the grid's error is a square
 _KNOT = 5.0  # times that a point of a grid takes
 _MOST_POINTS = 1 << 19
@@ -235,6 +235,7 @@ class _Tilted:
 
     order: float
     epsilon: float
+    delta: float
     losses: NDArray[np.float64]  # (lines, outputs)
     weights: NDArray[np.float64]
     reach: NDArray[np.float64]  # (lines,)
@@ -250,10 +251,14 @@ class _Tilted:
         ranked = sorted(lines, key=lambda x: -_reach(x) * float(_value(x["count"])))
         most, rest = ranked[:_SAMPLE], ranked[_SAMPLE:]
         some = [*most, *rest[:: math.ceil(len(rest) / _SAMPLE) or 1]]
-        m, q, n = _parts(some, "moves", "rate", "count")
+
+        def parts(lines: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:
+            m, q, n = _parts(lines, "moves", "rate", "count")
+            return np.array([group * m, np.maximum(1 - (1 - q) ** group, 1e-99), n])
+
+        m, q, n = parts(some)
         others = n[_SAMPLE:]
         others *= sum(float(_value(x["count"])) for x in rest) / max(others.sum(), 1)
-        m, q = group * m, np.maximum(1 - (1 - q) ** group, 1e-99)
         least, s, far, weight = math.inf, 1.0, m, n
         for order in np.geomspace(0.05, 5000, 75):
             loss, log = _outputs(m, q, order, epsilon)
@@ -266,10 +271,11 @@ class _Tilted:
                 far, weight = np.abs(loss), n * np.exp(log - moment)
         # The bound makes one large loss rarer, where epsilon is exceeded, than it is.
         large = far > epsilon / 2
-        alone = _alone(lines, epsilon, group) / delta
+        m, q, n = parts(lines)
+        alone = float((n * _alone(m, q, epsilon)).sum()) / delta
         weight[large] *= max(min(alone, 1) / max(weight[large].sum(), 1e-9), 1)
         reach = np.array([_reach(x) for x in some])
-        return cls(s, epsilon, far, weight, reach)
+        return cls(s, epsilon, delta, far, weight, reach)
 
     def grid(self, spacing: float, room: float) -> tuple[float, int]:
         """Spacing and growth of the quickest grid that widens an epsilon no more.
@@ -294,17 +300,23 @@ class _Tilted:
 
         bound = min(widened(spacing, _GROWTH), room)
         grids = itertools.product(spacing * np.geomspace(1 / 16, 64, 41), _GROWTHS)
-        good = [x for x in grids if widened(*x) <= bound] or [(spacing / 16, _GROWTH)]
+        good = [x for x in grids if widened(*x) <= bound] or [
+            (spacing / 16, _GROWTHS[-1])
+        ]
         return min(((float(h), w) for h, w in good), key=lambda x: work(*x))
 
     def moments(
         self, moves: NDArray[np.float64], rates: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Log of E exp(s min(loss, epsilon)) of lines, shape (lines,)."""
-        rates = np.maximum(rates, 1e-99)
-        loss, log = _outputs(moves[:, None], rates[:, None], self.order, self.epsilon)
+        """Parts of lines in the log of delta at epsilon, shape (lines,).
+
+        That of E exp(s min(loss, epsilon)), and of one loss beyond epsilon alone.
+        """
+        m, q = moves[:, None], np.maximum(rates[:, None], 1e-99)
+        loss, log = _outputs(m, q, self.order, self.epsilon)
         log += self.order * np.minimum(loss, self.epsilon)
-        return np.asarray(np.logaddexp.reduce(log, axis=1))
+        alone = _alone(m, q, self.epsilon)[:, 0] / self.delta
+        return np.asarray(np.logaddexp.reduce(log, axis=1) + alone)
 
 
 def _outputs(
@@ -323,14 +335,14 @@ def _outputs(
     return loss, loss - z * z / 2 + np.log((z[:, 1:2] - z[:, :1]) / _ROOT)
 
 
-def _alone(lines: Sequence[Mapping[str, Any]], epsilon: float, group: int) -> float:
-    """Sum of the deltas of lines, each alone, at ``epsilon``."""
-    m, q, n = _parts(lines, "moves", "rate", "count")
-    m, q = group * m, np.maximum(1 - (1 - q) ** group, 1e-99)
+def _alone(
+    m: NDArray[np.float64], q: NDArray[np.float64], epsilon: float
+) -> NDArray[np.float64]:
+    """Delta of each line at ``epsilon``, as if there were no other."""
     ratio = np.expm1(min(epsilon, 700)) / q + 1  # sampled: H is q times this one's
     loss = np.log(ratio)
     more, less = (ndtr(-loss / m + x * m / 2) for x in (1, -1))
-    return float((n * q * np.maximum(more - ratio * less, 0)).sum())
+    return np.asarray(q * np.maximum(more - ratio * less, 0))
 
 
 def _parts(lines: Sequence[Mapping[str, Any]], *names: str) -> NDArray[np.float64]:
@@ -353,10 +365,19 @@ def _bundle(nodes: list[dict[str, Any]], tilted: _Tilted, room: float) -> float:
         m, q, n = _parts(lines, "moves", "rate", "count")[:, :, 0]
         how = [x["sampling"] for x in lines]
         own = tilted.moments(m, q)
-        logs = np.log([m, np.maximum(q, 1e-99)])
+        # Bundles are few, at a sum of slopes times widths, if where a slope of the
+        # tilted mean is large they are narrow as its root says.
+        places = np.log([m, np.maximum(q, 1e-99)])
+        for row, less in zip(places, ((m / 1.001, q), (m, q / 1.001)), strict=True):
+            slopes = np.maximum(own - tilted.moments(*less), 0)
+            by, mean = np.argsort(row), float(slopes @ n)
+            roots = np.sqrt(mean * slopes[by])
+            row[by[1:]] = np.cumsum(np.diff(row[by]) * (roots[1:] + roots[:-1]))
+            row[by[0]] = 0.0
+        places /= places.max() or 1.0
         order = np.argsort(m)
-        for width in np.geomspace(0.06, 3e-5, 34):
-            runs = _runs(how, logs[:, order], order, width)
+        for width in np.geomspace(1, 1e-5, 61):
+            runs = _runs(how, places[:, order], order, width)
             if len(runs) > _FEWER * len(lines):
                 break
             far, near = (
@@ -378,20 +399,20 @@ def _bundle(nodes: list[dict[str, Any]], tilted: _Tilted, room: float) -> float:
 
 def _runs(
     how: Sequence[str],
-    logs: NDArray[np.float64],
+    places: NDArray[np.float64],
     order: NDArray[np.int64],
     width: float,
 ) -> list[NDArray[np.int64]]:
     """Lines that are alike, a power of 2 in each run: that takes one product.
 
-    ``logs``: of moves and rates, (2, lines), those of ``order``.
+    ``places``: by moves and by rates, (2, lines), of those of ``order``.
     """
     rows: dict[tuple[str, int], list[int]] = collections.defaultdict(list)
-    for i, place in enumerate(np.floor(logs[1] / width).astype(int).tolist()):
+    for i, place in enumerate(np.floor(places[1] / width).astype(int).tolist()):
         rows[how[order[i]], place].append(i)
     runs = []
     for row in rows.values():
-        at, start = logs[0, row], 0
+        at, start = places[0, row], 0
         ends = np.searchsorted(at, at + width, side="right")
         while start < len(row):
             size = 1 << (int(ends[start]) - start).bit_length() - 1

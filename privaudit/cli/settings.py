@@ -31,7 +31,7 @@ def hint(command: str, error: cyclopts.CycloptsError) -> str:
     name = name.replace("-", "_")
     if command in SETTING and (dashes or "=" in token) and name in _names():
         return f"{token} is a setting: use --set {name}={value or '...'}"
-    if dashes or not unused:
+    if dashes or not unused or token == command:  # no command
         return said
     try:
         check_no_table(token)

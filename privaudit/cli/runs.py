@@ -71,6 +71,11 @@ def verify(
     from privaudit.report.verify import sign as signed
 
     check_key(sign)
+    if folder.is_file():
+        raise ValueError(
+            f"{folder} is a file, and this checks a run's folder; a certificate alone "
+            f"is checked by python -m privaudit.kernel {folder}"
+        )
     found = verify(folder, signer=signer)
     more = []
     if sign is not None and not found.differences:

@@ -353,6 +353,7 @@ class TestErrors:
             (("audit-program", "math:sqrt", "--time-limit", 0), "time_limit must be"),
             (("train", "dp-sgd", "--precision", "bf16", "--compiled"), "choose one"),
             (("train", "dp-sgd", "--device", "gpu"), "cpu, cuda or cuda:NUMBER"),
+            (("verify", __file__), "python -m privaudit.kernel"),
         ],
     )
     def test_bad_usage_is_one_line(self, capsys, arguments, message):

@@ -3,12 +3,12 @@
 import functools
 import math
 
+import numpy as np
 import pytest
 
 from privaudit.auditing.bounds.best import Best
 from privaudit.auditing.scores import Scores
 from privaudit.testing import judge
-from privaudit.testing.sampling import Sampler
 from tests.tiers import size
 
 LEAST = 3.7306317  # noise of (1, 1e-5)-DP Gaussian sums of sensitivity 1
@@ -68,24 +68,28 @@ def test_a_thousand_right_mechanisms_at_most_one_alarm_at_999_in_a_thousand():
 
 @pytest.mark.sized
 def test_of_fifty_faulty_ones_none_that_best_refutes_is_missed():
-    """On the same runs: by count at the same level, each by itself at .8 of alpha.
+    """Each by itself, on the same runs and at the same level.
 
-    At nine tenths it is `best` but for simulations, of which a tenth is luck.
+    In general it may be: at nine tenths of alpha it is `best` but for the luck of
+    simulations, a fifth or so.
     """
     wrong = [*_mechanisms((1.1, 1.2, 1.3, 1.5, 2.0))]
     assert len(wrong) == 50
-    refuted = [0, 0]
+    refuted = 0
     for mechanism, epsilon, delta in wrong[:: size(1, 5)]:
-        given = {"epsilon": epsilon, "delta": delta, "runs": 2000}
-        found = judge(mechanism, (0, 1), **given)
-        worlds, seen = Sampler.of(mechanism, (0, 1), None, False, (0, 1)).run(2000)
-        scores = Scores(worlds, seen.columns[:, 0], "coin-flip")
-        same, less = (
-            Best()(scores, delta, 1 - part * (1 - found.level), threat_model="output")
-            for part in (1.0, 0.8)
-        )
-        refuted[0] += found.refuted
-        refuted[1] += same.epsilon > epsilon
-        assert found.refuted or less.epsilon <= epsilon
-    print(f"judge {refuted[0]}, best {refuted[1]}")
-    assert refuted[0] >= refuted[1]
+        seen = []
+
+        def run(data, rng, mechanism=mechanism, seen=seen):
+            seen.append((data, mechanism(data, rng)))
+            return seen[-1][1]
+
+        found = judge(run, (0, 1), epsilon=epsilon, delta=delta, runs=2000)
+        refuted += found.refuted
+        if not found.refuted:
+            assert len(seen) == 2000
+            worlds, score = np.array(seen, float).T
+            scores = Scores(worlds > 0, score, "coin-flip")
+            bound = Best()(scores, delta, found.level, threat_model="output")
+            assert bound.epsilon <= epsilon, (mechanism, epsilon)
+    print(f"{refuted} refuted")
+    assert refuted >= size(20, 2)

@@ -172,6 +172,17 @@ class Scout:
         total = np.add.reduce(np.exp(exponent - top[:, None]), axis=1)
         return float(self._counts @ (top + np.log(total)))
 
+    def excess(self, tilt: float, epsilon: float, log_delta: float) -> float:
+        """About the log of Chernoff's bound on delta at a tilt, less ``log_delta``."""
+        return self.log_moment(tilt) + log_peak(tilt) - tilt * epsilon - log_delta
+
+    def alone(self, epsilon: float) -> float:
+        """About the log of the sum of single steps' deltas: what no tilt may see."""
+        ahead = np.maximum(self._losses - epsilon, 0.0)
+        with np.errstate(divide="ignore"):
+            log = np.log(-np.expm1(-ahead)) + self._log_q + self._losses
+        return float(special.logsumexp(log, b=self._counts[:, None]))
+
     def at_delta(self, log_delta: float, room: float = math.inf) -> Guess:
         """Near the tilt of Chernoff's least epsilon; errors grow by exp(``room``)."""
         self._look(self.reach(log_delta))
@@ -192,8 +203,7 @@ class Scout:
         """Near the tilt at which Chernoff's bound on delta is least."""
 
         def bound(log_tilt: float) -> float:
-            tilt = math.exp(log_tilt)
-            return self.log_moment(tilt) + log_peak(tilt) - tilt * epsilon
+            return self.excess(math.exp(log_tilt), epsilon, 0.0)
 
         log_tilt = _least(bound)
         guess = self._guess(math.exp(log_tilt), epsilon, 0.0)
@@ -211,8 +221,7 @@ class Scout:
         most = max(_ROOM - math.log(float(self._counts.sum())), _LEAST_ROOM)
         for share in _SHARES:
             tilt = share * guess.tilt
-            excess = self.log_moment(tilt) - tilt * guess.epsilon + log_peak(tilt)
-            excess = max(excess - guess.log_delta, 0.0)
+            excess = max(self.excess(tilt, guess.epsilon, guess.log_delta), 0.0)
             if not excess < min(most, room):
                 break
             outside = max(LOG_OUTSIDE, _LOG_BESIDE + excess)
@@ -229,8 +238,7 @@ class Scout:
         """
 
         def beside(tilt: float) -> float:
-            excess = self.log_moment(tilt) - tilt * epsilon + log_peak(tilt)
-            return _LOG_BESIDE + excess - guess.log_delta
+            return _LOG_BESIDE + self.excess(tilt, epsilon, guess.log_delta)
 
         if not LOG_OUTSIDE + 1 < beside(guess.tilt) < _MOST_OUTSIDE:
             return guess
@@ -281,7 +289,7 @@ class Scout:
         rounding = math.log(float(self._counts.sum()) * _ROUNDED)
 
         def excess(tilt: float) -> float:
-            return self.log_moment(tilt) - tilt * epsilon + log_peak(tilt) - log_delta
+            return self.excess(tilt, epsilon, log_delta)
 
         hidden = excess(guess.tilt)
         known = hidden + rounding <= _MOST_ROUNDED or log_delta < _LOG_LEAST

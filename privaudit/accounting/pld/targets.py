@@ -14,6 +14,9 @@ from privaudit.accounting.pld.fourier import Tilted
 from privaudit.accounting.pld.scout import Guess, Law, Scout
 from privaudit.results import check_sides
 
+_HIDDEN = 7.0  # log of how little of all delta is where windows hide it
+_LOG_LEAST = -700.0  # of what a double holds
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sides:
@@ -172,14 +175,15 @@ class DeltaAt(Target):
         return 1.0
 
     def seen(self, scout: Scout, infinite: float = 0.0) -> tuple[Guess, Law]:
+        alone = scout.alone(self.epsilon)
         guess = scout.at_epsilon(self.epsilon)
         law = scout.law(guess)
         log_delta, fall = law.delta(self.epsilon)
-        likely = dataclasses.replace(guess, log_delta=min(log_delta, 0.0))
-        wider = scout.wider(likely, self.epsilon)
-        if wider is not likely:
-            guess, law = wider, scout.law(wider)
-            log_delta, fall = law.delta(self.epsilon)
+        known = min(max(log_delta, alone), 0.0)
+        hidden = scout.excess(guess.tilt, self.epsilon, known) > _HIDDEN
+        if hidden and known > _LOG_LEAST:  # this tilt sees little of it
+            guess, law = EpsilonAt(math.exp(known), self.width).seen(scout)
+            return dataclasses.replace(guess, epsilon=self.epsilon), law
         guess = dataclasses.replace(
             guess, log_delta=min(log_delta, 0.0), steep=fall / guess.slope
         )

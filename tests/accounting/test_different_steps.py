@@ -201,7 +201,7 @@ class TestSound:
         large = 10.0 ** random.uniform(-12, -6, (40, 1)) * random.dirichlet([1] * 3, 40)
         if seed == 1:  # transforms that are next to nothing, and kinds that are unlike
             masses[0] = 0.5 * np.eye(12)[[2, 10]].sum(axis=0)
-        elif 2 <= seed < 4:  # alike but for large losses, of sum 0 at -1; or more of these
+        elif seed in (2, 3):  # alike but for large losses, of sum 0 at -1; or more
             masses[:], large[:], counts[:] = masses[0], 0.0, 2.0
             large[::2, 0] = large[1::2, 3 - seed] = (1e-9, 6e-3)[seed - 2]
         elif seed:  # next to nothing, but not without large losses

@@ -228,7 +228,7 @@ def write(
             raise ValueError(
                 f"the name of a server or a relay is that of a host, got {host!r}"
             )
-    if len({server, relay, *job.sites}) < 2 + len(job.sites):
+    if len({server, _named(relay), *job.sites}) < 2 + len(job.sites):
         raise ValueError("server, relay and sites have names of their own")
     asked = {**msgspec.to_builtins(job), "sealed": sealed}
     app = there / "job" / "app" / "config"
@@ -295,17 +295,22 @@ studies = false                  # whether a job may have a seed
 """
 
 
+def _named(relay: str | None) -> str | None:
+    """Name of a relay: FLARE writes paths of names, with dots between."""
+    return None if relay is None else relay.replace(".", "-")
+
+
 def _project(job: Job, server: str, relay: str | None) -> str:
     """FLARE's project: server, relay, sites and an admin, with a certificate each."""
     orgs = [site.replace("-", "_") for site in job.sites]
-    by = "" if relay is None else f"    connect_to:\n      name: {relay}\n"
+    by = "" if relay is None else f"    connect_to:\n      name: {_named(relay)}\n"
     sites = "".join(
         f"  - name: {site}\n    type: client\n    org: {org}\n{by}"
         for site, org in zip(job.sites, orgs, strict=True)
     )
     if relay is not None:
         sites += (
-            f"  - name: {relay}\n    type: relay\n    org: {orgs[0]}\n"
+            f"  - name: {_named(relay)}\n    type: relay\n    org: {orgs[0]}\n"
             "    listening_host:\n      scheme: grpc\n      port: 8004\n"
             f"      connection_security: mtls\n      default_host: {relay}\n"
         )

@@ -114,9 +114,11 @@ def test_a_relay(tmp_path):
     """Sites know the relay alone, and it is reached as safely as the server."""
     write(tmp_path / "joint", Job(**ASKED), server="flare", relay="hub.example.org")
     project = (tmp_path / "joint/project.yml").read_text()
-    assert project.count("    connect_to:\n      name: hub.example.org\n") == 2
+    # FLARE takes no name of a relay with dots.
+    assert project.count("    connect_to:\n      name: hub-example-org\n") == 2
     (relay,) = re.findall(r"(?m)^  - name: hub.*(?:\n    .*)*", project)
     assert "type: relay" in relay
+    assert "default_host: hub.example.org" in relay
     assert project.count("connection_security: mtls") == 2
     with pytest.raises(ValueError, match="names of their own"):
         write(tmp_path / "two", Job(**ASKED), server="flare", relay="ward")

@@ -18,8 +18,9 @@ from nvflare.fuel.f3.message import Message
 import privaudit as pa
 from privaudit.api.federation import Job, write
 from privaudit.ledger import Ledger
-from trainers.network.by_flare import ByFlare
+from trainers.network.by_flare import ByFlare, by_kit
 from trainers.network.exchange import CameBack, PartyLostError
+from trainers.network.kit import Kit
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # FLARE's own
 
@@ -143,6 +144,9 @@ def test_sites_train_by_their_kits(kits, tmp_path):
     ((status, said),) = commands(tmp_path, with_kit(kits[1], tmp_path / "forged"))
     assert status == 3
     assert "FLARE's server does not let ward in" in said
+    for _ in range(3):  # in one process, whose FLARE keeps what it has named
+        with by_kit(Kit.read(kits[0]), 60) as exchange:
+            assert exchange.rank == 0
 
 
 class Cell:

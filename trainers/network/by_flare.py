@@ -23,11 +23,13 @@ from nvflare.apis.fl_exception import FLCommunicationError
 from nvflare.apis.signal import Signal
 from nvflare.apis.utils.decomposers import flare_decomposers
 from nvflare.fuel.f3.cellnet.cell import Cell
+from nvflare.fuel.f3.cellnet.core_cell import CoreCell
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
 from nvflare.fuel.f3.cellnet.fqcn import FQCN
 from nvflare.fuel.f3.cellnet.utils import make_reply
 from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.f3.message import Message
+from nvflare.fuel.f3.stats_pool import StatsPoolManager
 from nvflare.fuel.sec.authn import set_add_auth_headers_filters
 from nvflare.fuel.utils.url_utils import make_url
 from nvflare.private.defs import ClientType
@@ -229,3 +231,8 @@ def by_kit(kit: Kit, patience: float = PATIENCE) -> Iterator[Exchange]:
             yield exchange
     finally:
         cell.stop()
+        # FLARE keeps its names, by which a process could train once alone.
+        for kept in (CoreCell.ALL_CELLS, StatsPoolManager.pools):
+            for name in [*kept]:
+                if name.rpartition("@")[2] == places[kit.rank]:
+                    del kept[name]

@@ -96,7 +96,8 @@ def judged_in(
                 planting.judged(plan, own, folder)
         audits = audits_of(folder)
         assert audits is not UNSET
-        result = result.audited(audits)
+        cost = {"without_canaries": planting.without}
+        result = msgspec.structs.replace(result.audited(audits), **cost)
         manifest.amend(folder, result)
     return result
 

@@ -124,23 +124,6 @@ def _nodes(which: tuple[int, ...]) -> str:
     return f"node {numbers}" if len(which) == 1 else f"nodes {numbers} in turn"
 
 
-def moved_by_canaries(run: FinishedTraining) -> str:
-    """Sentence on how far canaries in a run moved its models, beside its noise."""
-    found = []
-    for node in run.config.canary_nodes:
-        pulled = noise = 0.0
-        for entry in run.ledger.nodes[node]:
-            release = entry.release
-            pulled += entry.count * release.sampling.rate * release.norm_bound
-            noise += entry.count * release.noise**2
-        found.append(pulled / math.sqrt(noise) if noise else math.inf)
-    return (
-        f"What they cost: each that was there moved a parameter of its own at "
-        f"{_nodes(run.config.canary_nodes)} by up to {max(found):.2g} times the noise "
-        "that the run added to it, less where the records' gradients drew it back. "
-    )
-
-
 def _records(settings: TaskSettings) -> str:
     if settings.data == OWN:
         return "records of the user's own"
@@ -299,7 +282,8 @@ def attacks(run: FinishedTraining) -> dict[str, Any]:
         ],
         "attacks_say": (
             (
-                f"Canaries were planted in the run itself. {moved_by_canaries(run)}"
+                "Canaries were planted in the run itself, at "
+                f"{_nodes(run.config.canary_nodes)}. "
                 if strongest.in_the_run
                 else "The same algorithm, model and settings were trained again and "
                 "again, with and without a planted record, on "

@@ -21,6 +21,7 @@ from trainers.data.records import PrivateData
 from trainers.numerics.randomness import Streams
 from trainers.oracles.mechanism import Mechanism
 from trainers.oracles.oracle import Oracle
+from trainers.runs.measures import CurveRecorder
 
 
 def wide():
@@ -150,7 +151,7 @@ class TestDeclaredNodes:
         assert found.result.gap is None  # of no one family
         assert found.result.beside is None
         page = (tmp_path / "run" / "report.html").read_text()
-        assert "a parameter of its own at nodes 0, 1 in turn" in page
+        assert "in the run itself, at nodes 0, 1 in turn" in page
 
     def test_noise_that_is_left_out_at_one_declared_node_is_refuted(self):
         noisy = Oracle._noisy
@@ -196,6 +197,27 @@ class TestDeclaredNodes:
             found = estimator.find(Scores(member, score, "one-run"), 1e-3, 0.05, 0)[0]
             above += found > (true if signal else 0)
         assert above <= binom.ppf(0.999, trials, 0.05)
+
+
+class TestCost:
+    def test_models_without_are_those_of_a_run_without(self):
+        """After one round, whose batches are full, to rounding."""
+        seen, final = [], CurveRecorder.final
+
+        def spy(self, models):
+            seen.append(models.clone())
+            return final(self, models)
+
+        given = {"algorithm": "dp-dsgd", "rounds": 1, "noise_multiplier": 2.0}
+        given |= {"epsilon": None}
+        with mock.patch.object(CurveRecorder, "final", spy):
+            run = trained(canary_nodes="all", test=shares(1, seed=1)[0], **given)
+            without = seen[1]
+            trained(canaries=None, **given)
+        torch.testing.assert_close(without, seen[-1], atol=1e-6, rtol=1e-5)
+        assert (without - seen[0]).abs().max() > 0.05
+        said = f"accuracy is {run.result.without_canaries:.4f} on test data, and "
+        assert f"{said}{run.result.accuracy:.4f} with it" in str(run)
 
 
 class TestTight:

@@ -58,9 +58,7 @@ PRIVATE = (
 PLANTED = (
     "Canaries of the run itself are gradients that were crafted without the data, each "
     "along a parameter of its own, and scored by what is released: the certificate "
-    "covers these figures. About half of them moved their parameters in every batch "
-    "that drew them; what that costs in accuracy, a run without them shows, "
-    "which uses the data a second time."
+    "covers these figures. "
 )
 RANDOM = (
     "The audit trained on random records in the place of the private data: its figures "
@@ -167,6 +165,8 @@ class TrainingResult(
 
     ``audits`` are of shadow runs on the same data, by one attacker each; their figures
     tell of the data beyond the account, so that they are private as the data are.
+    ``without_canaries`` is the accuracy, or loss, of the models less what canaries in
+    the run are expected to have added.
 
     ``protected`` says whether the noise is secret, and ``noise`` why; what a file has
     there is not believed, see `protection`.
@@ -194,6 +194,7 @@ class TrainingResult(
     independence: Independence | UnsetType = UNSET
     gradients: str | UnsetType = UNSET
     audits: tuple[RunAudit, ...] | UnsetType = UNSET
+    without_canaries: float | UnsetType = UNSET
 
     def audited(self, audits: tuple[RunAudit, ...]) -> TrainingResult:
         """This result with ``audits``, whose bounds of its claim the verdict heeds."""
@@ -269,7 +270,22 @@ class TrainingResult(
         audits = self.audits or ()
         alike = {one.random_records for one in audits if not one.in_the_run}
         said = [PRIVATE] * (False in alike) + [RANDOM] * (True in alike)
-        return said + [PLANTED] * any(one.in_the_run for one in audits)
+        if any(one.in_the_run for one in audits):
+            said.append(PLANTED + self._cost_of_canaries)
+        return said
+
+    @property
+    def _cost_of_canaries(self) -> str:
+        kind = "accuracy" if self.loss is None else "loss"
+        if (without := self.without_canaries) is UNSET:
+            return (
+                f"What they cost in {kind}, a run without them shows, which uses the "
+                "data a second time."
+            )
+        return (
+            f"Without what they are expected to have added to the models, {kind} is "
+            f"{without:.4f} on {self.test_data}, and {getattr(self, kind):.4f} with it."
+        )
 
     def also(self) -> list[str]:
         """Beside an observer's account, that of all releases; and what was sent."""

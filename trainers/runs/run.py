@@ -43,6 +43,7 @@ from trainers.runs.training import Training
 from trainers.runs.tuned import tuned_ledger, with_counts
 
 T = TypeVar("T")
+Measure = Callable[[torch.Tensor], torch.Tensor | None]  # of models
 
 KEEP_EVERY = 5.0  # seconds between checkpoints, at least,
 KEEP_SHARE = 0.05  # and so many that they take this share of the time, at most
@@ -99,8 +100,8 @@ class Planting(Protocol):
         """Observers of all releases."""
         ...
 
-    def ends(self, models: torch.Tensor) -> None:
-        """See the final models, (1, nodes, dims)."""
+    def ends(self, models: torch.Tensor, measure: Measure) -> None:
+        """See the final models, (1, nodes, dims), and measure some like them."""
         ...
 
 
@@ -492,7 +493,7 @@ class OneProcess:
                 resume=keeper.resume,
             )
             if given.planting is not None:
-                given.planting.ends(models)
+                given.planting.ends(models, keeper.recorder.final)
             further = 0 if journal is None else journal.further
         return Part(
             models[0].cpu() if given.save_models else None,

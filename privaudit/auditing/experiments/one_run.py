@@ -8,11 +8,13 @@ The scores are of the canaries. They are not independent, and the bounds that re
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 
 import numpy as np
 import torch
+from msgspec import UNSET, UnsetType
 
 from privaudit.auditing.attacks.canaries import canaries_of, public_canaries
 from privaudit.auditing.attacks.many import (
@@ -20,6 +22,7 @@ from privaudit.auditing.attacks.many import (
     ManyScene,
     ManyWatcher,
 )
+from privaudit.auditing.attacks.models import FinalModels
 from privaudit.auditing.experiments.judgement import end, judge
 from privaudit.auditing.experiments.outcome import AuditResult
 from privaudit.auditing.experiments.plan import Audit
@@ -32,6 +35,7 @@ from trainers.numerics.randomness import Streams
 from trainers.oracles.oracle import MEMORY_LIMIT, ReleaseObserver
 from trainers.runs.measures import CurveRecorder, accuracy
 from trainers.runs.problem import Observers, Planted, Problem
+from trainers.runs.run import Measure
 
 
 def run(
@@ -116,7 +120,7 @@ class PlantedInRun:
     ) -> None:
         self.nodes = nodes
         self._canaries = public_canaries(problem, count, public_seed, nodes)
-        scene = ManyScene(
+        self._scene = scene = ManyScene(
             problem=problem,
             canaries=self._canaries,
             noise_multiplier=noise_multiplier,
@@ -128,6 +132,7 @@ class PlantedInRun:
         ]
         self.member: np.ndarray | None = None
         self.scores: dict[str, np.ndarray] = {}
+        self.without: float | UnsetType = UNSET  # `TrainingResult.without_canaries`
 
     @property
     def observers(self) -> tuple[ReleaseObserver, ...]:
@@ -140,12 +145,29 @@ class PlantedInRun:
         self.member = coins.numpy()
         return self._canaries.planted(coins[None])
 
-    def ends(self, models: torch.Tensor) -> None:
-        """Score all canaries by each watcher."""
+    def ends(self, models: torch.Tensor, measure: Measure) -> None:
+        """Score all canaries by each watcher; ``measure`` what they cost."""
+        with contextlib.suppress(ValueError):  # not linear in its gradients
+            if (found := measure(models - self._added().to(models))) is not None:
+                self.without = float(found.mean())
         self.scores = {
             one.name: one.scores(models).numpy().astype(np.float64)
             for one in self._watchers
         }
+
+    def _added(self) -> torch.Tensor:
+        """Expected part of the canaries there were in each model, (nodes, dims)."""
+        scene, canaries, there = self._scene, self._canaries, self.member
+        assert there is not None
+        assert canaries.coordinates is not None
+        known = FinalModels.map_of(scene.problem)
+        added = np.zeros((len(known.seen), len(scene.start)))
+        for node in self.nodes:
+            clips = [scene.scales(k, node)[0] * (n == node) for n, k in known.inputs]
+            share = scene.rates[node] / scene.mechanism.given_over
+            moved, own = share * (known.seen[:, 1:] @ clips), canaries.at(node)
+            added[:, canaries.coordinates[own]] = np.outer(moved, there[own])
+        return torch.as_tensor(added)
 
     def judged(self, audit: Audit, folder: RunFolder, run: RunFolder) -> AuditResult:
         """Keep what ``audit`` finds in ``folder``, an empty one, of the run's."""

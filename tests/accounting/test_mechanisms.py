@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 
@@ -330,6 +331,26 @@ class TestSound:
         for epsilon in (0.5, 2.0, 4.0):
             upper = found.delta(epsilon).upper
             assert hockey_stick(truth, epsilon) <= upper < 1
+
+    @pytest.mark.parametrize("count", [1, 2, 3])
+    @pytest.mark.parametrize(
+        ("p", "q"),
+        [
+            ((0.5, 0.5, 0.0), (0.0, 0.5, 0.5)),  # all finite losses are one
+            ((0.5, 0.5), (0.0, 1.0)),
+            ((0.1, 0.9, 0.0, 0.0), (0.0, 0.45, 0.45, 0.1)),
+        ],
+    )
+    def test_outcomes_that_only_one_side_has(self, p, q, count):
+        found = certificate((Release.of(DiscretePair(p, q)), count))
+        ways = []
+        for one in (atoms(*map(np.array, pair)) for pair in ((p, q), (q, p))):
+            ways.append(functools.reduce(together, [one] * count))
+        for epsilon in (0.1, 0.5, 0.69, 2.0):
+            truth = max(hockey_stick(one, epsilon) for one in ways)
+            bracket = found.delta(epsilon)
+            assert bracket.lower <= truth * (1 + 1e-12)
+            assert truth * (1 - 1e-12) <= bracket.upper <= truth * (1 + 1e-3)
 
     def test_a_replaced_record_of_an_uneven_pair_may_be_either(self):
         p, q = np.array([0.7, 0.2, 0.1]), np.array([0.4, 0.35, 0.25])

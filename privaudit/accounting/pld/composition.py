@@ -413,8 +413,11 @@ class Composition:
                 bundles.append(Bundle.single(measure, often, tilt, spacing))
         for one, often in self.others if side == "above" else self._attained_others:
             measure = getattr(one, side)(way, spacing, grid.reach)
-            if measure is not None:
-                bundles.append(Bundle.single(measure, often, tilt, spacing))
+            if measure is None:
+                continue
+            if abs(measure.start) >= 1 << 52:  # beyond doubles that are whole
+                return None
+            bundles.append(Bundle.single(measure, often, tilt, spacing))
         if not bundles:
             return None
         found = None

@@ -15,7 +15,10 @@ from trainers.gradients.door.operators import OURS
 # writes, keeps anything or looks at values.
 # What may give a view of what it is given, or not.
 ALIASING = frozenset(
-    ("contiguous", "flatten", "reshape", "reshape_as", "to", "type_as", "view_as")
+    """
+    broadcast_tensors contiguous dropout flatten meshgrid reshape reshape_as to type_as
+    view_as
+    """.split()  # noqa: SIM905
 )
 
 MAPPED = frozenset(
@@ -140,24 +143,35 @@ def written(node: fx.Node) -> list[fx.Node]:
 
 
 def whose(node: fx.Node) -> fx.Node:
-    """Whose memory a node may share."""
+    """Whose memory a node shares."""
     while node.op == "call_function":
-        if node.target is operator.getitem:
-            node = node.args[0]  # type: ignore[assignment]
-            continue
-        if not isinstance(node.target, torch._ops.OpOverload):
-            return node
-        wrote = written(node)
-        schema = node.target._schema
-        shares = wrote or any(out.alias_info is not None for out in schema.returns)
-        name = node.target.overloadpacket.__name__
-        if not shares and name not in ALIASING:
-            return node
-        inputs = wrote or node.all_input_nodes
+        inputs = written(node)
+        if not inputs:
+            same = None, _memory(node)
+            inputs = [one for one in _seen(node) if _memory(one) in same]
         if not inputs:
             return node
         node = inputs[0]
     return node
+
+
+def _seen(node: fx.Node) -> list[fx.Node]:
+    """Nodes of which one may be a view."""
+    if node.target is operator.getitem:
+        return _seen(node.args[0])  # type: ignore[arg-type]
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return []
+    views = any(out.alias_info for out in node.target._schema.returns)
+    aliasing = views or node.target.overloadpacket.__name__ in ALIASING
+    return node.all_input_nodes if aliasing else []
+
+
+def _memory(node: fx.Node) -> int | None:
+    """Memory of what a node gave as it was traced, of several tensors the first's."""
+    value = node.meta.get("val")
+    value = value[0] if isinstance(value, (list, tuple)) and value else value
+    known = isinstance(value, Tensor) and node.op != "get_attr"
+    return value.untyped_storage()._cdata if known else None  # type: ignore
 
 
 def check_writes(graph: fx.Graph, called: dict[fx.Node, str]) -> None:

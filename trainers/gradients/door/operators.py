@@ -194,6 +194,21 @@ def placed(into: Tensor, part: Tensor, dim: int, index: int) -> Tensor:
     return into.slice_scatter(part.unsqueeze(dim), dim, index, index + 1)
 
 
+def masked(into: Tensor, indices: Sequence[Any], value: Tensor) -> Tensor:
+    """`torch.index_put` of one number by a mask, the last of ``indices``."""
+    mask, value = indices[-1], value.reshape(()).to(into.dtype)
+    rest = into.dim() - mask.dim() - len(indices) + 1
+    return torch.where(mask.reshape(*mask.shape, *[1] * rest), value, into)
+
+
+def unlearned(into: Tensor, values: Tensor) -> Tensor:
+    """``values``, with the gradient of ``into``: what is written without one."""
+    if not into.is_floating_point():
+        return values.detach()
+    nothing = torch.where(into.isfinite(), into - into.detach(), 0)
+    return values.detach() + nothing
+
+
 def product(
     values: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Tensor:
@@ -241,6 +256,6 @@ def voided(result: Tensor, *flags: Tensor) -> Tensor:
 
 
 OURS = (
-    *(attention, copied, fits, fitted, keyed_bernoulli, keyed_dropout),
-    *(padded, placed, product, voided),
+    *(attention, copied, fits, fitted, keyed_bernoulli, keyed_dropout, masked),
+    *(padded, placed, product, unlearned, voided),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import operator
 from typing import Any
 
 import torch
@@ -22,9 +21,11 @@ from trainers.gradients.door.operators import (
     copied,
     keyed_bernoulli,
     keyed_dropout,
+    masked,
     padded,
     placed,
     product,
+    unlearned,
 )
 
 aten = torch.ops.aten
@@ -101,7 +102,8 @@ def _computed(node: fx.Node, values: dict[fx.Node, Any]) -> Any:
         if one in values:
             return values[one]
         like = one.meta["val"]
-        return torch.zeros(like.shape, dtype=like.dtype)
+        zeros = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype)
+        return zeros.zero_().to(like.device)
 
     args, kwargs = fx.map_arg((node.args, node.kwargs), known)
     with torch.no_grad():
@@ -154,6 +156,9 @@ def replace(graph: fx.Graph) -> None:
                 new = graph.call_function(
                     attention, (*node.args[:3], seed, number), settings
                 )
+        elif name in ("index_put", "index_put_") and _is_mask(node):
+            with graph.inserting_before(node):
+                new = _put(graph, node, graph.call_function(masked, node.args[:3]))
         elif name in _WRITTEN_OUT:
             with graph.inserting_before(node):
                 ours = _WRITTEN_OUT[name]
@@ -173,6 +178,14 @@ def replace(graph: fx.Graph) -> None:
         new.meta = dict(node.meta)
         node.replace_all_uses_with(new)
         graph.erase_node(node)
+
+
+def _is_mask(node: Any) -> bool:
+    """Return whether it puts one number where a mask is true."""
+    *before, mask = node.args[1]
+    adds = [*node.args, False][3]
+    one = node.args[2].meta["val"].numel() == 1
+    return one and not adds and not any(before) and mask.meta["val"].dtype == torch.bool
 
 
 def _put(graph: fx.Graph, node: fx.Node, new: fx.Node) -> fx.Node:
@@ -201,6 +214,13 @@ def without_regions(graph: fx.Graph) -> None:
                     cut = graph.call_function(aten.detach.default, (node,))
                 cut.meta = dict(node.meta)
                 node.replace_all_uses_with(cut, lambda user, cut=cut: user is not cut)
+            elif written(node) == [*node.args[:1]] and not _moves(node):
+                into = written(node)[0]
+                with graph.inserting_before(node):
+                    cut = graph.call_function(aten.detach.default, (into,))
+                cut.meta = dict(into.meta)
+                node.replace_all_uses_with(into)
+                node.args = (cut, *node.args[1:])
 
 
 def rename(graph: fx.Graph) -> fx.Node | None:
@@ -210,27 +230,22 @@ def rename(graph: fx.Graph) -> fx.Node | None:
         into = written(node)
         if not into:
             continue
-        target, after = node.target, order[node]
-        if target is aten.detach_.default:
-            twin: Any = aten.detach.default
-        else:
-            packet = getattr(aten, target.overloadpacket.__name__.removesuffix("_"), 0)
-            twin = getattr(packet, target._overloadname, None)
-        twin = _SETTING.get(twin, twin)
+        after, twin = order[node], _twin(node.target)
         base = whose(into[0])
         alone = len(into) == 1 and node.args[:1] == (into[0],)
         if twin is None or not alone or base.op not in _FRESH:
             return node
         with graph.inserting_before(node):
-            if twin is copied and node.args[1].target is keyed_bernoulli:
-                new = node.args[1]  # all of it is drawn, whatever was there
-            else:
-                new = graph.call_function(twin, node.args, node.kwargs)
-            new.meta = dict(into[0].meta)
+            new = graph.call_function(twin, node.args, node.kwargs)
+            of = node if _moves(node) else into[0]
+            new.meta = dict(of.meta)
+            if _kind(new) != of.meta["val"].dtype:
+                new = graph.call_function(copied, (into[0], new))
+                new.meta = dict(of.meta)
             renewed = {into[0]: new}
-            views = _views(base, order, node)
+            views = [] if _moves(node) else _views(base, order, node)
             others = {base, *views} - {into[0]}
-            alone = not any(_used(one, order, node) for one in others)
+            alone = _moves(node) or not any(_used(one, order, node) for one in others)
             part: Any = base if alone else into[0]
             while part is not base:
                 new, part = _widened(graph, part, new), part.args[0]
@@ -239,7 +254,7 @@ def rename(graph: fx.Graph) -> fx.Node | None:
                 new.meta = dict(part.meta)
                 renewed = {base: new}
             for one in views if base in renewed else ():  # as what is new has them
-                if not _is_view(one):
+                if renewed.keys().isdisjoint(one.all_input_nodes):
                     return node
                 renewed[one] = graph.node_copy(
                     one, lambda n, renewed=renewed: renewed.get(n, n)
@@ -273,20 +288,34 @@ def _views(base: fx.Node, order: dict[fx.Node, int], node: fx.Node) -> list[fx.N
     return found[::-1]
 
 
-def _is_view(node: fx.Node) -> bool:
-    """Return whether it is one for certain, as what `torch.reshape` gives is not."""
-    if node.target is operator.getitem:
-        return True
-    whole: Any = node.args[0]
-    if node.target in (aten.reshape.default, aten.flatten.using_ints):
-        return whole.meta["val"].is_contiguous()
-    return any(out.alias_info for out in node.target._schema.returns)  # type: ignore
+def _twin(target: Any) -> Any:
+    """Operation that gives what ``target`` writes, of the same arguments, or None."""
+    name = target.overloadpacket.__name__.replace("__i", "__")
+    packet = getattr(aten, name if name[:2] == "__" else name.removesuffix("_"), None)
+    kinds = [str(each.type) for each in target._schema.arguments]
+    for each in packet.overloads() if packet else ():
+        twin = getattr(packet, each)
+        if [str(each.type) for each in twin._schema.arguments] == kinds:
+            return _SETTING.get(twin, twin)
+    return None
+
+
+def _moves(node: Any) -> bool:
+    """Return whether it changes how a tensor looks at its memory, as `t_` does."""
+    return torch.Tag.inplace_view in node.target.tags
+
+
+def _kind(node: Any) -> torch.dtype:
+    args, kwargs = fx.map_arg((node.args, node.kwargs), lambda one: one.meta["val"])
+    return node.target(*args, **kwargs).dtype
 
 
 def _widened(graph: fx.Graph, part: Any, new: fx.Node) -> fx.Node | None:
     """Put ``new`` in the place of ``part``, in what that is of; None: not known."""
     whole, (_, *how), target = part.args[0], part.args, part.target
-    shape = whole.meta["val"].shape
+    shape: Any = getattr(whole.meta["val"], "shape", None)  # None: several tensors
+    if target is aten.narrow.default:
+        target, how[2] = aten.slice.Tensor, how[1] + how[2]
     if target is aten.slice.Tensor:
         dim, first, end, *step = [*how, *(0, None, None)[len(how) :]]
         first, end, _ = slice(first, end).indices(shape[dim])  # none is negative
@@ -294,16 +323,18 @@ def _widened(graph: fx.Graph, part: Any, new: fx.Node) -> fx.Node | None:
         return graph.call_function(aten.slice_scatter.default, (whole, new, *how))
     if target is aten.select.int:
         return graph.call_function(placed, (whole, new, *how))
-    if target in _RESHAPED and _is_view(part):
+    if target is aten.detach.default:
+        return graph.call_function(unlearned, (whole, new))
+    if target in _RESHAPED:
         return graph.call_function(aten.reshape.default, (new, shape))
-    if target is aten.transpose.int:
+    if target in (aten.transpose.int, aten.t.default):
         return graph.call_function(target, (new, *how))
     return None
 
 
 _RESHAPED = (
     *(aten.view.default, aten.unsqueeze.default, aten.squeeze.dim),
-    *(aten.reshape.default, aten.flatten.using_ints),
+    *(aten.reshape.default, aten.flatten.using_ints, aten.contiguous.default),
 )
 # What is the same whatever was there before.
 _SETTING: dict[Any, Any] = {

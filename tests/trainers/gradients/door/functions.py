@@ -5,7 +5,19 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
+
 # Of a record of (1, 4, 6) numbers.
+@torch.no_grad()
+def _doubled(x):
+    return x.mul_(2)
+
+
+def _unlearned(x):
+    found = x * 1
+    _doubled(found)
+    return found
+
+
 ROWS = {
     "smooth": lambda x: (
         x.sinh().asinh()
@@ -185,6 +197,8 @@ ROWS = {
         + torch.zeros(1, 4, 6).index_put(
             (torch.tensor([0]), torch.tensor([1])), x[:, 0]
         )
+        + x.index_put((x.sum(2) > 0,), torch.tensor(2.0))
+        + _unlearned(x)
         + x.triu()
         + x.tril()
         + torch.diag_embed(x[:, :, 0])[..., :1]

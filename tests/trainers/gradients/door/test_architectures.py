@@ -121,19 +121,71 @@ def _constant(x):
 
 def _possibly_a_part(x):
     whole = torch.stack([x, x], 1).transpose(1, 2)
-    copy = whole.reshape(len(x), -1)  # which is none
-    copy.mul_(2)
-    return whole[..., 0] + copy[:, :5]
+    copies = whole.reshape(len(x), -1), whole.contiguous(), whole.float()  # not one is
+    same = whole.to(whole.dtype)
+    whole.mul_(3)
+    copies[0].mul_(2)
+    rows = torch.stack([x, 2 * x], 1)
+    first = rows[:, 0]
+    rows.transpose_(1, 2).narrow(1, 1, 2).zero_()
+    rows[:, 3:].add_(x[:, :2, None])
+    most, places = x.sort(1)
+    most[:, 0].mul_(5)
+    found = copies[0][:, :5] + (copies[1] + copies[2] + same)[..., 0]
+    return found + first + rows[..., 1] + most + places
+
+
+def _of_another_kind(x):
+    given = x.float()
+    given.add_(torch.arange(5.0, dtype=torch.float64)).pow_(2)
+    above = x.clone()
+    above.gt_(0.1)
+    small = x < 0.5
+    small &= x > -0.5
+    return given * x + above * x + small * x
+
+
+def _masked(x):
+    whole = torch.stack([x, 2 * x], 1)
+    whole[whole > 0.5] = 0.5
+    whole[whole.sum(2) < 0] = 3
+    whole[:, :, torch.arange(5) > 3] = 2
+    return whole[:, 0] * whole[:, 1]
+
+
+def _without_gradient(x):
+    whole = x * 1
+    part = whole[:, 2:]
+    with torch.no_grad():
+        part.mul_(3)
+        after = whole.sub_(x)
+        whole[:, 0] = 2
+        signs = (x > 0).long()
+        signs[:, 1:].add_(1)
+    whole.detach()[:, 1] = 4
+    return whole * 1 + part.sum(1, True) + after * signs
+
+
+def _diagonal(x):
+    whole = x[:, None] * x[..., None]
+    whole.diagonal(dim1=1, dim2=2).zero_()
+    return whole.sum(1)
 
 
 @pytest.mark.usefixtures("doubles")
-@pytest.mark.parametrize("write", [_nested, _turned, _constant, _possibly_a_part])
+@pytest.mark.parametrize(
+    "write",
+    [
+        *(_nested, _turned, _constant, _possibly_a_part, _of_another_kind),
+        *(_masked, _without_gradient, _diagonal),
+    ],
+)
 def test_what_is_written_in_part_is_torchs(write):
     module = By(lambda m, x: m.a(write(m.a(x)) + write(x)), a=torch.nn.Linear(5, 5))
     inputs, targets = torch.randn(4, 5), torch.arange(4)
     taken = enter(module, None, inputs[0], targets[0])
-    if write is _possibly_a_part:
-        assert "aten.mul_.Tensor writes in place (" in taken.why_not
+    if write is _diagonal:
+        assert "aten.zero_ writes in place (" in taken.why_not
         assert "architectures.py, line" in taken.why_not
         return
     assert taken.why_not is None

@@ -129,7 +129,8 @@ def _graph(module: nn.Module, input: Tensor) -> fx.GraphModule:
     taken = Traced(module, input)
     own = module if forked.inside() else copy.deepcopy(module)
     drops = door_of(taken).draws
-    own.train(own.training and not drops)
+    if drops:  # as it is without; else each part is in the mode that its owner set
+        own.eval()
     row = input[None]
 
     def theirs() -> Tensor:

@@ -697,8 +697,9 @@ def _ledger_by_settings(
         unchecked.append("how many rounds it missed, which the others know")
     planned_here = expected.nodes[held.start : held.stop]
     for node, own, planned in zip(held, run.ledger.nodes, planned_here, strict=True):
-        if RESUMED in run.ledger.assumptions and _has_all(own, planned):
-            continue
+        more = RESUMED in run.ledger.assumptions
+        if _has_all(own, planned) and (more or _has_all(planned, own)):
+            continue  # in whatever order
         if getattr(run, "has_missed", False) and _has_part(run.ledger, own, planned):
             continue
         counts = sum(e.count for e in own), sum(e.count for e in planned)
@@ -731,11 +732,11 @@ def _has_part(ledger: Ledger, own: Sequence[Entry], planned: Sequence[Entry]) ->
 
 
 def _has_all(own: Sequence[Entry], planned: Sequence[Entry]) -> bool:
-    """Return whether ``own``, of a resumed run, has what was planned, or more."""
+    """Return whether ``own`` has what was planned, or more, as of a resumed run."""
     had, wanted = Counter[Any](), Counter[Any]()
     for counts, entries in ((had, own), (wanted, planned)):
         for entry in entries:
-            counts[entry.release, entry.disjoint] += entry.count
+            counts[entry.release, entry.disjoint, entry.dealt] += entry.count
     return wanted <= had
 
 

@@ -427,6 +427,12 @@ class TestLaws:
         trained(tmp_path, run, relation="replace-one")
         assert verify(tmp_path, settings=True).differences == ()
 
+    def test_releases_in_another_order_are_those_of_the_settings(self, tmp_path):
+        few = ("--set", "nodes=2", "--set", "rounds=3", "--noise-multiplier", "3")
+        path = tmp_path / "it"
+        assert main(["train", "deep-q", *few, "--seed", "0", "--out", str(path)]) == 0
+        assert verify(path, settings=True).differences == ()
+
     def test_needs_no_torch(self, audited):
         program = (
             "import sys\n"

@@ -171,9 +171,13 @@ class TestSound:
                 lambda c: c["nodes"][1][0].update(count=4),
                 "number of releases of node 1 is 4, config.json says 5",
             ),
+            (  # as of a run that was resumed, which this one was not
+                lambda c: c["nodes"][1].append(c["nodes"][1][0]),
+                "number of releases of node 1 is 10, config.json says 5",
+            ),
         ],
     )
-    def test_less_than_was_released(self, training, change, says):
+    def test_another_number_than_was_released(self, training, change, says):
         edited(training / "ledger.json", change)
         seal(RunFolder(training))
         # A result of as few nodes: what is left to see is what the settings say.

@@ -167,8 +167,9 @@ class AttackSettings(BoundSettings, Compute):
     observer
         Who attacks, and for whom the claim is to hold: any-node, each other node by
         itself; a node (3); several that collude (3,5); a wire (edge:1-2). The attack
-        sees what it sees, and nothing else. For dp-butterfly and dp-chain. Default:
-        an observer of all releases, attacked by the adversary.
+        sees what it sees, and nothing else. For dp-butterfly, dp-chain and
+        dp-mf-butterfly. Default: an observer of all releases, attacked by the
+        adversary.
     """
 
     adversary: str | None = None
@@ -411,7 +412,8 @@ class TrainingSettings(AccountSettings, TaskChanges, RunSettings):
     observer
         Against whom the claim is to hold: any-node (each other node by itself), a node
         (3), several that collude (3,5), or a wire (edge:1-2). Proved for
-        dp-butterfly and dp-chain. Default: an observer of all releases.
+        dp-butterfly, dp-chain and dp-mf-butterfly. Default: an observer of all
+        releases.
     unit
         What the claim is to protect: a record, or a user (all records of one). Refused
         where the algorithm protects another one. Default: the algorithm's.

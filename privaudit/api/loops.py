@@ -120,9 +120,9 @@ class GradientOracle:
             )
         if state["seal"] != self._seal(state):
             raise ValueError(
-                "the state was changed, or is of an oracle with other noise, batches or "
-                "numbers of records: give what state_dict() returned unchanged, to an "
-                "oracle with the same arguments"
+                "the state was changed, or is of an oracle with other noise, batches "
+                "or numbers of records: give what state_dict() returned unchanged, to "
+                "an oracle with the same arguments"
             )
         self._take_up(state)
 

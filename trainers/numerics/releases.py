@@ -47,8 +47,8 @@ class ReleaseJournal:
             self._before, self._last = self._read(content)
             if content[: _BODY.size] != _head(key, terms):
                 raise ValueError(
-                    "its releases have other noise, batches or numbers of records: go on "
-                    "with the same"
+                    "its releases have other noise, batches or numbers of records: go "
+                    "on with the same"
                 )
         except BlockingIOError:
             os.close(self._file)

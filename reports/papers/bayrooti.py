@@ -150,12 +150,16 @@ def _budget(epsilon: float | None) -> str:
     return "no privacy" if epsilon is None else f"epsilon {epsilon:g}"
 
 
-def _loses(own: Results, method: str, most: str, least: str) -> Iterator[Case]:
-    """Points lost from the complete to the sparsest graph, from a budget on."""
-    for epsilon in consensus.EPSILONS:
-        ends = [_accuracies(method, epsilon, graph) for graph in ENDS]
+def _loses(
+    own: Results, methods: str, most: str, least: str, *graphs: str
+) -> Iterator[Case]:
+    """Points lost to a sparser graph, from end to end unless said, from a budget on."""
+    between = [consensus.GRAPHS[int(graph)] for graph in graphs or (0, -1)]
+    for name, epsilon in itertools.product(methods.split("+"), consensus.EPSILONS):
+        ends = [_accuracies(name, epsilon, graph) for graph in between]
         if all(ends) and (epsilon is None or epsilon >= float(least)):
-            yield Case(_budget(epsilon), *loses(ends[0], ends[1], float(most)))
+            of = f"{name}, " if graphs else ""
+            yield Case(of + _budget(epsilon), *loses(ends[0], ends[1], float(most)))
 
 
 def _by_split(own: Results, method: str, most: str) -> Iterator[Case]:
@@ -163,6 +167,19 @@ def _by_split(own: Results, method: str, most: str) -> Iterator[Case]:
     for epsilon in (10.0, 0.5):
         ends = [_accuracies(method, epsilon, ENDS[1], split) for split in (0.0, 1.0)]
         yield Case(_budget(epsilon), *loses(ends[0], ends[1], float(most)))
+
+
+def _less_by_split(own: Results, one: str, other: str, at: str) -> Iterator[Case]:
+    """Points that ``other`` loses more than ``one`` by the split, pairs of seeds."""
+    even, alone = (
+        [_accuracies(name, float(at), ENDS[1], split) for name in (one, other)]
+        for split in (0.0, 1.0)
+    )
+    lost = [
+        [a - b for a, b in zip(*ends, strict=True)]
+        for ends in zip(even, alone, strict=True)
+    ]
+    yield Case(_budget(float(at)), *above(lost[1], lost[0]))
 
 
 def _drops(own: Results, epsilon: str, least: str, *methods: str) -> Iterator[Case]:

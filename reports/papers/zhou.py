@@ -177,6 +177,25 @@ def _estimates(own: Results) -> Iterator[Case]:
         yield Case(name, below == 0, f"{below} of {rounds}")
 
 
+def _figure_2() -> Iterator[tuple[str, float, float]]:
+    """Largest estimate and largest real sensitivity of the authors' own traces."""
+    for line in table("zhou-traces"):
+        name = line["trace"].partition("elr")[0].removeprefix("Real_vs_Esti/")
+        if name.startswith("Sensitivity"):
+            yield name, float(line["estimated at most"]), float(line["real at most"])
+
+
+def _peaks(own: Results) -> Iterator[Case]:
+    for name, estimated, real in _figure_2():
+        more = 100 * (estimated / real - 1)
+        yield Case(f"theirs, {name}", 0 <= more <= 10, f"{more:.1f}")
+
+
+def _partly(own: Results) -> Iterator[Case]:
+    one, two = (real for name, _, real in _figure_2() if "MLP/10D2" in name)
+    yield Case("theirs", one < 300 and two > 800, f"{one:.0f} of {two:.0f}")
+
+
 def _one_class(own: Results) -> Iterator[Case]:
     for cell in one_class():
         if one := own.get(cell.name):

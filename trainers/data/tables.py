@@ -19,7 +19,7 @@ Words = Annotated[list[str | int], msgspec.Meta(min_length=2)]
 
 
 class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a field knows of a table's columns, whatever its records are.
+    """Public words about a table's columns: what its field knows, not its records.
 
     ``file``: the CSV, as seen from the TOML file. ``columns``: by name a range, two
     numbers or dates, which becomes [-1, 1] and a second number, 1 where the cell holds

@@ -42,16 +42,6 @@ def _tuned_name(
     return f"bayrooti {_name(method, epsilon, graph, split)} seed={seed}"
 
 
-def as_training(
-    method: str, epsilon: float | None, values: dict[str, Any], point: dict[str, Any]
-) -> dict[str, Any]:
-    """Settings by name, of options as `reports.consensus` writes them."""
-    options = dict(point)
-    options["final_step_size"] = options["step_size"] * options.pop("fall", 1.0)
-    name = ("" if epsilon is None else "dp-") + consensus.METHODS[method]
-    return {**values, **options, "algorithm": name}
-
-
 def tuned(
     method: str,
     epsilon: float | None,
@@ -61,7 +51,8 @@ def tuned(
 ) -> dict[str, Any]:
     """One run with what its search chose."""
     (search,) = found.values()
-    training = as_training(method, epsilon, values, search["chosen"])
+    values = {**values, **search["chosen"]}
+    training = consensus.settings_of(method, epsilon, values)
     return trained(training, epsilon, consensus.DELTA, "certified", seed)
 
 
@@ -72,7 +63,7 @@ def published(
     values = {**VALUES, "graph": graph, "split": split}
     point = consensus.starts(method, epsilon)[0]
     settings = {
-        "training": as_training(method, epsilon, values, point),
+        "training": consensus.settings_of(method, epsilon, {**values, **point}),
         "epsilon": epsilon,
         "delta": consensus.DELTA,
         "how": "certified",
@@ -84,18 +75,9 @@ def published(
 
 def _places() -> dict[tuple[str, float | None, str, float], None]:
     """Table 1, then what Table 2 has besides; the ends of both tables first."""
-    first = [
-        (method, epsilon, graph, 1.0)
-        for epsilon in sorted(consensus.EPSILONS, key=lambda e: e not in (10.0, 1.0))
-        for graph in (*consensus.GRAPHS[::3], *consensus.GRAPHS[1:3])
-        for method in consensus.METHODS
-        if method != "central" or graph == "complete"
-    ]
-    methods = tuple(consensus.METHODS)[1:]
-    second = itertools.product(
-        methods, (10.0, 0.5), consensus.GRAPHS[-1:], consensus.SPLITS
-    )
-    return dict.fromkeys([*first, *second])
+    epsilons = sorted(consensus.EPSILONS, key=lambda e: e not in (10.0, 1.0))
+    graphs = (*consensus.GRAPHS[::3], *consensus.GRAPHS[1:3])
+    return consensus.places(*itertools.product(epsilons, graphs, consensus.METHODS))
 
 
 def cells() -> Iterator[Cell]:

@@ -52,7 +52,7 @@ def settings_of(
 ) -> dict[str, Any]:
     """Settings by name, of options as `starts` writes them."""
     name = ("" if epsilon is None else "dp-") + METHODS[method]
-    found = {**values, "algorithm": name}
+    found: dict[str, Any] = {**values, "algorithm": name}
     fall = found.pop("fall", 1.0)
     if "step_size" in found:
         found["final_step_size"] = found["step_size"] * fall
@@ -126,7 +126,7 @@ def trained(
 
 def certified(ledger: Ledger, delta: float) -> dict[str, float]:
     """Epsilon of the worst node under each relation that there is for the sampling."""
-    found = {}
+    found: dict[str, float] = {}
     for relation in RELATIONS:
         with contextlib.suppress(ValueError):  # such as batches of a fixed size
             bounds = account_nodes(ledger, delta, relation)

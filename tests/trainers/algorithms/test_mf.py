@@ -278,7 +278,7 @@ class TestLoops:
         made = self.made(correlated=[1, 0.5], key_file=tmp_path / "key")
         made.gradient(made.start)
         state = made.state_dict()
-        assert set(state) == {"key", "releases", "ledger"}
+        assert set(state) == {"key", "releases", "ledger", "seal"}
         made.close()
         again = self.made(correlated=[1, 0.5], key_file=tmp_path / "key")
         again.load_state_dict(state)

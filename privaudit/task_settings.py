@@ -76,7 +76,7 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
         A model by name, with options as in ``vit:depth=2,features=32``,
         ``module:function``, or "own", which `privaudit.train` was given.
     classes
-        How many classes the targets of the user's own data tell apart: needed where the
+        How many classes the targets of the user's own data have: needed where the
         model is by name, since it is never counted in private data.
     overlap
         At how many nodes one record, or user, may be; each of them releases what it is

@@ -636,18 +636,6 @@ class _Search:
             self.coarse = True
             return
         told = self.alone and self.target.is_refined  # how wide the bracket is
-        room = self.slack(way) * guess.slope * guess.steep  # of log delta
-        affordable = MOST_WORK / self.of._work(grid)  # frequencies
-        if (
-            told
-            and not all(group.apart for group in grid.groups)
-            and found.index.size < affordable
-            and found.blur(guess.epsilon) > _MOST_BLUR * room
-        ):
-            # Kinds are too unlike to be told by their mean, on any cells.
-            self.apart, self.last = True, None
-            grid = self.grid(way)
-            found = self.of._composed(way, grid, guess) or found
         enough = max(self.inner.values())
         top = self.target.upper(found, guess, enough)
         self.upper[way] = min(self.upper[way], top)
@@ -657,6 +645,23 @@ class _Search:
         if told and top > enough and self.upper[way] >= max(known, default=0.0):
             below = self.of._composed(way, grid, guess, "below")
             low = 0.0 if below is None else self.target.lower(below, guess)
+            room = self.slack(way) * guess.slope * guess.steep  # of log delta
+            if (
+                below is not None
+                and not self.target.is_met(low, top)
+                and not all(group.apart for group in grid.groups)
+                and below.index.size < MOST_WORK / self.of._work(grid)  # frequencies
+                and below.blur(guess.epsilon) > _MOST_BLUR * room
+            ):
+                # Kinds are too unlike to be told by their mean, on any cells.
+                self.apart, self.last = True, None
+                grid = self.grid(way)
+                below = self.of._composed(way, grid, guess, "below")
+                low = max(low, self.target.lower(below, guess)) if below else low
+                if not self.target.is_met(low, top):
+                    found = self.of._composed(way, grid, guess) or found
+                    top = self.target.upper(found, guess, max(enough, low))
+                    self.upper[way] = min(self.upper[way], top)
             self.inner[way] = max(self.inner[way], low)
         self.guesses[way] = self.target.improved(
             guess, self.upper[way], self.inner[way]

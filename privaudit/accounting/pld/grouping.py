@@ -35,7 +35,8 @@ _FAR = 1e15  # grid points; what is further out is lost
 _FURTHER = 6.0  # the same of the moments that bound the window
 _GROWN = 0.1  # of the log moment under the tilt: what cells may add
 _COARSE = 0.2  # of what cells may add: for grid points that are too far apart for them
-# The same where points cost little: below, losses are moved as far as grid points are.
+# The same where few frequencies matter: below, losses are moved as far as grid points
+# are apart, and such points cost little.
 _FINE, _CHEAP = 0.01, 1 << 17
 _A_DECADE = 20  # losses between which densities of cells are chosen
 
@@ -269,7 +270,8 @@ def chosen(
         cells.spacing(steps, share * room, least, law.window / 64)
         for share in (_COARSE, _FINE)
     )
-    spacing = max(fine, min(spacing, law.window / _CHEAP))
+    if law.waves < math.inf:
+        spacing = max(fine, min(spacing, law.window / _CHEAP))
     return Choice(groups, reached, cells, spacing, law.waves, law.window)
 
 

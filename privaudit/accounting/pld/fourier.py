@@ -140,10 +140,11 @@ class Tilted:
         blocks = np.arange(0, turn.size, math.isqrt(turn.size) + 1)
         if not blocks.size:
             return 0.0, 0.0
-        return tuple(
+        here, next_ = (
             float(np.add.reduceat((each[self._turning :] * turn).real, blocks).sum())
             for each in (self.waves, self._ahead)
         )
+        return here, next_
 
     @functools.cached_property
     def _end(self) -> tuple[float, float]:

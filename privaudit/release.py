@@ -41,11 +41,13 @@ class PoissonSampling(
 
     ``parts``: each record is in one of so many, whose turns come one after another; a
     release is a turn of a part, and other parts have no more. Records of one group may
-    be in several.
+    be in several. ``shares``: how far a turn moves the sums that follow its first, over
+    that; see docs/factorisation.md.
     """
 
     rate: float
     parts: int = 1
+    shares: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if type(self.rate) is not float:
@@ -58,6 +60,13 @@ class PoissonSampling(
             take_fields(self, "parts")
         if not self.parts >= 1:
             raise ValueError(f"records are in one part or more, got {self.parts}")
+        if self.shares and not (
+            len(self.shares) < self.parts and all(map(math.isfinite, self.shares))
+        ):
+            raise ValueError(
+                f"sums of {self.parts} parts share noise with fewer than so many "
+                f"others, by finite numbers, got {self.shares}"
+            )
         _doubles(self, "rate")
 
 

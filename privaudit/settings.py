@@ -137,7 +137,7 @@ class AttackSettings(BoundSettings, Compute):
         neighbour, one neighbour's inbox. Weaker threat models: neighbour, observer (by
         itself, one that hears all; the default with --observer), all-models,
         final-models (their weights along a crafted gradient), final-models-colluding
-        (and all other nodes tell what they added), final-loss, all-losses,
+        (and all other nodes show what they added), final-loss, all-losses,
         lira or rmia (the final loss beside those under reference models that it
         trains), actions (of deep-q), and your own score of the final model, a function
         or module:function. In one run: noisy-gradients (the default),
@@ -167,8 +167,9 @@ class AttackSettings(BoundSettings, Compute):
     observer
         Who attacks, and for whom the claim is to hold: any-node, each other node by
         itself; a node (3); several that collude (3,5); a wire (edge:1-2). The attack
-        sees what it sees, and nothing else. For dp-butterfly and dp-chain. Default:
-        an observer of all releases, attacked by the adversary.
+        sees what it sees, and nothing else. For dp-butterfly, dp-chain and
+        dp-mf-butterfly. Default: an observer of all releases, attacked by the
+        adversary.
     """
 
     adversary: str | None = None
@@ -411,7 +412,8 @@ class TrainingSettings(AccountSettings, TaskChanges, RunSettings):
     observer
         Against whom the claim is to hold: any-node (each other node by itself), a node
         (3), several that collude (3,5), or a wire (edge:1-2). Proved for
-        dp-butterfly and dp-chain. Default: an observer of all releases.
+        dp-butterfly, dp-chain and dp-mf-butterfly. Default: an observer of all
+        releases.
     unit
         What the claim is to protect: a record, or a user (all records of one). Refused
         where the algorithm protects another one. Default: the algorithm's.
@@ -455,7 +457,7 @@ class TrainingSettings(AccountSettings, TaskChanges, RunSettings):
         than half; for algorithms whose nodes average with symmetric weights.
     canaries
         Number of canaries to plant in this very run: crafted gradients, each there or
-        not by a secret coin, which tell afterwards what the run gave away, without
+        not by a secret coin, which show afterwards what the run gave away, without
         training again. Each moves a parameter of its own.
     canary_nodes
         Nodes that canaries are dealt to in turn: numbers such as 0,3, or all; 0 by

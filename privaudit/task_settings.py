@@ -24,7 +24,12 @@ def is_own(data: str) -> bool:
     """Return whether these are data of the user's own, and none of those we know."""
     if data.startswith(IDX):  # which may look like module:function
         return False
-    return data == OWN or data.startswith(FOLDER) or is_place(data)
+    return data == OWN or data.startswith(FOLDER) or is_place(data) or is_table(data)
+
+
+def is_table(data: str) -> bool:
+    """Return whether these are data of a CSV, by a TOML file of its columns."""
+    return data.endswith(".toml")
 
 
 # A matrix of nodes squared, and a schedule of all rounds, are made of these: more would
@@ -71,7 +76,7 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
         A model by name, with options as in ``vit:depth=2,features=32``,
         ``module:function``, or "own", which `privaudit.train` was given.
     classes
-        How many classes the targets of the user's own data tell apart: needed where the
+        How many classes the targets of the user's own data have: needed where the
         model is by name, since it is never counted in private data.
     overlap
         At how many nodes one record, or user, may be; each of them releases what it is
@@ -239,9 +244,9 @@ def check_no_table(name: str) -> None:
     if name.endswith((".csv", ".tsv", ".xlsx", ".parquet")):
         raise ValueError(
             f"{name} does not say what is at which node, nor what its targets are: "
-            "have a function of yours read it (pandas.read_csv, ...) and return "
-            "[(inputs, targets), ...], one a node, and give --data module:function "
-            "(docs/tutorial.md has one whole, for text, dates and missing values)"
+            "give --data FILE.toml, which says so of a CSV, or module:function, which "
+            "reads it (pandas.read_csv, ...) and returns [(inputs, targets), ...], one "
+            "a node (docs/tutorial.md has both, for text, dates and missing values)"
         )
     if name.endswith(".py"):
         raise ValueError(f"{name} is a file: name what is in it, {name}:NAME")

@@ -6,6 +6,7 @@ are the files by hand: settings of studies, and facts of papers.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import functools
 import itertools
@@ -30,10 +31,18 @@ def published(paper: str) -> dict[str, Any]:
 
 
 @functools.cache
-def table(paper: str) -> list[dict[str, str]]:
-    """Lines of ``paper.csv``, by the names in its first one."""
+def table(paper: str) -> list[dict[str, Any]]:
+    """Lines of ``paper.csv``, by the names in its first one; numbers are numbers."""
     with (PAPERS / f"{paper}.csv").open(newline="") as lines:
-        return list(csv.DictReader(lines))
+        return [{k: read(v) for k, v in line.items()} for line in csv.DictReader(lines)]
+
+
+def read(text: str) -> int | float | str:
+    """Read a number, or else the text itself."""
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text
 
 
 def study_of(name: str) -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from privaudit.api.console import watching
+from privaudit.files import json as _json
 from privaudit.files.arguments import public
 from privaudit.files.extras import need
 from privaudit.ledger import Ledger
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from privaudit.auditing.programs.scored import AuditedScores
     from trainers.numerics.keys import Key
     from trainers.numerics.releases import ReleaseJournal
+    from trainers.oracles.mechanism import Mechanism
     from trainers.oracles.oracle import Oracle
     from trainers.runs.material import Material
 
@@ -64,6 +66,7 @@ class GradientOracle:
         self._material = material
         self._module = material.whole
         self._budget, self._charged = budget, 0
+        self._terms = _terms(inner.mechanism, inner.data.sizes)
         self._independence = material.independence
         self.nodes, self.sizes = inner.nodes, tuple(inner.data.sizes)
         self.start: Tensor = parameter_vector(material.module).repeat(self.nodes, 1)
@@ -76,7 +79,12 @@ class GradientOracle:
         """
         state = self._inner.state_dict()
         state.pop("past", None)  # noise: with what was released, sums
-        return {"key": self._key.run.hex(), **state}
+        return {"key": self._key.run.hex(), **state, "seal": self._seal(state)}
+
+    def _seal(self, state: dict[str, Any]) -> str:
+        """Keyed hash of a state: nothing can be taken out of a ledger."""
+        text = _json.encode([self._terms, state["releases"], state["ledger"]])
+        return self._key.derive(b"state", self._key.run + text)[:16].hex()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from ``state``, before anything is asked.
@@ -88,8 +96,8 @@ class GradientOracle:
         Raises
         ------
         ValueError
-            If this oracle has released something, its key is not that of ``state``, or
-            the journal is older than it.
+            If this oracle has released something, ``state`` is not what ``state_dict``
+            gave of one with its key and arguments, or the journal is older than it.
         BudgetExceeded
             If the budget is less than what was released.
         """
@@ -98,15 +106,23 @@ class GradientOracle:
                 "this oracle has released something: make a new one, and load its "
                 "state before anything is asked"
             )
-        if state.get("key") != self._key.run.hex():
+        try:
+            state = msgspec.to_builtins(_json.convert(state, _State))
+        except msgspec.ValidationError as error:
+            raise ValueError(
+                f"state is not what state_dict() returned ({error}): give that "
+                "unchanged, or begin again without a state"
+            ) from None
+        if state["key"] != self._key.run.hex():
             raise ValueError(
                 "the key of this state was lost, or is another one: give the key_file "
                 "that it began with, or begin again without a state"
             )
-        if len(state["releases"]) != self.nodes:
+        if state["seal"] != self._seal(state):
             raise ValueError(
-                f"the state is of {len(state['releases'])} nodes, and here are "
-                f"{self.nodes}: give the same data"
+                "the state was changed, or is of an oracle with other noise, batches "
+                "or numbers of records: give what state_dict() returned unchanged, to "
+                "an oracle with the same arguments"
             )
         self._take_up(state)
 
@@ -352,6 +368,20 @@ class GradientOracle:
         return copied
 
 
+class _State(msgspec.Struct, forbid_unknown_fields=True):
+    """Result of `GradientOracle.state_dict`."""
+
+    key: str
+    releases: list[int]
+    ledger: list[str]
+    seal: str
+
+
+def _terms(mechanism: Mechanism, sizes: Sequence[int]) -> str:
+    """The ledger of a first release: what goes on from another would be another's."""
+    return mechanism.ledger(sizes, 1).to_json()
+
+
 def _numbers(nodes: Sequence[int]) -> tuple[int, ...]:
     try:
         return tuple(operator.index(node) for node in nodes)
@@ -417,8 +447,9 @@ def oracle(
         seed is not protected. None: a secret key.
     key_file
         Where the secret key is kept until `GradientOracle.save`, with a journal of
-        releases beside it, so that a loop which was killed can go on: see
-        `GradientOracle.load_state_dict`. Nobody else may read it. None: in memory.
+        releases beside it, so that a loop which was killed can go on with the same
+        arguments: see `GradientOracle.load_state_dict`. Nobody else may read it. None:
+        in memory.
     device
         "cpu" or "cuda".
 
@@ -483,19 +514,22 @@ def oracle(
     for line in of_nodes(material.shares):
         watching(None).warn(line)
     file = None if key_file is None else pathlib.Path(key_file)
-    key, journal = (Key.secret(), None) if file is None else kept_key(file)
+    mechanism = Mechanism(
+        batch_size,
+        clip_norm,
+        noise_multiplier,
+        sampling,
+        strategy=strategy,
+        parts=len(strategy),
+    )
+    data = material.data(private_data(material.shares).to(device))
+    terms = _terms(mechanism, data.sizes)
+    key, journal = (Key.secret(), None) if file is None else kept_key(file, terms)
     streams = Streams(key if seed is None else seed, device=device, journal=journal)
     inner = Oracle(
-        material.data(private_data(material.shares).to(device)),
+        data,
         differentiator(material.module, material.loss, *material.example),
-        Mechanism(
-            batch_size,
-            clip_norm,
-            noise_multiplier,
-            sampling,
-            strategy=strategy,
-            parts=len(strategy),
-        ),
+        mechanism,
         streams,
     )
     return GradientOracle(

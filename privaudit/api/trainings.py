@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import UNSET
 
 from privaudit.accounting.views import check_observer
 from privaudit.api.place import Place, short_name
@@ -315,8 +316,14 @@ def run_in_folder(
                 planting=planting,
             )
             result = train(given, opened, runner)
-    if planting is not None and planting.scores and result is not None:
-        result = judged_in(RunFolder(place.path), planting, run, result)
+    if planting is not None and result is not None:
+        if planting.scores:
+            result = judged_in(RunFolder(place.path), planting, run, result)
+        elif result.audits is UNSET:
+            watch.warn(
+                "this run was stopped before its canaries were judged, and their "
+                "scores are lost: it has no audit; train anew, in another folder"
+            )
     if result is None:  # rank 0 speaks for all
         return None
     remarks = (*training.family.remarks(training.setting()), *result.remarks)

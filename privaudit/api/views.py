@@ -218,10 +218,8 @@ def views_of(
     plot: pathlib.Path | None = None,
 ) -> Views:
     """As `views`, with settings as a mapping."""
-    from privaudit.accounting.views.butterfly import Shared
     from privaudit.auditing.attacks.protocols import protocol_of
     from trainers.algorithms.butterfly import ButterflyFamily
-    from trainers.algorithms.mf import MfButterflyFamily
     from trainers.runs.problem import Problem
 
     check_delta(delta)
@@ -251,15 +249,7 @@ def views_of(
     if how.unit == "node":
         ledger = of_nodes(ledger, problem.sizes)
     if isinstance(family, ButterflyFamily):  # however many rounds
-        how_shared = None
-        if isinstance(family, MfButterflyFamily):
-            mechanism = problem.mechanism(noise_multiplier)
-            how_shared = Shared(
-                strategy=mechanism.strategy,
-                parts=mechanism.parts,
-                steps=family.releases(problem.setting),
-            )
-        pairs = diluted(ledger, delta, observers, relation, family.graph, how_shared)
+        pairs = diluted(ledger, delta, observers, relation, family.graph)
     else:
         assert protocol is not None
         pairs = figures(protocol, ledger, delta, observers, relation)

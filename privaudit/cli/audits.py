@@ -148,7 +148,7 @@ class _Own:
         module:function of yours that returns the loss of outputs and targets.
     random_records
         Of a folder: train on random records in the place of the data, so that figures
-        tell of the program and of nobody's records.
+        are about the program and about nobody's records.
     workers
         Number of threads; as many as processors by default. Results do not depend on
         it.

@@ -29,7 +29,7 @@ class _Asked:
     model
         Instead of parameters, with --data: module:function, or a model's name.
     classes
-        How many classes the labels tell apart, where the model is a name.
+        How many classes the labels have, where the model is a name.
     epsilon
         The budget of every node. Default: 1.
     budgets

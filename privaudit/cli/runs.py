@@ -110,8 +110,8 @@ def join(
         How many parties may hold the same record. Its epsilon is that of the releases
         of so many nodes together, the costliest.
     observer
-        For whom the statement holds, such as any-node, for dp-butterfly and dp-chain.
-        Default: an observer of all releases.
+        For whom the statement holds, such as any-node, for dp-butterfly, dp-chain and
+        dp-mf-butterfly. Default: an observer of all releases.
     out
         A file for the statement: a page if its name ends in .html; else JSON, with the
         ledger of all nodes.

@@ -39,9 +39,9 @@ class _Own:
     data
         module:function of yours that returns a list with one data set a node, or one
         data set for all (with --parties it is called with a node's number, and returns
-        that node's); a folder with node-0.npz, node-1.npz, ..., each with arrays
-        inputs and targets; idx:FOLDER, with four IDX files as MNIST's; or a name
-        (digits, mnist, ...).
+        that node's); a TOML file that says what the columns of a CSV are; a folder
+        with node-0.npz, node-1.npz, ..., each with arrays inputs and targets;
+        idx:FOLDER, with four IDX files as MNIST's; or a name (digits, mnist, ...).
     loss
         module:function of yours that returns the loss of outputs and targets. Default:
         cross entropy.

@@ -44,7 +44,7 @@ class _Tried:
     model
         module:function of yours that returns a torch module; or a name, with --classes.
     classes
-        How many classes the labels tell apart, where the model is a name.
+        How many classes the labels have, where the model is a name.
     loss
         module:function of yours that returns the loss of outputs and targets. Default:
         cross entropy.

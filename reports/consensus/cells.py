@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import torch
 
 from privaudit.accounting import account_nodes, noise_multiplier
+from privaudit.ledger import Ledger
+from privaudit.results import RELATIONS
 from reports import published, told
 from reports.study import Cell
 from trainers.numerics.randomness import Streams
@@ -44,20 +47,28 @@ def starts(method: str, epsilon: float | None) -> list[dict[str, Any]]:
     return [published, {"clip_norm": 1.0, "fall": 0.1, **_OURS[method]}]
 
 
-def training(method: str, private: bool, values: dict[str, Any]) -> Training:
+def settings_of(
+    method: str, epsilon: float | None, values: dict[str, Any]
+) -> dict[str, Any]:
+    """Settings by name, of options as `starts` writes them."""
+    name = ("" if epsilon is None else "dp-") + METHODS[method]
+    found: dict[str, Any] = {**values, "algorithm": name}
+    fall = found.pop("fall", 1.0)
+    if "step_size" in found:
+        found["final_step_size"] = found["step_size"] * fall
+    return found
+
+
+def training(method: str, epsilon: float | None, values: dict[str, Any]) -> Training:
     """The training of one cell."""
-    name = ("dp-" if private else "") + METHODS[method]
-    values = dict(values)
-    if "step_size" in values:
-        values["final_step_size"] = values["step_size"] * values.pop("fall", 1.0)
-    return training_from({**values, "algorithm": name}, where=__name__)
+    return training_from(settings_of(method, epsilon, values), where=__name__)
 
 
 def noise(method: str, epsilon: float | None, values: dict[str, Any]) -> float:
     """The least that is certified for the cell's claim."""
     if epsilon is None:
         return 0.0
-    problem = Problem.of(training(method, True, values))
+    problem = Problem.of(training(method, epsilon, values))
     return noise_multiplier(problem.ledger, epsilon, DELTA)[0]
 
 
@@ -75,7 +86,7 @@ def find(
     z = noise(method, epsilon, values)
 
     def score(point: dict[str, Any]) -> float:
-        one = training(method, epsilon is not None, {**values, **point})
+        one = training(method, epsilon, {**values, **point})
         return held_out_accuracy(one, z)
 
     begin = [*begin, *(other["chosen"] for other in (found or {}).values())]
@@ -100,37 +111,49 @@ def trained(
     """Runs of one cell as one block: each its own start, batches and noise."""
     (searched,) = found.values()
     values = {**values, **searched["chosen"]}
-    problem = Problem.of(training(method, epsilon is not None, values))
+    problem = Problem.of(training(method, epsilon, values))
     z = noise(method, epsilon, values)
     starts = torch.cat([problem.start(seed) for seed in range(seeds)])
     models, ledger = problem.train(z, Streams(0), runs=seeds, start=starts)
     right = accuracy(problem.gradients(), models, problem.test)  # (seeds, nodes)
-    result = {
+    return {
         "accuracy": right.mean(1).tolist(),
         "worst": right.min(1).values.tolist(),
         "noise_multiplier": z,
+        **({} if epsilon is None else certified(ledger, DELTA)),
     }
-    if epsilon is not None:
-        for relation in ("add-or-remove-one", "replace-one"):
-            nodes = account_nodes(ledger, DELTA, relation)
-            result[relation] = max(bound.epsilon for bound in nodes)
-    return result
+
+
+def certified(ledger: Ledger, delta: float) -> dict[str, float]:
+    """Epsilon of the worst node under each relation that there is for the sampling."""
+    found: dict[str, float] = {}
+    for relation in RELATIONS:
+        with contextlib.suppress(ValueError):  # such as batches of a fixed size
+            bounds = account_nodes(ledger, delta, relation)
+            found[relation] = max(bound.epsilon for bound in bounds)
+    return found
+
+
+def places(*first: Any) -> dict[tuple[str, float | None, str, float], None]:
+    """Cells of Table 1, by the ``first``, then what Table 2 has besides."""
+    places = (
+        (method, epsilon, graph, 1.0)
+        for epsilon, graph, method in first
+        if method != "central" or graph == GRAPHS[0]
+    )
+    methods = tuple(METHODS)[1:]
+    second = itertools.product(methods, (10.0, 0.5), GRAPHS[-1:], SPLITS)
+    return dict.fromkeys([*places, *second])
 
 
 def cells() -> Iterator[Cell]:
     """Table 1, then what Table 2 has besides; searches before they are needed."""
-    first = [
-        (method, epsilon, graph, 1.0)
-        for graph in GRAPHS
-        for method in METHODS
-        for epsilon in EPSILONS
-        if method != "central" or graph == "complete"
-    ]
-    second = itertools.product(
-        ("DSGD", "DSGT", "DiNNO"), (10.0, 0.5), GRAPHS[-1:], SPLITS
+    first = (
+        (epsilon, graph, method)
+        for graph, method, epsilon in itertools.product(GRAPHS, METHODS, EPSILONS)
     )
     searched = set()
-    for method, epsilon, graph, split in dict.fromkeys([*first, *second]):
+    for method, epsilon, graph, split in places(*first):
         settings = {"method": method, "epsilon": epsilon}
         # At both ends of connectivity; other graphs and splits take the sparsest's.
         at = graph if graph == GRAPHS[0] else GRAPHS[-1]
@@ -138,17 +161,12 @@ def cells() -> Iterator[Cell]:
         if search not in searched:
             searched.add(search)
             base = f"search {method} {epsilon} {GRAPHS[0]}"
-            yield Cell(
-                search,
-                find,
-                {
-                    **settings,
-                    "values": {**COMMON, "graph": at, "split": 1.0},
-                    "begin": starts(method, epsilon),
-                },
-                needs=() if base == search else (base,),
-            )
+            values = {**COMMON, "graph": at, "split": 1.0}
+            more = {"values": values, "begin": starts(method, epsilon)}
+            needs = () if base == search else (base,)
+            yield Cell(search, find, {**settings, **more}, needs)
         values = {**COMMON, "graph": graph, "split": split}
         name = f"{method} {epsilon} {graph} {split}"
-        settings |= {"values": values, "seeds": SEEDS}
-        yield Cell(name, trained, settings, needs=(search,))
+        yield Cell(
+            name, trained, {**settings, "values": values, "seeds": SEEDS}, (search,)
+        )

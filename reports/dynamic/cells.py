@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from trainers.runs.measures import accuracy
 from trainers.runs.problem import Observers, Problem
 from trainers.runs.training import training_from
 
+Grid = Sequence[dict[str, float]]
 EPSILONS = (0.3, 0.7, 1.0, 3.0)
 METHODS = ("const-d2p", "dyn-mu-d2p", "dyn-c-d2p", "dyn-d2p")
 CALIBRATIONS = ("paper", "certified")
@@ -34,30 +36,16 @@ GRAPHS = ("directed-ring", "exponential", "complete")
 NODES = (5, 10, 20, 40)
 DELTA = 1e-4
 TUNED_AT = 1.0
-RECORDS, ROUNDS = 900, 900  # J / sqrt(K) = 30, as with the following
-PAPER_RECORDS, PAPER_ROUNDS = 3000, 10_000
 SEEDS, TESTED = 5, 2000
-
-GRID = told(__file__)["GRID"]
+SETTINGS = told(__file__)
+GRID, RECORDS = SETTINGS["GRID"], SETTINGS["RECORDS"]
+ROUNDS = SETTINGS["TRAINING"]["rounds"]
 
 
 def training(method: str, **more: Any) -> dict[str, Any]:
     """As the paper's Table 2, but for the size, the data and the model."""
-    return {
-        "algorithm": method,
-        "data": "glyphs",
-        "partition": "even",
-        "model": "reports.dynamic.model:halved_cnn",
-        "gain": 2.0,
-        "graph": "exponential",
-        "weights": "column-stochastic",
-        "rounds": ROUNDS,
-        "batch_size": 1.0,
-        "step_size": 0.05,
-        "nodes": 20,
-        "train": more.get("nodes", 20) * RECORDS,
-        **more,
-    }
+    values = {**SETTINGS["TRAINING"], "algorithm": method, **more}
+    return {**values, "train": values["nodes"] * RECORDS}
 
 
 @functools.cache
@@ -92,14 +80,6 @@ def noise_cell(how: str, epsilon: float, growth: float) -> Cell:
     return Cell(name, noise, {"training": values, "epsilon": epsilon, "how": how})
 
 
-def noise_at_length(epsilon: float) -> Cell:
-    """The paper's noise with as many records and rounds as the paper may have."""
-    size = {"train": PAPER_RECORDS, "rounds": PAPER_ROUNDS}
-    values = training("const-d2p", nodes=1) | size
-    name = f"noise paper epsilon={epsilon:g} J={PAPER_RECORDS} K={PAPER_ROUNDS}"
-    return Cell(name, noise, {"training": values, "epsilon": epsilon, "how": "paper"})
-
-
 def runs(
     training: dict[str, Any], multiplier: float, seeds: list[int], tested: int
 ) -> list[float]:
@@ -131,59 +111,49 @@ def tuning(
     return runs({**training, **options}, chosen["multiplier"], [1000], tested)
 
 
-def chosen(
-    grid: list[dict[str, float]], tuned: list[str], found: dict[str, Any]
-) -> dict[str, float]:
-    """Point of the grid that is best at epsilon 1."""
+def planned(
+    how: str, epsilon: float, grid: Grid, tuned: Sequence[str], found: Mapping[str, Any]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Point of the grid that is best at epsilon 1, and its noise; none of no grid.
+
+    Noise is a cell, unless the point's budgets grow fast.
+    """
+    if not tuned:
+        return {}, {"multiplier": 0.0}
     scores = [found[name][0] for name in tuned]
-    return grid[scores.index(max(scores))]
-
-
-def planned_noise(
-    how: str, epsilon: float, options: dict[str, float], found: dict[str, Any]
-) -> dict[str, float]:
-    """Noise for the chosen options; a cell, unless their budgets grow fast."""
+    options = grid[scores.index(max(scores))]
     cell = noise_cell(how, epsilon, options.get("rho_mu", 1.0))
-    return found.get(cell.name) or noise(**cell.settings)
+    return options, found.get(cell.name) or noise(**cell.settings)
 
 
 def trained(
     training: dict[str, Any],
-    how: str,
-    epsilon: float,
     seeds: list[int],
     tested: int,
-    grid: list[dict[str, float]],
-    tuned: list[str],
-    found: dict[str, Any],
+    how: str = "none",
+    epsilon: float = 0.0,
+    grid: Grid = (),
+    tuned: Sequence[str] = (),
+    found: Mapping[str, Any] = {},
 ) -> dict[str, Any]:
     """Accuracies of all seeds, with the noise and what it is certified for."""
-    options = chosen(grid, tuned, found)
-    planned = planned_noise(how, epsilon, options, found)
-    right = runs({**training, **options}, planned["multiplier"], seeds, tested)
-    return {"accuracy": right, "options": options, **planned}
-
-
-def not_private(training: dict[str, Any], seeds: list[int], tested: int) -> dict:
-    """Accuracies without noise."""
-    right = runs(training, 0.0, seeds, tested)
-    return {"accuracy": right, "options": {}, "multiplier": 0.0}
+    options, with_noise = planned(how, epsilon, grid, tuned, found)
+    right = runs({**training, **options}, with_noise["multiplier"], seeds, tested)
+    return {"accuracy": right, "options": options, **with_noise}
 
 
 def norms(
     training: dict[str, Any],
-    grid: list[dict[str, float]],
-    tuned: list[str],
-    found: dict[str, Any],
+    grid: Grid = (),
+    tuned: Sequence[str] = (),
+    found: Mapping[str, Any] = {},
 ) -> dict[str, float]:
     """Median norm of a record's gradient as training goes on, at node 0.
 
     The premise of a shrinking clip norm is that it falls.
     """
-    options, multiplier = {}, 0.0
-    if tuned:
-        options = chosen(grid, tuned, found)
-        multiplier = planned_noise("certified", TUNED_AT, options, found)["multiplier"]
+    options, with_noise = planned("certified", TUNED_AT, grid, tuned, found)
+    multiplier = with_noise["multiplier"]
     problem = problem_of({**training, **options})
     rounds = problem.training.rounds
     per_sample = PerSample(problem.module, cross_entropy)
@@ -201,38 +171,13 @@ def norms(
     return seen
 
 
-def plain_norms(training: dict[str, Any]) -> dict[str, float]:
-    """The same without noise."""
-    return norms(training, [], [], {})
+def slow(method: str, epsilon: float) -> list[float]:
+    """Growths of the method's grid whose noise is a cell.
 
-
-def slow(epsilon: float) -> tuple[float, ...]:
-    """Growths whose noise is a cell; at other epsilons nothing best grows faster."""
-    return (1.0, 1.25, 2.0, 5.0) if epsilon == TUNED_AT else (1.0, 1.25)
-
-
-def growths(method: str) -> dict[float, None]:
-    """Growth factors of the budget in the method's grid."""
-    return dict.fromkeys(point.get("rho_mu", 1.0) for point in GRID[method])
-
-
-def of_one(how: str) -> Iterator[Cell]:
-    """All cells of one calibration; the studies of networks with the certified."""
-    every = dict.fromkeys(growth for method in METHODS for growth in growths(method))
-    for epsilon in EPSILONS:
-        for growth in every:
-            if growth in slow(epsilon):
-                yield noise_cell(how, epsilon, growth)
-    for method in METHODS:
-        for options in GRID[method]:
-            words = " ".join(f"{name}={value:.3g}" for name, value in options.items())
-            settings = {"training": training(method), "options": options}
-            needs = noise_cell(how, TUNED_AT, options.get("rho_mu", 1.0)).name
-            name = f"tuning {how} {method} {words}"
-            yield Cell(name, tuning, {**settings, "tested": TESTED}, needs=(needs,))
-    for epsilon in EPSILONS:
-        for method in METHODS:
-            yield cell(how, method, epsilon)
+    At other epsilons than that of tuning nothing best grows faster.
+    """
+    every = dict.fromkeys(point.get("rho_mu", 1.0) for point in GRID[method])
+    return [growth for growth in every if epsilon == TUNED_AT or growth <= 1.25]
 
 
 def tuned(how: str, method: str) -> dict[str, Any]:
@@ -246,7 +191,7 @@ def tuned(how: str, method: str) -> dict[str, Any]:
 
 def key_of(how: str, method: str, epsilon: float, **network: Any) -> str:
     """By what a cell is kept; what is as in the tables is not said again."""
-    usual = {"graph": "exponential", "nodes": 20}
+    usual = SETTINGS["TRAINING"]
     said = {name: value for name, value in network.items() if usual[name] != value}
     where = "".join(f" {name}={value}" for name, value in said.items())
     return f"cell {how} {method} epsilon={epsilon:g}{where}"
@@ -255,42 +200,37 @@ def key_of(how: str, method: str, epsilon: float, **network: Any) -> str:
 def cell(how: str, method: str, epsilon: float, **network: Any) -> Cell:
     """Five seeds of one method, on the tables' network or another."""
     search = tuned(how, method)
-    settings = {
-        "training": training(method, **network),
-        "how": how,
-        "epsilon": epsilon,
-        "seeds": list(range(SEEDS)),
-        "tested": TESTED,
-        **search,
-    }
-    planned = [
-        noise_cell(how, epsilon, growth).name
-        for growth in growths(method)
-        if growth in slow(epsilon)
-    ]
+    settings = {"training": training(method, **network), "how": how, "epsilon": epsilon}
+    settings |= {"seeds": list(range(SEEDS)), "tested": TESTED, **search}
+    noises = [noise_cell(how, epsilon, each).name for each in slow(method, epsilon)]
     name = key_of(how, method, epsilon, **network)
-    return Cell(name, trained, settings, needs=(*search["tuned"], *planned))
+    return Cell(name, trained, settings, needs=(*search["tuned"], *noises))
 
 
 def cells() -> Iterator[Cell]:
     """Noise, tuning, and five seeds of every method, epsilon and network."""
     for how in CALIBRATIONS:
-        yield from of_one(how)
-    yield from map(noise_at_length, EPSILONS)
-    sgp = {"training": training("sgp")}
-    settings = {**sgp, "seeds": list(range(SEEDS)), "tested": TESTED}
-    yield Cell(key_of("none", "sgp", 0.0), not_private, settings)
-    yield Cell("norms sgp epsilon=0", plain_norms, sgp)
+        for epsilon in EPSILONS:
+            every = {each: None for method in METHODS for each in slow(method, epsilon)}
+            for growth in every:
+                yield noise_cell(how, epsilon, growth)
+        for method in METHODS:
+            search = tuned(how, method)
+            for options, name in zip(*search.values(), strict=True):
+                settings = {"training": training(method), "options": options}
+                needs = noise_cell(how, TUNED_AT, options.get("rho_mu", 1.0)).name
+                yield Cell(name, tuning, {**settings, "tested": TESTED}, (needs,))
+        for epsilon, method in itertools.product(EPSILONS, METHODS):
+            yield cell(how, method, epsilon)
     search = tuned("certified", "const-d2p")
-    yield Cell(
-        "norms const-d2p epsilon=1",
-        norms,
-        {"training": training("const-d2p"), **search},
-        needs=(*search["tuned"], noise_cell("certified", TUNED_AT, 1.0).name),
-    )
-    for graph in GRAPHS:
-        if graph != "exponential":
-            yield cell("certified", "dyn-d2p", TUNED_AT, graph=graph)
-    for nodes in NODES:
-        if nodes != 20:
-            yield cell("certified", "dyn-d2p", TUNED_AT, nodes=nodes)
+    needs = (*search["tuned"], noise_cell("certified", TUNED_AT, 1.0).name)
+    settings = {"training": training("const-d2p"), **search}
+    yield Cell("norms const-d2p epsilon=1", norms, settings, needs)
+    sgp = {"training": training("sgp")}
+    yield Cell("norms sgp epsilon=0", norms, sgp)
+    several = {**sgp, "seeds": list(range(SEEDS)), "tested": TESTED}
+    yield Cell(key_of("none", "sgp", 0.0), trained, several)
+    for graph in GRAPHS[::2]:
+        yield cell("certified", "dyn-d2p", TUNED_AT, graph=graph)
+    for nodes in (5, 10, 40):
+        yield cell("certified", "dyn-d2p", TUNED_AT, nodes=nodes)

@@ -42,16 +42,6 @@ def _tuned_name(
     return f"bayrooti {_name(method, epsilon, graph, split)} seed={seed}"
 
 
-def as_training(
-    method: str, epsilon: float | None, values: dict[str, Any], point: dict[str, Any]
-) -> dict[str, Any]:
-    """Settings by name, of options as `reports.consensus` writes them."""
-    options = dict(point)
-    options["final_step_size"] = options["step_size"] * options.pop("fall", 1.0)
-    name = ("" if epsilon is None else "dp-") + consensus.METHODS[method]
-    return {**values, **options, "algorithm": name}
-
-
 def tuned(
     method: str,
     epsilon: float | None,
@@ -61,7 +51,8 @@ def tuned(
 ) -> dict[str, Any]:
     """One run with what its search chose."""
     (search,) = found.values()
-    training = as_training(method, epsilon, values, search["chosen"])
+    values = {**values, **search["chosen"]}
+    training = consensus.settings_of(method, epsilon, values)
     return trained(training, epsilon, consensus.DELTA, "certified", seed)
 
 
@@ -72,7 +63,7 @@ def published(
     values = {**VALUES, "graph": graph, "split": split}
     point = consensus.starts(method, epsilon)[0]
     settings = {
-        "training": as_training(method, epsilon, values, point),
+        "training": consensus.settings_of(method, epsilon, {**values, **point}),
         "epsilon": epsilon,
         "delta": consensus.DELTA,
         "how": "certified",
@@ -84,18 +75,9 @@ def published(
 
 def _places() -> dict[tuple[str, float | None, str, float], None]:
     """Table 1, then what Table 2 has besides; the ends of both tables first."""
-    first = [
-        (method, epsilon, graph, 1.0)
-        for epsilon in sorted(consensus.EPSILONS, key=lambda e: e not in (10.0, 1.0))
-        for graph in (*consensus.GRAPHS[::3], *consensus.GRAPHS[1:3])
-        for method in consensus.METHODS
-        if method != "central" or graph == "complete"
-    ]
-    methods = tuple(consensus.METHODS)[1:]
-    second = itertools.product(
-        methods, (10.0, 0.5), consensus.GRAPHS[-1:], consensus.SPLITS
-    )
-    return dict.fromkeys([*first, *second])
+    epsilons = sorted(consensus.EPSILONS, key=lambda e: e not in (10.0, 1.0))
+    graphs = (*consensus.GRAPHS[::3], *consensus.GRAPHS[1:3])
+    return consensus.places(*itertools.product(epsilons, graphs, consensus.METHODS))
 
 
 def cells() -> Iterator[Cell]:
@@ -150,12 +132,16 @@ def _budget(epsilon: float | None) -> str:
     return "no privacy" if epsilon is None else f"epsilon {epsilon:g}"
 
 
-def _loses(own: Results, method: str, most: str, least: str) -> Iterator[Case]:
-    """Points lost from the complete to the sparsest graph, from a budget on."""
-    for epsilon in consensus.EPSILONS:
-        ends = [_accuracies(method, epsilon, graph) for graph in ENDS]
+def _loses(
+    own: Results, methods: str, most: str, least: str, *graphs: str
+) -> Iterator[Case]:
+    """Points lost to a sparser graph, from end to end unless said, from a budget on."""
+    between = [consensus.GRAPHS[int(graph)] for graph in graphs or (0, -1)]
+    for name, epsilon in itertools.product(methods.split("+"), consensus.EPSILONS):
+        ends = [_accuracies(name, epsilon, graph) for graph in between]
         if all(ends) and (epsilon is None or epsilon >= float(least)):
-            yield Case(_budget(epsilon), *loses(ends[0], ends[1], float(most)))
+            of = f"{name}, " if graphs else ""
+            yield Case(of + _budget(epsilon), *loses(ends[0], ends[1], float(most)))
 
 
 def _by_split(own: Results, method: str, most: str) -> Iterator[Case]:
@@ -163,6 +149,19 @@ def _by_split(own: Results, method: str, most: str) -> Iterator[Case]:
     for epsilon in (10.0, 0.5):
         ends = [_accuracies(method, epsilon, ENDS[1], split) for split in (0.0, 1.0)]
         yield Case(_budget(epsilon), *loses(ends[0], ends[1], float(most)))
+
+
+def _less_by_split(own: Results, one: str, other: str, at: str) -> Iterator[Case]:
+    """Points that ``other`` loses more than ``one`` by the split, pairs of seeds."""
+    even, alone = (
+        [_accuracies(name, float(at), ENDS[1], split) for name in (one, other)]
+        for split in (0.0, 1.0)
+    )
+    lost = [
+        [a - b for a, b in zip(*ends, strict=True)]
+        for ends in zip(even, alone, strict=True)
+    ]
+    yield Case(_budget(float(at)), *above(lost[1], lost[0]))
 
 
 def _drops(own: Results, epsilon: str, least: str, *methods: str) -> Iterator[Case]:

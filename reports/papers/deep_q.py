@@ -31,20 +31,22 @@ def one_run(**settings: Any) -> dict[str, float]:
     return {"cpu": time.process_time() - began}
 
 
-def _pairs(own: Results, other: str, noise: str) -> Iterator[tuple[str, Any, Any]]:
-    """Results of deep-Q and of another policy, by figure and epsilon."""
+def _pairs(
+    own: Results, other: str, noise: str, policy: str = "deep-Q"
+) -> Iterator[tuple[str, Any, Any]]:
+    """Results of a policy and of another, by figure and epsilon."""
     for (item, (data, case)), epsilon in itertools.product(FIGURES.items(), EPSILONS):
         one, less = (
-            own.get(name_of(data, case, policy, noise, epsilon))
-            for policy in ("deep-Q", other)
+            own.get(name_of(data, case, each, noise, epsilon))
+            for each in (policy, other)
         )
         if one and less:
             yield f"{item}, epsilon {epsilon:g}", one, less
 
 
-def _above(own: Results, other: str, noise: str) -> Iterator[Case]:
-    """Return whether deep-Q is above another policy in each figure and epsilon."""
-    for name, one, less in _pairs(own, other, noise):
+def _above(own: Results, *which: str) -> Iterator[Case]:
+    """Return whether the first of `_pairs` is above in each figure and epsilon."""
+    for name, one, less in _pairs(own, *which):
         yield Case(name, *above(one["accuracy"], less["accuracy"]))
 
 

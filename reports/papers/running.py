@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from privaudit.accounting import account_nodes, noise_multiplier
+from privaudit.accounting import noise_multiplier
 from privaudit.ledger import Ledger
+from reports.consensus.cells import certified
 from reports.pushsum.cells import traced
 from trainers.algorithms.family import HasPaperNoise
 from trainers.data import Dataset
@@ -23,20 +24,6 @@ from trainers.runs.measures import CurveRecorder, accuracy
 from trainers.runs.problem import Observers, Problem
 from trainers.runs.search import held_out_accuracy
 from trainers.runs.training import training_from
-
-RELATIONS = ("add-or-remove-one", "replace-one")
-
-
-def certified(ledger: Ledger, delta: float) -> dict[str, float]:
-    """Epsilon of the worst node under each relation that there is for the sampling."""
-    found = {}
-    for relation in RELATIONS:
-        try:
-            bounds = account_nodes(ledger, delta, relation)
-        except ValueError:  # such as batches of a fixed size
-            continue
-        found[relation] = max(bound.epsilon for bound in bounds)
-    return found
 
 
 def planned_noise(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Iterable, Iterator
 from statistics import mean
 from typing import Any
@@ -52,23 +51,8 @@ def cells() -> Iterator[Cell]:
     yield from one_class()
 
 
-NAME = re.compile(
-    r"(?P<how>Esti|Real)?(?:(?P<nodes>\d+)D(?P<degree>\d+)|E[xX][pP]\d?)b(?P<b>\d)"
-    r"(?:C(?P<C>[\d.]+)L(?P<decay>\d+))?SP(?P<sync>\d)(?P<net>MLP|Resnet)(?:18)?"
-    r"(?:SL)?(?P<shared>\d)?(?:GCT[\d.]+)?elr(?P<step>-?\d+)"
-)
-# What is shared is told by how fast the stored estimates grow from round to round: 2.3
-# times for 9 536 parameters, 35 to 39 for 157 504, 165 for 683 072.
-STEM, STAGE_1, STAGE_2 = "1.*,2.*", ",5.*,6.*", ",7.*,8.*"
-RESNET = {
-    "Real_vs_Esti/Sensitivity/ResNet": {1: STEM, 2: STEM + STAGE_1},
-    "Network_Scale/ResNet": {1: STEM + STAGE_1},
-    "Real_vs_Esti/ACC&RAS/ResNet": {1: STEM + STAGE_1, 2: STEM + STAGE_1 + STAGE_2},
-}
-
-
-def replayed(trace: str) -> Cell:
-    """A stored trace by the settings that its name has.
+def replays() -> Iterator[tuple[dict[str, Any], Cell]]:
+    """Stored traces, each with the cell that replays it by the settings of its name.
 
     MLP: glyphs stand for MNIST, whose strokes are as thick; all else is theirs, but the
     start: of the pretrained ones, that of two shared layers alone is stored. D1 is what
@@ -78,65 +62,42 @@ def replayed(trace: str) -> Cell:
     ResNet-18: with group norm, on Fashion-MNIST, from a start of ours, and two periods
     of synchronisation of ten nodes or one of more; what is real starts anew in each.
     """
-    folder, _, name = trace.rpartition("/")
-    told = NAME.match(name)
-    assert told is not None, trace
-    shared = int(
-        told["shared"] or folder[-1] if "layer" in folder else told["shared"] or 1
-    )
-    nodes, degree = int(told["nodes"] or 10), int(told["degree"] or 1)
-    sync, real = int(told["sync"]), told["how"] == "Real"
-    training = {
-        **TRAINING,
-        **METHODS[f"PartPSP-{shared}" if shared < 3 else "SGPDP"],
-        "graph": f"d-out:{degree}" if degree > 1 else "exponential",
-        "nodes": nodes,
-        "sensitivity": "real" if real else "published",
-        "sync_interval": sync,
-    }
-    if not real:
-        training |= {"constant": float(told["C"]), "decay": float(f"0.{told['decay']}")}
-    stages: list[list[float]] = _stages(WHOLE if "ACC" in folder else FIRST, nodes)
-    settings: dict[str, Any] = {"multiplier": GAMMA_N / 5, "seed": 0}
-    if told["net"] == "Resnet":
-        step = told["step"]
-        training |= {
-            "data": "fashion-mnist",
-            "model": "reports.papers.networks:grey_resnet18",
-            "shared": RESNET[folder][shared],
-            "clip_norm": 100.0,
-            "step_size": float(f"1e{step}" if step[0] == "-" else f"0.{step}"),
-            "local_step_size": 0.1,
-        }
-        stages = [[sync * (2 if nodes == 10 else 1), 1.0, 1.0]]
-        settings["tested"] = 100
-    settings |= {"training": training, "stages": stages}
-    return Cell(f"trace {trace}", staged, settings)
-
-
-def replays() -> Iterator[tuple[dict[str, str], Cell]]:
-    """Stored traces with the cells that replay them."""
     for line in table("zhou-traces"):
-        yield line, replayed(line["trace"])
+        nodes, sync, constant = line["nodes"], line["sync_interval"], line["constant"]
+        net = SETTINGS["RESNET"] if "ResNet" in line["trace"] else {}
+        parts = METHODS | SETTINGS["RESNETS"]
+        training = {**TRAINING, **net, **parts[line["method"]]}
+        training |= {key: line[key] for key in ("graph", "nodes", "sync_interval")}
+        training |= {"sensitivity": "real", "step_size": line["step"]}
+        if constant:
+            training |= {"constant": constant, "decay": line["lambda"]}
+            training["sensitivity"] = "published"
+        settings: dict[str, Any] = {"multiplier": GAMMA_N / 5, "seed": 0}
+        settings["stages"] = _stages(WHOLE if "ACC" in line["trace"] else FIRST, nodes)
+        if net:
+            settings["stages"] = [[sync * (2 if nodes == 10 else 1), 1.0, 1.0]]
+            settings["tested"] = 100
+        settings["training"] = training
+        yield line, Cell(f"trace {line['trace']}", staged, settings)
 
 
 def traces(own: Results, net: str) -> Iterator[tuple]:
     """The authors' stored traces of a network, and ours of the same settings."""
     for line, cell in replays():
-        ours, peak = own.get(cell.name), float(line["real at most"])
+        ours, peak = own.get(cell.name), line["real at most"]
         if net in line["trace"] and ours and "most" in ours:
-            whole = ours["rounds"] == int(line["rounds"])
+            whole = ours["rounds"] == line["rounds"]
             theirs = line["real in the mean" if whole else "of the first 20"]
             yield (
                 line["trace"].partition("elr")[0],
-                int(line["rounds"]),
+                line["rounds"],
                 ours["rounds"],
                 f"{peak:,.1f}",
                 f"{ours['most']:,.1f}",
                 f"{ours['most'] / peak - 1:+.0%}",
-                f"{float(theirs):,.1f}",
+                f"{theirs:,.1f}",
                 f"{ours['ras']:,.1f}",
-                int(line["below"]),
+                line["below"],
                 ours["below"],
             )
 
@@ -156,14 +117,14 @@ def folders() -> Iterator[tuple]:
             for line in group
             if not line["trace"].split("/")[-1].startswith("Real")
         ]
-        counts = [int(line["rounds"]) for line in of]
+        counts = [line["rounds"] for line in of]
         yield (
             name,
             len(group),
             len(of),
             f"{min(counts)} to {max(counts)}",
             sum(counts),
-            sum(int(line["below"]) for line in of),
+            sum(line["below"] for line in of),
         )
 
 
@@ -175,6 +136,25 @@ def _estimates(own: Results) -> Iterator[Case]:
         rounds, below = (sum(line[column] for line in ours) for column in (2, 9))
         name = f"here, by the settings of {len(ours)} of them"
         yield Case(name, below == 0, f"{below} of {rounds}")
+
+
+def _figure_2() -> Iterator[tuple[str, float, float]]:
+    """Largest estimate and largest real sensitivity of the authors' own traces."""
+    for line in table("zhou-traces"):
+        name = line["trace"].partition("elr")[0].removeprefix("Real_vs_Esti/")
+        if name.startswith("Sensitivity"):
+            yield name, float(line["estimated at most"]), float(line["real at most"])
+
+
+def _peaks(own: Results) -> Iterator[Case]:
+    for name, estimated, real in _figure_2():
+        more = 100 * (estimated / real - 1)
+        yield Case(f"theirs, {name}", 0 <= more <= 10, f"{more:.1f}")
+
+
+def _partly(own: Results) -> Iterator[Case]:
+    one, two = (real for name, _, real in _figure_2() if "MLP/10D2" in name)
+    yield Case("theirs", one < 300 and two > 800, f"{one:.0f} of {two:.0f}")
 
 
 def _one_class(own: Results) -> Iterator[Case]:
@@ -265,7 +245,7 @@ def _means(own: Results, column: str, of: slice) -> dict[str, dict[tuple, float]
             training = cell.settings["training"]
             shared = "ResNet-18" if "ResNet" in line["trace"] else training["shared"]
             key = training["nodes"], training["graph"], shared
-            found["theirs"][key] = float(line[column])
+            found["theirs"][key] = line[column]
             if real := own.get(cell.name, {}).get("real"):
                 ours = own[cell.name]["ras"] if of.stop is None else mean(real[of])
                 found["here"][key] = ours
@@ -338,7 +318,7 @@ def _cost_of_estimate(own: Results) -> Iterator[Case]:
             if other.startswith(f"{folder}/Real{graph}") and f"SL{layers}" in other
         )
         of = f"{folder.rpartition('/')[2]}, {graph}, {layers} shared"
-        lost = float(stored[real]["accuracy"]) - float(line["accuracy"])
+        lost = stored[real]["accuracy"] - line["accuracy"]
         yield Case(f"theirs, {of}", lost <= 10, f"{lost:.1f}")
         right = [own.get(f"trace {each}", {}).get("accuracy") for each in (real, name)]
         if None not in right:

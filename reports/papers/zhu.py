@@ -90,20 +90,19 @@ def at_size(own: Results, how: str, method: str, epsilon: float) -> dict[int, fl
     }
 
 
-def _dynamic_wins(own: Results, how: str, method: str = "dyn-d2p") -> Iterator[Case]:
+def _dynamic_wins(
+    own: Results, how: str, method: str = "dyn-d2p", less: str = "const-d2p"
+) -> Iterator[Case]:
     known = results_of("dynamic")
     for epsilon in EPSILONS:
-        one, other = (
-            at_size(own, how, name, epsilon) for name in (method, "const-d2p")
-        )
+        one, other = (at_size(own, how, name, epsilon) for name in (method, less))
         if seeds := sorted(one.keys() & other.keys()):
             pairs = ([each[k] for k in seeds] for each in (one, other))
             name = f"{DATA}, 10 000 rounds, epsilon {epsilon:g}, seeds: {len(seeds)}"
             yield Case(name, *above(*pairs, paired=True), epsilon)
     for epsilon in EPSILONS:
         dynamic, constant = (
-            known[key_of(how, name, epsilon)]["accuracy"]
-            for name in (method, "const-d2p")
+            known[key_of(how, name, epsilon)]["accuracy"] for name in (method, less)
         )
         name = f"reports/dynamic, glyphs, epsilon {epsilon:g}"
         yield Case(name, *above(dynamic, constant, paired=True), epsilon)

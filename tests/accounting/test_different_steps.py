@@ -91,6 +91,22 @@ class TestNarrow:
         found = compose_steps(noise, rate).epsilon(1.2e-10, 0.02)
         assert found.upper <= 1.02 * found.lower
 
+    def test_two_steps_that_are_hardly_ever_drawn(self):
+        """So many waves matter that what their sum is rounded by has to be small."""
+        noise, rate, delta = np.array([0.25, 0.86]), 2.36e-6, 2.68e-6
+        found = pa.epsilon(delta=delta, schedule=np.stack([noise, [rate] * 2], 1))
+        assert found.upper - found.lower <= 1e-4
+        x = np.linspace(-8, 13, 1501)[:, None]
+        plain = np.exp(-x * x / 2) * (x[1] - x[0]) / math.sqrt(2 * math.pi)
+        mixed = plain * (1 - rate + rate * np.exp(x / noise - 0.5 / noise**2))
+        without, within = plain @ plain.T, np.outer(*mixed.T)
+
+        def exact(epsilon):
+            away = (within, without), (without, within)
+            return max(np.maximum(p - np.exp(epsilon) * q, 0).sum() for p, q in away)
+
+        assert exact(found.upper) < 0.999 * delta < 1.001 * delta < exact(found.lower)
+
     @pytest.mark.full
     def test_more_steps_open_it_no_more_than_the_loosest_part(self):
         noise, rate, delta = quiet_and_loud()

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import re
 from unittest import mock
 
 import msgspec
@@ -358,9 +359,43 @@ class TestTakenUp:
     def test_what_cannot_be(self, key):
         with pytest.raises(ValueError, match="a study has no secret"):
             made(key_file=key)
+
+    @pytest.mark.parametrize(
+        "changes", [{"noise_multiplier": 9.0}, {"batch_size": 5.0}, {"nodes": 2}]
+    )
+    def test_what_was_released_keeps_its_noise(self, key, changes):
+        """A process with other arguments writes nothing down of the one before it."""
         state, _ = self.stopped(key, 1)
-        with pytest.raises(ValueError, match="the state is of 4 nodes"):
-            made(seed=None, key_file=key, nodes=2).load_state_dict(state)
+        with pytest.raises(ValueError, match="other noise, batches or numbers"):
+            made(seed=None, key_file=key, **changes)
+        made(seed=None, key_file=key).load_state_dict(state)
+        other = made(**changes)
+        with pytest.raises(ValueError, match="other noise, batches or numbers"):
+            other.load_state_dict(made().state_dict())
+
+    def test_a_state_comes_back_as_it_was(self, key):
+        state, _ = self.stopped(key, 2)
+        oracle = made(seed=None, key_file=key)
+        less = {name: state[name] for name in state if name != "ledger"}
+        for wrong, said in (
+            (None, "Expected `object`, got `null`"),
+            ({}, "missing required field `key`"),
+            ({1: 2}, "Expected `str`"),
+            (less, "missing required field `ledger`"),
+            ({**state, "past": 1}, "unknown field `past`"),
+            ({**state, "key": 3}, "Expected `str`, got `int` - at `$.key`"),
+            ({**state, "key": "00"}, "the key of this state was lost"),
+            ({**state, "releases": ["a"]}, "got `str` - at `$.releases[0]`"),
+            ({**state, "releases": [-5] * 4}, "the state was changed"),
+            ({**state, "releases": [2]}, "the state was changed"),
+            ({**state, "ledger": None}, "got `null` - at `$.ledger`"),
+            ({**state, "ledger": []}, "the state was changed"),
+            ({**state, "ledger": ["", *state["ledger"][1:]]}, "the state was changed"),
+        ):
+            with pytest.raises(ValueError, match=re.escape(said)):
+                oracle.load_state_dict(wrong)
+        oracle.load_state_dict(state)
+        assert self.counts(oracle) == [2] * 4
 
 
 class TestAudit:

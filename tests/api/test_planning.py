@@ -294,10 +294,13 @@ class TestWarnings:
             ({"scaled": True}, "mean 0 and deviation 1 over these very records"),
             ({"told": True}, "column 1 of the inputs, counted from 0, is the target"),
             ({"same": True}, "all labels are the same"),
+            ({"again": True}, "120 records equal another one of their node"),
         ],
     )
     def test_what_only_records_show_is_told_to_their_owner(self, caplog, given, said):
         data = [(x, y + given.pop("labels", 0)) for x, y in shares()[:1]] + shares()[1:]
+        if given.pop("again", False):
+            data = [(x.repeat(2, 1), y.repeat(2)) for x, y in data]
         test = data[0] if given.pop("test", False) else None
         if given.pop("told", False):
             data = [
@@ -314,6 +317,22 @@ class TestWarnings:
         (line,) = (one for one in caplog.messages if said in one)
         assert "Keep this to yourself" in line
         assert said not in str(run)
+
+    @pytest.mark.parametrize(
+        ("branch", "head", "still"),
+        [
+            (nn.Identity(), 0.0, ""),  # what begins at 0 lets gradients through later
+            (nn.Dropout(1.0), 1.0, "no record moves 1.weight in the first steps"),
+            (nn.Sequential(nn.Linear(4, 4), nn.ReLU()), 0.0, "0.0.bias, 1.weight in"),
+        ],
+    )
+    def test_what_no_record_moves_is_told(self, caplog, branch, head, still):
+        model = nn.Sequential(branch, nn.Linear(4, 2))
+        for parameter in (*branch.parameters(), *model[1].parameters()):
+            parameter.data.mul_(head)
+        pa.train(model, shares(), epsilon=2, rounds=2, sampling_rate=0.5)
+        assert still in caplog.text
+        assert ("no record moves" in caplog.text) == bool(still)
 
     @pytest.mark.parametrize(
         ("given", "said"),

@@ -259,6 +259,18 @@ class TestKept:
         assert pa.verify(out).differences == ()
         assert len(load(out).result.audits) == 2
 
+    def test_stopped_before_they_were_judged(self, tmp_path, capsys):
+        given = ["--set", "rounds=1", "--set", "nodes=2", "--set", "train=40"]
+        given += ["--set", "model=tanh-mlp", "--set", "batch_size=20"]
+        given += ["--epsilon", "2", "--canaries", "20", "--out", str(tmp_path / "run")]
+        unjudged = mock.Mock(side_effect=lambda *given: given[-1])
+        with mock.patch("privaudit.api.trainings.judged_in", unjudged):
+            assert main(["train", "dp-dsgd", *given]) == 0
+        assert "scores are lost" not in capsys.readouterr().err
+        assert main(["train", "dp-dsgd", *given]) == 0
+        assert "scores are lost" in capsys.readouterr().err
+        unjudged.assert_called_once()
+
 
 class TestRefused:
     @pytest.mark.sampled(2)

@@ -6,8 +6,9 @@ Run as ``python tests/benchmarks/bench_choosing.py WHAT --epsilon 2 --runs 4``:
 - ``held-out``: the same for what the search chose and for the defaults before plans;
 - ``uneven``: the defaults on shares that differ, beside a central training and the
   defaults before plans, with the same budget, and a central one as loud as all nodes;
-- ``correlated``: dp-mf of several bands beside dp-sgd, with the steps planned for it at
-  batches of one record in twenty;
+- ``correlated``: dp-mf beside dp-sgd, with steps planned for it, once and twice as
+  long, at several sizes of batches; ``networks``: dp-mf-butterfly, dp-butterfly,
+  dp-decor and dp-dsgt, each with its budget for any one other node;
 - ``algorithms``: each private algorithm that is planned, at eight nodes, as it is.
 
 What is found is kept in ``choosing.json`` beside this file, with the command, and
@@ -42,7 +43,13 @@ from tasks import (
 )
 
 import privaudit as pa
+from privaudit.accounting.views import Observer, observed_by, of_observer
+from privaudit.accounting.views.butterfly import exchanges
+from privaudit.api.training_plan import training_of
+from privaudit.auditing.attacks.protocols import protocol_of
 from trainers.runs import planning
+from trainers.runs.material import Material
+from trainers.runs.problem import Problem
 
 # Length of all steps over signal to noise, times that of the defaults.
 REACHES = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -168,18 +175,91 @@ def algorithm_way(
     return task.trained(settings, noise, runs=runs, seed=seed)
 
 
+# Sizes of batches, over the records; steps; bands.
+CORRELATED = ((0.05, 200, (1, 4, 16)), (0.25, 200, (1,)), (0.01, 1000, (1, 16)))
+NETWORKS = (
+    ("dp-butterfly", 1),
+    ("dp-mf-butterfly", 4),
+    ("dp-mf-butterfly", 16),
+    ("dp-decor", 1),
+    ("dp-dsgt", 1),
+)
+
+
 def correlated_way(
-    task: Task, seed: int, *, band: int, epsilon: float, runs: int
+    task: Task,
+    seed: int,
+    *,
+    rate: float,
+    rounds: int,
+    band: int,
+    reach: float,
+    epsilon: float,
+    runs: int,
 ) -> Row:
     """Train centrally with noise that ``band`` releases share."""
-    whole, some = task.pooled(), {"sampling_rate": 0.05, "rounds": 200}
+    whole, some = task.pooled(), {"sampling_rate": rate, "rounds": rounds}
     settings, noise = planned(whole, epsilon, algorithm="dp-sgd", **some)
+    settings = {**settings, "step_size": settings["step_size"] * reach}
     if band > 1:
         settings = {**settings, "algorithm": "dp-mf", "band": band}
-        turns = {"sampling_rate": 0.05 * band, "steps": -(-200 // band)}
-        found = pa.noise_multiplier(epsilon=epsilon, delta=1e-5, **turns)
-        noise = getattr(found, "noise_multiplier", found)
+        turns = {"sampling_rate": min(1.0, rate * band), "steps": -(-rounds // band)}
+        noise = pa.noise_multiplier(epsilon=epsilon, delta=1e-5, **turns)
     return whole.trained(settings, noise, runs=runs, seed=seed)
+
+
+def network_way(
+    task: Task,
+    seed: int,
+    *,
+    name: str,
+    band: int,
+    reach: float,
+    epsilon: float,
+    runs: int,
+) -> Row:
+    """Train for 200 steps, with the noise that any one other node's view asks for."""
+    sums = "butterfly" in name
+    rounds = 200 * (exchanges(len(task.sizes)) if sums else 1)
+    some = {"graph": "butterfly" if sums else "complete", "sampling_rate": 0.05}
+    base = "dp-butterfly" if sums else name
+    settings, _ = planned(task, epsilon, algorithm=base, rounds=rounds, **some)
+    settings = {**settings, "step_size": settings["step_size"] * reach}
+    if band > 1:
+        settings = {**settings, "algorithm": name, "band": band}
+    noise = noise_for_any_node(task, settings, epsilon)
+    return task.trained(settings, noise, runs=runs, seed=seed)
+
+
+def noise_for_any_node(task: Task, settings: dict[str, Any], epsilon: float) -> float:
+    """Least noise that is certified against any one other node, to a hundredth.
+
+    Of gossip on a complete graph, as if of every release a node were told as much as in
+    a view of eight rounds of the one that it is told most of.
+    """
+    material = Material.own(task.model, task.shares, loss=task.loss, test=task.test)
+
+    def problem(values: dict[str, Any]) -> Problem:
+        return Problem.of(training_of(values, task.sizes), material=material)
+
+    whole, hides = problem(settings), 1.0
+    name = whole.training.algorithm
+    if "butterfly" not in name:
+        short = problem({**settings, "rounds": 8})
+        protocol = protocol_of(short, short.ledger(1.0))
+        hides = of_observer(protocol, Observer.of(1), 0).certified.min()
+
+    def told(noise: float) -> float:
+        ledger = whole.ledger(noise * hides)
+        if "butterfly" in name:
+            ledger = observed_by(name, ledger, "any-node", "add-or-remove-one")
+        return pa.Certificate.of(ledger).epsilon(1e-5).upper
+
+    low, high = 0.1, 20.0
+    while high > 1.01 * low:
+        middle = (low * high) ** 0.5
+        low, high = (low, middle) if told(middle) <= epsilon else (middle, high)
+    return high
 
 
 def keep(what: str, found: Found, seconds: float) -> None:
@@ -296,7 +376,8 @@ def draw(found: Found, path: str) -> None:
 def main() -> None:
     """Print what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    kinds = ["search", "held-out", "uneven", "algorithms", "correlated", "page"]
+    kinds = ["search", "held-out", "uneven", "algorithms", "correlated", "networks"]
+    kinds.append("page")
     parser.add_argument("what", choices=kinds)
     parser.add_argument("--epsilon", type=float, default=2.0)
     parser.add_argument("--runs", type=int, default=4)
@@ -320,8 +401,22 @@ def main() -> None:
         "correlated": (
             {"digits": digits_at_eight, "fashion": fashion},
             {
-                f"band {band}": functools.partial(correlated_way, band=band)
-                for band in (1, 4, 16)
+                f"{rate:g} x {rounds}, band {band}, steps {reach:g}": functools.partial(
+                    correlated_way, rate=rate, rounds=rounds, band=band, reach=reach
+                )
+                for rate, rounds, bands in CORRELATED
+                for band in bands
+                for reach in (1.0, 2.0)
+            },
+        ),
+        "networks": (
+            {"digits": digits_at_eight, "fashion": fashion},
+            {
+                f"{name}, band {band}, steps {reach:g}": functools.partial(
+                    network_way, name=name, band=band, reach=reach
+                )
+                for name, band in NETWORKS
+                for reach in (1.0, 2.0)
             },
         ),
         "algorithms": (
@@ -336,7 +431,7 @@ def main() -> None:
     found = compare(tasks, ways, asked.seeds)
     show(found)
     seconds = time.process_time() - began
-    by_budget = asked.what in ("search", "correlated")
+    by_budget = asked.what in ("search", "correlated", "networks")
     name = f"{asked.what}, epsilon {asked.epsilon:g}" if by_budget else asked.what
     keep(name, found, seconds)
     print(f"\n{seconds:.0f} s of the processor")

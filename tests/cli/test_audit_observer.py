@@ -126,7 +126,10 @@ def _mu2(ledger):
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (["dp-dsgd", "--observer", "1"], "proved for dp-butterfly, dp-chain"),
+        (
+            ["dp-dsgd", "--observer", "1"],
+            "proved for dp-butterfly, dp-chain, dp-mf-butterfly",
+        ),
         (["dp-butterfly", "--observer", "0"], "the canary is at node 0"),
         (["dp-butterfly", "--observer", "9"], "there is no node 9"),
         (

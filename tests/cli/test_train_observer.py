@@ -110,14 +110,38 @@ class TestAnyNode:
         assert "observer" in capsys.readouterr().err
 
 
+def test_noise_that_releases_share(tmp_path, capsys):
+    """The ledger alone says what each learns, from which all else follows."""
+    run = ["train", "dp-mf-butterfly", *RUN[2:], "--set", "band=3"]
+    noise = {}
+    for name, more in (("all", []), ("any", ["--observer", "any-node"])):
+        out = tmp_path / name
+        assert main([*run, *more, "--out", str(out)]) == 0
+        assert main(["verify", str(out)]) == 0
+        noise[name] = read(out, "config.json")["noise_multiplier"]
+    assert noise["any"] < 0.95 * noise["all"]
+    result = read(out, "result.json")
+    assert 0.999 < max(node["epsilon"] for node in result["nodes"]) <= 1
+    ledger = Ledger.from_json((out / "ledger.json").read_text())
+    assert len(ledger.nodes[0][0].release.sampling.shares) == 2
+    seen = Certificate.of(observed(ledger, "any-node"), "add-or-remove-one")
+    assert seen.epsilon(1e-4).upper == max(n["epsilon"] for n in result["nodes"])
+    text = (out / "ledger.json").read_text()
+    share = str(ledger.nodes[0][0].release.sampling.shares[1])
+    assert text.count(share)
+    (out / "ledger.json").write_text(text.replace(share, "1e-3"))
+    capsys.readouterr()
+    assert main(["verify", str(out)]) != 0
+
+
 @pytest.mark.parametrize(
     ("observer", "more", "words"),
     [
-        ("any-node", ["dp-dsgd"], "proved for dp-butterfly, dp-chain, not for dp-dsgd"),
+        ("any-node", ["dp-dsgd"], "dp-chain, dp-mf-butterfly, not for dp-dsgd"),
         (
             "any-node",
             ["butterfly"],
-            "proved for dp-butterfly, dp-chain, not for butterfly",
+            "proved for dp-butterfly, dp-chain, dp-mf-butterfly, not for butterfly",
         ),
         ("x", ["dp-butterfly"], "an observer is a node"),
         ("8", ["dp-butterfly"], "there is no node 8"),

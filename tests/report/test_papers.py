@@ -362,13 +362,13 @@ class TestVerdicts:
         assert settle(given, WHOLE) == ("cannot say", "search")
 
     def test_a_search_is_counted_in_what_is_stored(self, monkeypatch):
-        """Dyn-D2P: three of 64 points at one of four epsilons; C0 = 2 is ours."""
+        """Dyn-D2P: three of 64 points at two of four epsilons; C0 = 2 is ours."""
         known = Study("papers").results()
         lacks, cost = lacking("zhu", "search", known)
         assert "dyn-d2p at 1.0: 3 of 64 points" in lacks
-        assert "const-d2p at 0.3: 0 of 5 points" in lacks
+        assert "const-d2p at 0.7: 0 of 5 points" in lacks
         assert not any("const-d2p at 1.0" in each for each in lacks)
-        runs = (64 - 3) + 3 * 64 + 4 * 3 + 3 * 5 + 3 * 3  # points, then seeds a side
+        runs = 2 * (64 - 3) + 2 * 64 + 4 * 3 + 2 * 5 + 2 * 3  # points, seeds a side
         (row,) = (row for row in rows_of("zhu") if row.title == "Table 2")
         assert cost == pytest.approx(hours(row, known) / (17 * 5) * runs)
         told = published("zhu")["missing"]["search"]

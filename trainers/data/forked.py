@@ -183,12 +183,11 @@ def _answers(
     running: dict[int, _Child] = {}  # by where they are read
     waiting = iter(enumerate(calls))
     sys.stdout.flush(), sys.stderr.flush()
-    shared = list(_shared()) if sys.platform.startswith("linux") else []
     with selectors.DefaultSelector() as selector:
         try:
             while True:
                 while len(running) < abreast and (next_one := next(waiting, None)):
-                    child = _Child(*next_one, packed, silent, list(running), shared)
+                    child = _Child(*next_one, packed, silent, list(running))
                     running[child.read] = child
                     selector.register(child.read, selectors.EVENT_READ)
                 if not running:
@@ -216,7 +215,6 @@ class _Child:
         packed: Callable[[Any], bytes],
         silent: bool,
         others: Sequence[int],
-        shared: Sequence[Shared],
     ) -> None:
         self.number = number
         self.status: int | None = None
@@ -227,7 +225,7 @@ class _Child:
             warnings.simplefilter("ignore")  # of other threads, whose locks it has not
             self.pid = os.fork()
         if not self.pid:
-            _be_a_child(call, packed, silent, [*others, self.read], write, shared)
+            _be_a_child(call, packed, silent, [*others, self.read], write)
         os.close(write)
         os.set_blocking(self.read, False)
 
@@ -281,7 +279,6 @@ def _be_a_child(
     silent: bool,
     others: Sequence[int],
     write: int,
-    shared: Sequence[Shared],
 ) -> None:
     """Answer and end."""
     global _inside
@@ -291,7 +288,7 @@ def _be_a_child(
         for one in others:  # by which it could read another's
             os.close(one)
         _set_up(silent)
-        _own_memory(shared)
+        _own_memory()
         with warnings.catch_warnings(), as_written():
             warnings.simplefilter("ignore")
             answer = b"+" + packed(call())
@@ -336,11 +333,9 @@ def as_written() -> Any:
 _READ, _WRITE, _PRIVATE, _FIXED, _ANONYMOUS = 1, 2, 2, 0x10, 0x20  # <sys/mman.h>
 
 
-Shared = tuple[int, int, int, str]  # start, size, offset, file
-
-
-def _own_memory(shared: Sequence[Shared]) -> None:
+def _own_memory() -> None:
     """Make copies of memory that is shared with other processes, in its place."""
+    shared = list(_shared()) if sys.platform.startswith("linux") else []
     if not shared:
         return
     library = ctypes.CDLL(None, use_errno=True)
@@ -363,8 +358,8 @@ def _own_memory(shared: Sequence[Shared]) -> None:
             os.close(file)
 
 
-def _shared() -> Iterator[Shared]:
-    """Shared memory that can be written to; on systems that do not say so, none."""
+def _shared() -> Iterator[tuple[int, int, int, str]]:
+    """Shared memory that can be written to: start, size, offset, file."""
     with open("/proc/self/maps") as file:
         lines = [line.rstrip("\n").split(maxsplit=5) for line in file]
     for place, rights, offset, _, _, *path in lines:

@@ -36,6 +36,12 @@ def check_module(module: nn.Module, *, traced: bool = False) -> None:
     key.
     """
     check_hooks()
+    for name, held in (*module.named_parameters(), *module.named_buffers()):
+        if held.layout is not torch.strided:
+            raise ValueError(
+                f"{name} of the model is {held.layout}, and only dense tensors are "
+                f"copied for each record: give it as {name}.to_dense()"
+            )
     for name, parameter in module.named_parameters():
         if isinstance(parameter, nn.UninitializedParameter):
             raise ValueError(

@@ -21,7 +21,7 @@ from trainers.numerics.keys import PURPOSES, Key, Purpose
 _BODY = struct.Struct("<IQB3x32s")
 _HASH = 16
 _SIZE = _BODY.size + _HASH
-_HEAD = b"privaudit releases 1".ljust(_BODY.size)
+_HEAD = b"privaudit releases 1".ljust(_BODY.size - _HASH)
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
 _Address = tuple[int, int, int]
@@ -32,16 +32,24 @@ class ReleaseJournal:
 
     It has addresses and keyed hashes alone. A death of the machine, not of the process,
     may lose the last records. ``OSError`` if it is not there, cannot be written, or
-    another process has it; ``ValueError`` if it is of another key, was cut or changed.
+    another process has it; ``ValueError`` if it is of another key or of other
+    ``terms``, was cut or changed. ``terms``: what a release would be, of a run that has
+    no record of its settings beside the journal.
     """
 
-    def __init__(self, path: str | os.PathLike[str], key: Key) -> None:
+    def __init__(self, path: str | os.PathLike[str], key: Key, terms: str = "") -> None:
         self._path = pathlib.Path(path)
         self._key = key
         self._file = os.open(self._path, _FLAGS)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._before, self._last = self._read(self._path.read_bytes())
+            content = self._path.read_bytes()
+            self._before, self._last = self._read(content)
+            if content[: _BODY.size] != _head(key, terms):
+                raise ValueError(
+                    "its releases have other noise, batches or numbers of records: go "
+                    "on with the same"
+                )
         except BlockingIOError:
             os.close(self._file)
             raise BlockingIOError("another process goes on with this run") from None
@@ -52,7 +60,7 @@ class ReleaseJournal:
         self._further = sum(len(marks) - 1 for marks in self._before.values())
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str], key: Key) -> None:
+    def create(cls, path: str | os.PathLike[str], key: Key, terms: str = "") -> None:
         """Make the file, without releases, for its owner alone; or replace it."""
         path = pathlib.Path(path)
         if path.is_file() and not path.read_bytes().startswith(_HEAD):
@@ -60,7 +68,8 @@ class ReleaseJournal:
         path.unlink(missing_ok=True)
         file = os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            os.write(file, _HEAD + _hash(key, b"", _HEAD))
+            head = _head(key, terms)
+            os.write(file, head + _hash(key, b"", head))
         finally:
             os.close(file)
 
@@ -134,6 +143,12 @@ class ReleaseJournal:
     def close(self) -> None:
         """Write no more; another process may go on."""
         os.close(self._file)
+
+
+def _head(key: Key, terms: str) -> bytes:
+    return (
+        _HEAD + (key.derive(b"terms", terms.encode()) if terms else b" " * 64)[:_HASH]
+    )
 
 
 def _hash(key: Key, before: bytes, body: bytes) -> bytes:

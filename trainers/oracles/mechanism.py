@@ -246,7 +246,7 @@ class Mechanism:
         rate = self.turn_rate(records)
         sampling: Sampling | None = self.allocation(records)
         if self.sampling == "poisson":
-            sampling = PoissonSampling(rate, self.parts)
+            sampling = PoissonSampling(rate, self.parts, self.strategy[1:])
         return Release.of_sum(
             norm_bound=clip * self.spread,
             noise_multiplier=multiplier,

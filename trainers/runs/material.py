@@ -22,8 +22,8 @@ from privaudit.files.user_code import (
     told,
 )
 from privaudit.results import Independence
-from privaudit.task_settings import FOLDER, check_no_table, is_own
-from trainers.data import Dataset, Partition, forked, load_dataset
+from privaudit.task_settings import FOLDER, check_no_table, is_own, is_table
+from trainers.data import Dataset, Partition, forked, load_dataset, tables
 from trainers.data.shares import (
     Lazy,
     Users,
@@ -322,6 +322,14 @@ class OwnData:
         if data.startswith(FOLDER):
             return cls._of_folder(pathlib.Path(data.removeprefix(FOLDER)), held)
         check_no_table(data)
+        if is_table(data):
+            found = tables.load(pathlib.Path(data))
+            if held is not None and len(held) != len(found["shares"]):
+                raise ValueError(
+                    f"data {data} has {len(found['shares'])} nodes, and this party "
+                    f"{len(held)}: of parties each has a file of its own records"
+                )
+            return cls(**found)
         if not is_place(data):
             raise ValueError(
                 f"data={data} is in no place that can be loaded; give module:function"

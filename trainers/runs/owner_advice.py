@@ -16,6 +16,7 @@ from trainers.data.forked import Ended
 from trainers.data.records import Dataset
 from trainers.data.shares import NO_CLASS, Lazy
 from trainers.gradients.choose import differentiator
+from trainers.gradients.per_sample import trained
 from trainers.runs.planning import is_planned
 from trainers.runs.problem import Problem
 
@@ -24,6 +25,7 @@ _LARGE = 10.0  # root mean square of inputs; of bytes, as of pixels, 70, of ages
 _IN_TEST = 0.1  # share of test records; in coarse tables a few are equal by chance
 _AT_ONCE = 4096  # records, whose words are widened at once
 _SAMPLE = 16  # records, whose gradients are taken
+_STEPS = 4  # at most, of that
 _SECRET = "Keep this to yourself: it depends on private data, and is in no file"
 _TOO_LONG = 5.0  # clip norm over the norm of a usual gradient
 
@@ -33,7 +35,8 @@ def of_records(problem: Problem) -> list[str]:
     training, found = problem.training, []
     if training.unit == "record" and problem.party is None:
         found = of_nodes(problem.shares, training.overlap)
-    return [*found, *(f"{line}. {_SECRET}" for line in _warnings(problem))]
+    lines = (line if line.endswith("?") else f"{line}." for line in _warnings(problem))
+    return [*found, *(f"{line} {_SECRET}" for line in lines)]
 
 
 def of_nodes(shares: Sequence[Dataset | Lazy], overlap: int = 1) -> list[str]:
@@ -107,7 +110,20 @@ def _warnings(problem: Problem) -> Iterator[str]:
                 "is measured on them tells of private records, and flatters; test on "
                 "others"
             )
-    if (usual := _usual_norm(problem, held)) * _TOO_LONG < training.clip_norm:
+    if training.unit == "record" and (same := repeated(held)):
+        yield (
+            f"{same:,} records equal another one of their node in every number: if "
+            "these are one person's, more is released of that person than the account "
+            "says; keep one of each, or give users= and train dp-fedavg"
+        )
+    usual, still = _first_gradients(problem, held)
+    if still:
+        yield (
+            f"no record moves {', '.join(still[:4])}{' ...' if still[4:] else ''} in "
+            "the first steps, so that noise alone would: is there a Dropout(1.0), a "
+            "layer of zeros before another, or one that is not used?"
+        )
+    if max(usual * _TOO_LONG, 1.0) < training.clip_norm < math.inf:
         yield (
             f"clip_norm {training.clip_norm:g} is {training.clip_norm / usual:.2g} "
             "times as long as a usual gradient at the start, and noise grows with it: "
@@ -115,12 +131,22 @@ def _warnings(problem: Problem) -> Iterator[str]:
         )
 
 
-def _usual_norm(problem: Problem, held: Sequence[Dataset]) -> float:
-    """Median norm of a few records' gradients at the start; infinity if not asked."""
-    training, material = problem.training, problem.material
-    asked = held and is_planned(training) and 1.0 < training.clip_norm < math.inf
-    if not asked or material.why_not is not None or material.transform is not None:
-        return math.inf
+def _first_gradients(
+    problem: Problem, held: Sequence[Dataset]
+) -> tuple[float, list[str]]:
+    """Median norm of a few records' gradients at the start, and what they never move.
+
+    That is the names of parameters whose gradients are 0 in `_STEPS` steps: what begins
+    at 0, as the last layer of a branch, lets gradients through after one. Infinity and
+    none where no gradient is taken.
+    """
+    material = problem.material
+    if not (held and is_planned(problem.training)) or not (
+        material.why_not is material.transform is None
+    ):
+        return math.inf, []
+    names = {name: one.numel() for name, one in trained(material.module).items()}
+    still = [*names]
     rows = torch.linspace(0, len(held[0]) - 1, min(_SAMPLE, len(held[0]))).long()
     norms: list[Tensor] = []
 
@@ -131,8 +157,34 @@ def _usual_norm(problem: Problem, held: Sequence[Dataset]) -> float:
     with contextlib.suppress(RuntimeError, ValueError, IndexError):
         of = differentiator(material.module, material.loss, *material.example)
         inputs, targets = (part[None] for part in held[0].read(rows))
-        of.weighted_sum(problem.start(0)[:, 0], inputs, targets, weigh)
-    return float(norms[0].median()) if norms and len(norms[0]) else math.inf
+        at = problem.start(0)[:, 0]
+        for _ in range(_STEPS):
+            total = of.weighted_sum(at, inputs, targets, weigh)
+            parts = dict(zip(names, total.split([*names.values()], 1), strict=True))
+            still = [name for name in still if not parts[name].any()]
+            if not still:
+                break
+            at = at - (total / total.norm().clamp_min(1e-9)).to(at.dtype)
+    usual = float(norms[0].median()) if norms and len(norms[0]) else math.inf
+    return usual, still if len(norms) == _STEPS else []
+
+
+def repeated(held: Sequence[Dataset]) -> int:
+    """Count the records that equal another of their node, where these are many.
+
+    Records of few numbers, or of whole ones alone, are often equal by chance.
+
+    >>> x = torch.rand(20, 4, generator=torch.Generator().manual_seed(0))
+    >>> tables = x, x[:5].repeat(4, 1), x.ceil()
+    >>> [repeated([Dataset(one, torch.zeros(20))]) for one in tables]
+    [0, 15, 0]
+    """
+    found = [len(share) - len(_digests(share)[0]) for share in held]
+    numbers = [share.inputs[:_AT_ONCE] for share in held if share.inputs[0].numel() > 3]
+    if not any(x.is_floating_point() and (x.frac() != 0).any() for x in numbers):
+        return 0
+    count = sum(found) - void_records(held)
+    return count if count > _IN_TEST * sum(map(len, held)) else 0
 
 
 def at_several_nodes(shares: Sequence[Dataset | Lazy], overlap: int = 1) -> int:

@@ -72,16 +72,16 @@ def key_of(seed: int | None, folder: RunFolder, file: pathlib.Path) -> Key:
         raise FolderError(f"{file} is damaged or not ours ({error})") from None
 
 
-def kept_key(file: pathlib.Path) -> tuple[Key, ReleaseJournal]:
+def kept_key(file: pathlib.Path, terms: str) -> tuple[Key, ReleaseJournal]:
     """The secret key in ``file``, made if there is none, and its open journal."""
     try:
         if file.exists():
             key = Key.load(file)
         else:
             key = Key.secret()
-            ReleaseJournal.create(releases_file(file), key)
+            ReleaseJournal.create(releases_file(file), key, terms)
             key.save(file)
-        return key, ReleaseJournal(releases_file(file), key)
+        return key, ReleaseJournal(releases_file(file), key, terms)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise ValueError(

@@ -26,6 +26,7 @@ from privaudit.accounting.pld.allocation_plane import (
     shape_of,
     two_laws,
 )
+from privaudit.accounting.pld.allocation_replaced import replaced
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.dots import GridMeasure
 from privaudit.accounting.pld.line import UNIT, Floats, log_normal_mass
@@ -44,6 +45,7 @@ _MOST_SHIFT = 12.0  # beyond, ratios times the least mass are not small
 _AWAY = 1e-3  # of the tail that may be lost, what each sum loses at either end
 _LEAST_TAIL = 1e-25
 _TAIL_BELOW, _TAIL_PLANE = 1e-18, 1e-13
+_TAIL_CURVE = 1e-15  # from below
 _LEAST_MASS = 1e-150  # products of two do not underflow
 _SKETCHED = 4000
 _COARSE = 250  # points that are enough to lay a grid
@@ -142,7 +144,8 @@ def losses(epoch: Epoch, way: Direction, tail: float) -> tuple[Floats, Floats] |
     law = epoch_masses(epoch, "below", tail)
     if law is None:
         return None
-    loss, log_q = np.log(law.p / law.q), np.log(law.q)
+    some = (law.p > 0) & (law.q > 0)
+    loss, log_q = np.log(law.p[some] / law.q[some]), np.log(law.q[some])
     return (loss, log_q) if way == "remove" else (-loss, log_q + loss)
 
 
@@ -155,7 +158,9 @@ class AllocatedBelow(PairLoss):
         law = epoch_masses(epoch, "below", _TAIL_BELOW)
         if law is None:
             return None
-        return cls(Atoms(np.log(law.p), np.log(law.q), far=law.accuracy / UNIT))
+        some = (law.p > 0) & (law.q > 0)
+        log_p, log_q = np.log(law.p[some]), np.log(law.q[some])
+        return cls(Atoms(log_p, log_q, far=law.accuracy / UNIT))
 
     def __init__(self, atoms: Atoms) -> None:
         super().__init__(atoms)
@@ -187,9 +192,20 @@ def epoch_masses(epoch: Epoch, side: Side, tail: float) -> Masses | None:
             return None
         error = law.accuracy + law.moved
         return Masses(law.value * law.mass, law.mass, law.lacking, error)
-    # A plane takes seconds: one for several tails.
+    # Both take seconds: one for several tails.
     tail = max(1000.0 ** math.floor(math.log(tail, 1000) + 1e-9), _LEAST_TAIL)
+    if epoch.opposed and epoch.taken == 1:
+        return _curve(epoch, side, tail if side != "below" else _TAIL_CURVE)
     return _plane(epoch, side, tail if side != "below" else _TAIL_PLANE)
+
+
+@functools.lru_cache(maxsize=48)
+def _curve(epoch: Epoch, side: Side, tail: float) -> Masses | None:
+    if max(epoch.shifts) > _MOST_SHIFT:
+        return None
+    below = side == "below"
+    kinds = list(zip(epoch.shifts, epoch.counts, strict=True))
+    return Masses(*replaced(kinds, epoch.batches, tail, below=below))
 
 
 @functools.lru_cache(maxsize=48)

@@ -28,8 +28,7 @@ Side = Literal["remove", "add", "below"]  # above, in either direction; or below
 # Cells over the deviation, in the middle; they grow by that of each so many deviations.
 _FINE, _GROWS = 0.22, 5.0
 _FINE_BELOW = 0.8  # times that
-_OPPOSED = 1.1  # and 2.5 times as wide far out across
-_OPPOSED_BELOW = 1.43  # a mean costs half of what corners do
+_OPPOSED_BELOW = 1.43  # and 2.5 times as wide far out across
 _COARSE = 0.3  # cells across, over their own deviation, or as wide as those along
 _FAR_RATIO, _ACROSS = 0.08, 0.35  # cells far out, over their distance and the shift
 _MIDDLE = 9.0
@@ -80,8 +79,6 @@ def shape_of(
     fine = _FINE / math.sqrt(math.log2(batches) + 1)
     if side == "below":
         fine *= _OPPOSED_BELOW if opposed else _FINE_BELOW
-    elif opposed:
-        fine *= _OPPOSED
     long = math.sqrt(max(taken * (1 + opposed) / _SHORT, 1.0))
     scale = taken / (batches - taken + 0.5) if taken > 2 else 1.0
     # Steps that move little need no cells finer than 3 % far out.
@@ -109,7 +106,7 @@ def two_laws(
     """The two laws of an epoch of ``batches``, which all but those of kinds are not."""
     law = summed(kinds, shape, side, tail)
     blank = batches - law.size
-    k = shape.taken if side == "below" or not shape.opposed else 1
+    k = shape.taken
     if blank:  # ratios of 1: e_j of them is C(blank, j)
         ones = [math.comb(blank, j) * shape.scale**j for j in range(1, k + 1)]
         row = np.array([ones * (law.rows.shape[1] // k)])
@@ -126,7 +123,6 @@ def two_laws(
     moved = 1 + 2 * (law.moved + (8 + 4 * k) * UNIT)
     if side == "remove":
         p = p * moved
-        q = q / moved if shape.opposed else q
     elif side == "add":
         p = p / moved
     return Masses(p * law.mass, q * law.mass, lacking, error)
@@ -180,8 +176,6 @@ def _one(
             rows.append(other[some] / mass[some])
         first = np.stack(rows, 1)
         return Points(_wider(first, shape), mass[some], (0.0, 0.0), error, 3 * error, 1)
-    if shape.opposed:
-        return _one_opposed(logs, (mass, mean, other), float(shifts[0]), error)
     edges = np.exp(logs)
     edges = np.concatenate([[0.0], edges])
     inner, low = mass[:-1], edges[:-1] * mass[:-1]
@@ -199,28 +193,6 @@ def _one(
     )
 
 
-def _one_opposed(
-    logs: Floats, sums: tuple[Floats, Floats, Floats], s: float, error: float
-) -> Points:
-    """An arc of the hyperbola u v = exp(-s^2), in the triangle of chord and corner."""
-    mass, one, other = sums
-    u, v = np.exp(logs - s * s / 2), np.exp(-logs - s * s / 2)
-    inner = slice(1, -1)
-    slack = 4 * (error + 4 * UNIT)
-    right = (one[inner] - u[:-1] * mass[inner] + slack * one[inner]) / np.diff(u)
-    left = (other[inner] - v[1:] * mass[inner] - slack * other[inner]) / -np.diff(v)
-    right = np.clip(right, 0.0, mass[inner])
-    left = np.clip(left, 0.0, mass[inner])
-    rest = np.maximum(mass[inner] - right - left, 0.0)
-    rows = [(u[1:], v[1:]), (u[:-1], v[:-1]), (u[:-1], v[1:])]
-    rows += [(u[:1], v[:1]), (u[-1:], np.zeros(1))]
-    points = np.concatenate([np.stack(row, 1) for row in rows])
-    found = np.concatenate([right, left, rest, mass[:1], mass[-1:]])
-    lacking = max(float(one[-1] * (1 + 2 * error) - u[-1] * mass[-1]), 0.0)
-    some = found > 0
-    return Points(points[some], found[some], (lacking, 0.0), error + 8 * UNIT, _TALL, 1)
-
-
 def _wider(first: Floats, shape: Shape) -> Floats:
     """Rows (e_1, ..., e_k), of one ratio: all but e_1 are 0."""
     rows = np.zeros((len(first), first.shape[1], shape.taken))
@@ -230,7 +202,7 @@ def _wider(first: Floats, shape: Shape) -> Floats:
 
 def _fold(one: Floats, other: Floats, shape: Shape, side: Side) -> Floats:
     """Rows of all pairs of rows; coefficients of products of 1 + e_1 z + ..."""
-    k = shape.taken if side == "below" or not shape.opposed else 1
+    k = shape.taken
     a, b = one.reshape(len(one), 1, -1, k), other.reshape(1, len(other), -1, k)
     with np.errstate(over="ignore", invalid="ignore"):
         found = a + b
@@ -326,24 +298,18 @@ def _at_corners(
     """From above: each point's mass at the corners of its cell, its mean kept."""
     size, width = along.size * across.size, across.size
     found, terms = np.zeros(size), np.zeros(size, np.int64)
-    tall = np.ones(along.size) if shape.opposed else along**2
+    tall = along**2
     lack = [0.0, 0.0]
     for rows, mass in _pairs(one, other, shape, side):
         x, y = _places(rows, shape, side)
         i = np.clip(np.searchsorted(along, x, "right") - 1, 0, along.size - 2)
         p = np.clip((x - along[i]) / (along[i + 1] - along[i]), 0.0, 1.0)
-        if shape.opposed:
-            # Beyond the ends the larger of the two is lowered; so are both where y is.
-            lack[0] += float(mass @ np.maximum(x - along[-1], 0.0))
-            lack[0] += float(mass @ np.maximum(y - across[-1], 0.0)) / 2
-            c = np.minimum(y, across[-1])
-        else:
-            out = x > along[-1]
-            h = tall[i] * (1 - p) + tall[i + 1] * p
-            c = np.minimum(np.where(out, y, rows[:, 1] / np.maximum(h, _LEAST**2)), 0.5)
-            if out.any():
-                lack[0] += float(mass[out] @ (x[out] - along[-1]))
-                lack[1] += float(mass[out] @ (rows[out, 1] - c[out] * tall[-1]))
+        out = x > along[-1]
+        h = tall[i] * (1 - p) + tall[i + 1] * p
+        c = np.minimum(np.where(out, y, rows[:, 1] / np.maximum(h, _LEAST**2)), 0.5)
+        if out.any():
+            lack[0] += float(mass[out] @ (x[out] - along[-1]))
+            lack[1] += float(mass[out] @ (rows[out, 1] - c[out] * tall[-1]))
         j = np.minimum(np.searchsorted(across, c, "right") - 1, width - 2)
         q = (c - across[j]) / (across[j + 1] - across[j])
         at = i * width + j
@@ -352,13 +318,9 @@ def _at_corners(
         for move, part in ((0, low), (width, high)):
             found += np.bincount(at + move, part * (1 - q), size)
             found += np.bincount(at + move + 1, part * q, size)
-    x, y = np.repeat(along, width), np.tile(across, along.size)
-    if shape.opposed:
-        u, v = np.maximum(x, 0.0) + y / 2, np.maximum(-x, 0.0) + y / 2
-    else:
-        u, v = x, np.repeat(tall, width) * y
+    u, v = np.repeat(along, width), np.repeat(tall, width) * np.tile(across, along.size)
     error = (4 * int(terms.max()) + 16) * UNIT
-    more = (*_lacking(one, other, shape), error)
+    more = (*_lacking(one, other), error)
     law = Points(
         np.stack([u, v], 1),
         found,
@@ -370,25 +332,22 @@ def _at_corners(
         one.moved + other.moved + _TALL,
         one.size + other.size,
     )
-    return _pruned(law, shape, side, tail)
+    return _pruned(law, side, tail)
 
 
-def _lacking(one: Points, other: Points, shape: Shape) -> tuple[float, float]:
+def _lacking(one: Points, other: Points) -> tuple[float, float]:
     """Add up what both lack of the means: of e_2 also e_1 times the other's."""
     first = one.lacking[0] + other.lacking[0]
     second = one.lacking[1] + other.lacking[1]
-    if not shape.opposed:
-        second += one.lacking[0] * other.size + other.lacking[0] * one.size
+    second += one.lacking[0] * other.size + other.lacking[0] * one.size
     return first * (1 + 4 * UNIT), second * (1 + 8 * UNIT)
 
 
-def _pruned(law: Points, shape: Shape, side: Side, tail: float) -> Points:
+def _pruned(law: Points, side: Side, tail: float) -> Points:
     """With points that hardly count at 0, which lacks their means but for ``add``."""
     u, v = law.rows.T
     if side == "add":
         cost = law.mass
-    elif shape.opposed:
-        cost = law.mass * u / law.size
     else:
         cost = law.mass * (u / law.size + v / math.comb(law.size, 2))
     order = np.argsort(cost)

@@ -36,6 +36,7 @@ Side = Literal["both", "upper", "lower"]
 
 _ROUNDS = 4  # refinements before a bracket is returned as it is
 _NARROWER = 0.9  # by which a refinement must narrow a bracket for another to follow
+_MOST_BLUR = 0.5  # of the width: what numerical errors may leave open
 _FINE = 0.45  # of the width: what cells add above; they take a little more below
 _SCOUTED = 1e-20  # far as measures go: a tilt must suit their tails
 _LN10 = math.log(10.0)
@@ -509,7 +510,7 @@ class Composition:
         guess, law = found
         log_tail = max(guess.log_delta, -800.0) + math.log(width * 2e-3 / self.steps)
         reach = -float(special.ndtri_exp(min(log_tail, -1.0)))
-        aims = np.array([guess.epsilon]) if aims is None else aims
+        aims = np.unique([guess.epsilon, *guess.aims]) if aims is None else aims
         # No more points in the window, or in the cells of one step, than can be had.
         least = 1.5 * guess.window / most
         if guess.window < 1e-12 * self._longest(reach):  # losses too rare to be seen
@@ -577,7 +578,7 @@ class _Search:
         # Of the width: what cells add above, where as much again is taken away below.
         self.fine = _FINE
         self.alone = not composition.epochs and not composition.others
-        self.coarse = False
+        self.coarse = self.apart = False  # apart: kinds are composed one by one
         self.last: tuple[Guess, float, Grid] | None = None  # that was looked at
 
     def top(self, way: Direction) -> float:
@@ -597,7 +598,7 @@ class _Search:
             # As many points as can be had where fewer have not done.
             most = MOST_POINTS // (1 if self.alone and self.fine < _FINE else 4)
             grid = self.of._grid(way, (guess, law), slack, self.width, most=most)
-            self.last = guess, slack, grid
+            self.last = guess, slack, grid.told(apart=True) if self.apart else grid
         return self.last[2]
 
     def met(self) -> bool:
@@ -634,30 +635,37 @@ class _Search:
         if grid is None or found is None:
             self.coarse = True
             return
+        told = self.alone and self.target.is_refined  # how wide the bracket is
         enough = max(self.inner.values())
         top = self.target.upper(found, guess, enough)
         self.upper[way] = min(self.upper[way], top)
         known = [
             each for each in self.upper.values() if each < self.target.trivial_upper
         ]
-        told = self.alone and self.target.is_refined  # how wide the bracket is
         if told and top > enough and self.upper[way] >= max(known, default=0.0):
             below = self.of._composed(way, grid, guess, "below")
             low = 0.0 if below is None else self.target.lower(below, guess)
-            affordable = MOST_WORK / self.of._work(grid)  # frequencies
             room = self.slack(way) * guess.slope * guess.steep  # of log delta
             if (
                 below is not None
                 and not self.target.is_met(low, top)
                 and not all(group.apart for group in grid.groups)
-                and below.index.size < affordable
-                and below.blur(guess.epsilon) > room
+                and below.index.size < MOST_WORK / self.of._work(grid)  # frequencies
+                and below.blur(guess.epsilon) > _MOST_BLUR * room
             ):
                 # Kinds are too unlike to be told by their mean, on any cells.
-                below = self.of._composed(way, grid.told(apart=True), guess, "below")
+                self.apart, self.last = True, None
+                grid = self.grid(way)
+                below = self.of._composed(way, grid, guess, "below")
                 low = max(low, self.target.lower(below, guess)) if below else low
+                if not self.target.is_met(low, top):
+                    found = self.of._composed(way, grid, guess) or found
+                    top = self.target.upper(found, guess, max(enough, low))
+                    self.upper[way] = min(self.upper[way], top)
             self.inner[way] = max(self.inner[way], low)
-        self.guesses[way] = self.target.improved(guess, self.upper[way])
+        self.guesses[way] = self.target.improved(
+            guess, self.upper[way], self.inner[way]
+        )
 
     def run_below(self, way: Direction) -> None:
         """A lower bound on the dominating pair's own figure."""

@@ -28,6 +28,8 @@ _NEGLIGIBLE = -46.0  # log of a size of the characteristic function that is left
 MOST_POINTS = 1 << 23
 _AT_ONCE = 1 << 18  # frequencies of all kinds that are transformed together
 _ALL_IN_ONE = 8  # times the points of a kind, for all to be on those of all
+_BATCH = 1 << 15  # phases of kinds that are worked out together
+_TABLED = 1 << 18  # points whose phases are kept
 _SINE, _TRANSFORM = 25.0, 8.0  # what a point costs, beside a sum's product
 _LOOKED_AT = 32  # frequencies
 _TOLD_FIRST = 16  # bundles whose transforms tell which frequencies matter
@@ -81,31 +83,27 @@ class Tilted:
         value, largest = 0.0, 0.0
         steps = math.expm1(-self.tilt * self.spacing)
         steps *= math.expm1(-(1 + self.tilt) * self.spacing)
-        turning = 0
-        if self.tilt * self.points * self.spacing < 1 and 0 in self.index[:1]:
+        if self._turning:
             # Of the wave that does not turn both sums are long beside the window.
             each = x + self.spacing * np.arange(stop - at)
             g = np.exp(-self.tilt * each) * -np.expm1(-each)
             value = float(g.sum()) * steps * float(self.waves[0].real)
             off += 4 * UNIT * (128 + g.size + 8 * self.tilt * x) * abs(value)
-            turning = 1
-        size = float(np.abs(self.waves[turning:]).sum())
-        waves, ahead = self.waves[turning:], self._ahead[turning:]
+        added = 128 + 2 * math.isqrt(self.waves.size) + 2
         # All from there on, less all from the window's end on.
         ends = ((1, at, x), (-1, stop, x + (stop - at) * self.spacing))
         for sign, place, far in ends:
             if self.tilt * far > 745:
                 continue
-            turn = self._turns(place)[turning:] if sign > 0 else self._end[turning:]
+            waves, ahead = self._at(place) if sign > 0 else self._end
             decay = math.exp(-self.tilt * far)
             one = -math.expm1(-far)
             near = self.spacing - far  # exp(-far) - exp(-spacing), from the larger
             other = math.exp(-min(far, self.spacing)) * -math.expm1(-abs(near))
             other = math.copysign(other, near)
-            part = one * float((waves @ turn).real) + other * float((ahead @ turn).real)
-            value += sign * decay * part
+            value += sign * decay * (one * waves + other * ahead)
             most = decay * (one + math.exp(-self.tilt * self.spacing) * abs(other))
-            largest += most * (128 + waves.size + 8 * self.tilt * far)
+            largest += most * (added + 8 * self.tilt * far)
             if sign > 0:  # of the wave that does not turn: the sum of g
                 end = far + (stop - at) * self.spacing
                 top = min(peak, -math.expm1(-end))  # of g in the window; less
@@ -113,7 +111,18 @@ class Tilted:
                 total = min(most / steps, (stop - at) * top)
                 norm = min(total, math.sqrt(top * total))
                 off += self.error * norm * (1 + 1e-12)
-        return value, off + 4 * UNIT * largest * size
+        return value, off + 4 * UNIT * largest * self._size
+
+    @functools.cached_property
+    def _turning(self) -> int:
+        """Index of the first wave that is summed by geometric series."""
+        flat = self.tilt * self.points * self.spacing < 1
+        return int(flat and 0 in self.index[:1])
+
+    @functools.cached_property
+    def _size(self) -> float:
+        """Sum of the waves' sizes."""
+        return float(np.abs(self.waves[self._turning :]).sum())
 
     def _turns(self, place: int) -> NDArray[np.complex128]:
         """Phase of each wave at a point."""
@@ -125,10 +134,22 @@ class Tilted:
         """The waves times a."""
         return self.waves * (math.exp(-self.tilt * self.spacing) * self._turns(1))
 
+    def _at(self, place: int) -> tuple[float, float]:
+        """Sums of the waves at a point, and times a, in blocks: rounded by few."""
+        turn = self._turns(place)[self._turning :]
+        blocks = np.arange(0, turn.size, math.isqrt(turn.size) + 1)
+        if not blocks.size:
+            return 0.0, 0.0
+        here, next_ = (
+            float(np.add.reduceat((each[self._turning :] * turn).real, blocks).sum())
+            for each in (self.waves, self._ahead)
+        )
+        return here, next_
+
     @functools.cached_property
-    def _end(self) -> NDArray[np.complex128]:
-        """Phase of each wave at the window's end."""
-        return self._turns(self.start + self.points)
+    def _end(self) -> tuple[float, float]:
+        """The same at the window's end."""
+        return self._at(self.start + self.points)
 
     def _scale(self, epsilon: float) -> tuple[float, float]:
         exponent = self.log_moment - self.tilt * epsilon
@@ -657,6 +678,11 @@ def _alive(
     return live
 
 
+def _turned(turns: Indices, points: int) -> NDArray[np.complex128]:
+    angle = (2 * math.pi / points) * turns
+    return np.cos(angle) - 1j * np.sin(angle)
+
+
 class _Transform:
     """Transforms at the frequencies that matter, ``live``."""
 
@@ -676,8 +702,15 @@ class _Transform:
         self._place = place * self._size + self.live % self._size
 
     def _waves(self, turns: Indices) -> NDArray[np.complex128]:
-        angle = (2 * math.pi / self.points) * (turns % self.points)
-        return np.cos(angle) - 1j * np.sin(angle)
+        turns = turns % self.points
+        if self.points <= _TABLED:
+            return self._table[turns]
+        return _turned(turns, self.points)
+
+    @functools.cached_property
+    def _table(self) -> NDArray[np.complex128]:
+        """Phases at all points."""
+        return _turned(np.arange(self.points), self.points)
 
     def __call__(
         self, index: Indices, vectors: Floats
@@ -691,13 +724,17 @@ class _Transform:
             # A wave is the product of two: one of its block, one from there on.
             steps = np.arange(self._size)
             rows = self._size * self._rows
-            own = at[None] if at.ndim == 1 else at
-            each = vectors[None] if at.ndim == 1 else vectors[:, None]
-            for i, (where, some) in enumerate(zip(own, each, strict=True)):
-                begun = some[:, None] * self._waves(rows[:, None] * where)
-                begun = begun.reshape(-1, width) @ self._waves(where[:, None] * steps)
-                part = begun.reshape(len(some), -1)[:, self._place]
-                found[i : i + len(some)] = part
+            if at.ndim == 1:
+                begun = vectors[:, None] * self._waves(rows[:, None] * at)
+                begun = begun.reshape(-1, width) @ self._waves(at[:, None] * steps)
+                found[:] = begun.reshape(kinds, -1)[:, self._place]
+                return found, 4 * UNIT * (16 + width)
+            many = _BATCH // ((rows.size + steps.size) * width) + 1
+            for i in range(0, kinds, many):
+                where, some = at[i : i + many], vectors[i : i + many]
+                begun = some[:, None] * self._waves(rows[:, None] * where[:, None])
+                begun = begun @ self._waves(where[:, :, None] * steps)
+                found[i : i + many] = begun.reshape(len(some), -1)[:, self._place]
             return found, 4 * UNIT * (16 + width)
         for i, (row, vector) in enumerate(
             zip(np.broadcast_to(at, vectors.shape), vectors, strict=True)

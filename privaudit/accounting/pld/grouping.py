@@ -35,6 +35,9 @@ _FAR = 1e15  # grid points; what is further out is lost
 _FURTHER = 6.0  # the same of the moments that bound the window
 _GROWN = 0.1  # of the log moment under the tilt: what cells may add
 _COARSE = 0.2  # of what cells may add: for grid points that are too far apart for them
+# The same where few frequencies matter: below, losses are moved as far as grid points
+# are apart, and such points cost little.
+_FINE, _CHEAP = 0.01, 1 << 17
 _A_DECADE = 20  # losses between which densities of cells are chosen
 
 
@@ -263,7 +266,12 @@ def chosen(
         # By a thousand at once at most: far off, the power is another one.
         most *= min(max(room / max(cost, 1e-300), 1e-3), 1e3) ** 1.5
         cells = _Cells.cut(points, plain, under, most)
-    spacing = cells.spacing(steps, _COARSE * room, least, law.window / 64)
+    spacing, fine = (
+        cells.spacing(steps, share * room, least, law.window / 64)
+        for share in (_COARSE, _FINE)
+    )
+    if law.waves < math.inf:
+        spacing = max(fine, min(spacing, law.window / _CHEAP))
     return Choice(groups, reached, cells, spacing, law.waves, law.window)
 
 

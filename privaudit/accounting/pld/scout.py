@@ -71,6 +71,7 @@ class Guess:
     steep: float = 1.0
     cut: float = math.inf
     rest: Guess | None = None
+    aims: tuple[float, ...] = ()  # more epsilons that cells are to suit
 
     def seen_as(self, other: Guess) -> Guess:
         """The same figures, with the tilt and window of another."""

@@ -15,6 +15,8 @@ from privaudit.accounting.pld.scout import Guess, Law, Scout
 from privaudit.results import check_sides
 
 _HIDDEN = 7.0  # log of how little of all delta is where windows hide it
+_NEAR = 12  # steps down from a guess that are short
+_FIRST = 0.05  # of the tolerance: where a search begins that knows of nothing else
 _LOG_LEAST = -700.0  # of what a double holds
 
 
@@ -79,8 +81,8 @@ class Target(abc.ABC):
     def ratio(self, lower: float, upper: float) -> float:
         """About how many times further apart they are; 9 if that is not known."""
 
-    def improved(self, guess: Guess, upper: float) -> Guess:
-        """``guess`` once ``upper`` is known."""
+    def improved(self, guess: Guess, upper: float, lower: float = 0.0) -> Guess:
+        """``guess`` once ``upper``, and perhaps ``lower``, is known."""
         return guess
 
 
@@ -143,8 +145,9 @@ class EpsilonAt(Target):
     ) -> float:
         if enough > 0 and found.delta_above(enough) <= self.delta:
             return enough
+        first = max(guess.epsilon, _FIRST * self.tolerance)
         return least_epsilon(
-            found.delta_above, self.delta, guess.epsilon, guess.slope, self.width
+            found.delta_above, self.delta, first, guess.slope, self.width
         )
 
     def lower(self, found: Tilted, guess: Guess) -> float:
@@ -154,13 +157,13 @@ class EpsilonAt(Target):
             found.delta_below, self.delta, guess.epsilon, found.tilt, self.width
         )
 
-    def improved(self, guess: Guess, upper: float) -> Guess:
+    def improved(self, guess: Guess, upper: float, lower: float = 0.0) -> Guess:
         if not math.isfinite(upper):
             return guess
         if upper > 8 * guess.epsilon:  # a grid too coarse, more than a poor guess
             least = max(guess.epsilon, 1e-3 / (1 + guess.slope))
             upper = math.sqrt(upper * min(upper, least))
-        return dataclasses.replace(guess, epsilon=upper)
+        return dataclasses.replace(guess, epsilon=upper, aims=(lower,) * (lower > 0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -306,7 +309,7 @@ def _bracketed(
             stride *= 4
         elif low == 0:
             # Not past all of where it is above 0, if that has an end below.
-            part = high / 2 if most == math.inf else high / 8
+            part = high / 2 if most == math.inf or turn > _NEAR else high / 8
             x = high - min(min(-below, most) / slope + stride, part)
             stride *= 4
             if x <= least:

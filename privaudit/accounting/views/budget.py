@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 from privaudit.accounting.account import account_nodes
 from privaudit.accounting.views.butterfly import observed
 from privaudit.accounting.views.figures import Pair, diluted
@@ -11,10 +9,11 @@ from privaudit.accounting.views.observer import ANY_NODE, Observer
 from privaudit.ledger import Ledger
 from privaudit.results import Relation, UpperBound
 
-# Algorithms whose ledgers alone say what each observer learns.
+# Algorithms whose ledgers alone say what each observer learns, and how they sum.
 _PROVED = {
-    "dp-butterfly": observed,
-    "dp-chain": functools.partial(observed, graph="chain"),
+    "dp-butterfly": "butterfly",
+    "dp-chain": "chain",
+    "dp-mf-butterfly": "butterfly",
 }
 
 
@@ -44,7 +43,7 @@ def observed_by(
     if observer is None:
         return ledger
     check_observer(algorithm, observer, len(ledger.nodes))
-    return _PROVED[algorithm](ledger, observer, relation)
+    return observed(ledger, observer, relation, _PROVED[algorithm])
 
 
 def pairs_observed(
@@ -53,8 +52,7 @@ def pairs_observed(
     """Bounds of each node for each other one; none where no ledger alone says so."""
     if algorithm not in _PROVED or not any(ledger.nodes) or ledger.most_nodes > 1:
         return ()
-    graph = algorithm.removeprefix("dp-")
-    return diluted(ledger, delta, None, relation, graph)
+    return diluted(ledger, delta, None, relation, _PROVED[algorithm])
 
 
 def account_observed(

@@ -211,28 +211,19 @@ def _in_butterfly(where: NDArray, of: int, inside: list[int]) -> NDArray[np.int_
     return together.sum(1)
 
 
-class Shared(msgspec.Struct, frozen=True, kw_only=True):
-    """Noise that the releases of a run share, of which a ledger has one a turn."""
+def turns(how: PoissonSampling, sizes: NDArray[np.int_]) -> NDArray[np.float64]:
+    """Noises that hide a turn of ``how``, of sums of ``sizes`` noises in each step.
 
-    strategy: tuple[float, ...]  # 1, c_1, ...
-    parts: int  # steps from a turn to the next one of the same records
-    steps: int
-
-    def turns(self, sizes: NDArray[np.int_]) -> NDArray[np.float64]:
-        """Noises that hide a turn, of sums of ``sizes`` noises in each step.
-
-        (turns of the first part,): in ascending order, at most those of any part. A
-        turn at step t moves step t + i by c_i, whose noise is independent: together
-        sum_i c_i^2 / s_t+i of what one noise tells, over |c|^2. Infinite beyond the
-        last step.
-        """
-        square = np.square(self.strategy)
-        told = np.zeros(-(-self.steps // self.parts) * self.parts)
-        for back, share in enumerate(square):
-            told[: self.steps - back] += share / sizes[back : self.steps]
-        by_part = np.sort(told.reshape(-1, self.parts), axis=0)[::-1].max(1)
-        # Rounded, so that turns are alike; down, as what is told is rounded up.
-        return 1 / (np.ceil(by_part / square.sum() * 1e6 * (1 + 1e-12)) / 1e6)
+    (turns,): in ascending order, at most those of any part. A turn at step t moves step
+    t + i by c_i, whose noise is independent: together sum_i c_i^2 / s_t+i of what one
+    noise tells, over |c|^2. ``sizes``: (turns times parts,), as if the run had so many
+    steps: of the last turn a ledger does not say how many it has.
+    """
+    square = np.square((1.0, *how.shares))
+    told = np.convolve(1 / sizes, square[::-1])[len(how.shares) :]
+    by_part = np.sort(told.reshape(-1, how.parts), axis=0)[::-1].max(1)
+    # Rounded, so that turns are alike; down, as what is told is rounded up.
+    return 1 / (np.ceil(by_part / square.sum() * 1e6 * (1 + 1e-12)) / 1e6)
 
 
 def observed(
@@ -240,7 +231,6 @@ def observed(
     observer: str,
     relation: Relation | None = None,
     graph: str = "butterfly",
-    shared: Shared | None = None,
 ) -> Ledger:
     """Ledger of each node as ``observer`` sees it, with the noise that it meets.
 
@@ -249,14 +239,14 @@ def observed(
     whose sums are exact, see ``grid.md``; where releases were made again with other
     sums, or have next to no noise, all is taken as seen.
 
-    ``ledger``: of all nodes: a release a step. Of several runs, or steps that differ,
-    all is taken as seen: compose what is observed of each run. ``observer``: as
-    `Observer.parse` takes it, or ``any-node``: for each node whichever other one learns
-    most of it, or a bit more. ``relation``: the neighbour relation, as of
-    `Certificate.of`. ``graph``: ``butterfly`` or ``chain``: how sums are made.
-    ``shared``: of noise that steps share, a release a turn. Raises
-    ``ValueError`` if there is no such observer, or nobody is left to be protected;
-    nodes have different noise; noise is not Gaussian, or sampling a random allocation.
+    ``ledger``: of all nodes: a release a step, or a turn. Of several runs, or of steps
+    that differ, all is taken as seen: compose what is observed of each run.
+    ``observer``: as `Observer.parse` takes it, or ``any-node``: for each node whichever
+    other one learns most of it, or a bit more. ``relation``: the neighbour relation, as
+    of `Certificate.of`. ``graph``: ``butterfly`` or ``chain``: how sums are made.
+    Raises ``ValueError`` if there is no such observer, or nobody is left to be
+    protected; nodes have different noise; noise is not Gaussian, or sampling a random
+    allocation.
 
     >>> from privaudit.release import NoSampling
     >>> release = Release.of_sum(
@@ -282,7 +272,7 @@ def observed(
         )
     check_at_one_node(ledger)
     for entry in itertools.chain.from_iterable(ledger.nodes):
-        check_covered(entry, shared)
+        check_covered(entry)
     if max(sum(e.count for e in entries) for entries in ledger.nodes) > _MOST_RELEASES:
         raise ValueError(
             f"what an observer learns is accounted for at most {_MOST_RELEASES:,} "
@@ -312,14 +302,12 @@ def observed(
             found.append(())
             continue
         sizes: NDArray = np.ones(len(each))
-        if not bare and shared is not None:
-            sizes = _turns(nodes, shared, node, who, graph)
+        how = each[0].sampling if each and not bare else None
+        if isinstance(how, PoissonSampling) and how.parts > 1:
+            sizes = _turns(
+                nodes, how, len(each), _alike(nodes, node, who, graph), who, graph
+            )
             most = nodes
-            if len(sizes) != len(each):
-                raise ValueError(
-                    f"{shared.steps} steps have {len(sizes)} turns, and the ledger has "
-                    f"{len(each)} releases of a node"
-                )
         elif not bare:
             sizes = _sizes(nodes, len(each), node, who, graph)
             most = max(most, int(sizes.max(initial=1)))
@@ -347,7 +335,7 @@ def check_at_one_node(ledger: Ledger) -> None:
         )
 
 
-def check_covered(entry: Entry, shared: Shared | None = None) -> None:
+def check_covered(entry: Entry) -> None:
     """``ValueError`` for what has no account by observer."""
     if entry.release.mechanism != "gaussian":
         raise ValueError(
@@ -360,11 +348,6 @@ def check_covered(entry: Entry, shared: Shared | None = None) -> None:
             "what an observer learns is not accounted for random allocation; use "
             "Poisson sampling"
         )
-    if isinstance(how, PoissonSampling) and how.parts > 1 and not shared:
-        raise ValueError(
-            "what an observer learns is accounted for noise that releases share in "
-            "dp-mf-butterfly only"
-        )
 
 
 def _is_covered(releases: list[Release], relation: Relation) -> bool:
@@ -375,14 +358,21 @@ def _is_covered(releases: list[Release], relation: Relation) -> bool:
     return math.fsum(x**2 for x in moved) <= MOST_MU2
 
 
+@functools.lru_cache(maxsize=256)
 def _turns(
-    nodes: int, shared: Shared, of: int, observer: Observer | None, graph: str
+    nodes: int,
+    how: PoissonSampling,
+    count: int,
+    of: int,
+    observer: Observer | None,
+    graph: str,
 ) -> NDArray[np.float64]:
     """(turns,): as `_sizes`, of noise that steps share."""
     others = set(range(nodes)) - {of}
     every = [Observer.of(by) for by in others] if observer is None else [observer]
-    met = (fresh_noises(nodes, shared.steps, of, by, graph) for by in every)
-    return np.min([shared.turns(sizes) for sizes in met], axis=0)
+    steps = count * how.parts
+    met = (fresh_noises(nodes, steps, of, by, graph) for by in every)
+    return np.min([turns(how, sizes) for sizes in met], axis=0)
 
 
 def _less(release: Release, size: float) -> Release:
@@ -397,8 +387,13 @@ def _sizes(
     """(steps,): `fresh_noises`; by any node, a sequence that is below all of theirs."""
     if observer is not None:
         return fresh_noises(nodes, steps, of, observer, graph)
+    return _worst(nodes, steps, _alike(nodes, of, None, graph), graph)
+
+
+def _alike(nodes: int, of: int, observer: Observer | None, graph: str) -> int:
+    """A node of which any one other node learns as much as of ``of``."""
     alike = graph == "butterfly" and nodes & (nodes - 1) == 0
-    return _worst(nodes, steps, 0 if alike else of, graph)
+    return 0 if alike and observer is None else of
 
 
 @functools.lru_cache(maxsize=256)

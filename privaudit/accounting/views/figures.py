@@ -12,7 +12,6 @@ import numpy as np
 
 from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.views.butterfly import (
-    Shared,
     check_at_one_node,
     check_covered,
     observed,
@@ -137,7 +136,6 @@ def diluted(
     observers: Sequence[Observer] | None = None,
     relation: Relation | None = None,
     graph: str = "butterfly",
-    shared: Shared | None = None,
 ) -> tuple[Pair, ...]:
     """As `figures`, of sums on a ``graph`` of `observed` at points that all know."""
     check_delta(delta)
@@ -146,9 +144,9 @@ def diluted(
     count = len(ledger.nodes)
     pairs = []
     for observer in observers or [Observer.of(v) for v in range(count)]:
-        seen = observed(ledger, str(observer.name), chosen, graph, shared)
+        seen = observed(ledger, str(observer.name), chosen, graph)
         for node in sorted(set(range(count)) - set(observer.nodes)):
-            own = releases_of(ledger.nodes[node], shared)
+            own = releases_of(ledger.nodes[node], at_common_points=True)
             every = account(own, np.array([one.noise for one, _ in own]))
             told = min(account.of(seen.nodes[node], seen.failure), every)
             pairs.append(Pair(node, observer.name, told, told, every, 1))
@@ -158,11 +156,18 @@ def diluted(
 _One = tuple[Release, object]  # a release, and the pass that it is of
 
 
-def releases_of(entries: Iterable[Entry], shared: Shared | None = None) -> list[_One]:
+def releases_of(
+    entries: Iterable[Entry], *, at_common_points: bool = False
+) -> list[_One]:
     """One by one. ``ValueError`` for what has no account by observer."""
     found: list[_One] = []
     for entry in entries:
-        check_covered(entry, shared)
+        check_covered(entry)
+        if getattr(entry.release.sampling, "parts", 1) > 1 and not at_common_points:
+            raise ValueError(
+                "what an observer learns is accounted for noise that releases share in "
+                "dp-mf-butterfly only"
+            )
         found += [(entry.release, entry.disjoint)] * entry.count
     return found
 

@@ -164,11 +164,16 @@ class _Watcher(Watcher):
     def _expected(
         self, seen: np.ndarray, start: np.ndarray, dtype: torch.dtype
     ) -> np.ndarray:
-        """(runs, inputs, canaries): what others add to each gradient on average."""
+        """(runs, inputs, canaries): what others add to each gradient on average.
+
+        Zero where the guess at the canary's node's gradients does not depend on it.
+        """
         reader, scene = self._adversary.reader, self._scene
         points = reader.points(reader.gradients(seen, start), start)
         mean = np.zeros((*points.shape[:2], len(scene.canary)))
-        for place, (node, index) in enumerate(reader.map.inputs):
+        weight = abs(reader.known[reader.map.own]).max(0)
+        for place in np.flatnonzero(weight > _EXACT).tolist():
+            node, index = reader.map.inputs[place]
             at = torch.from_numpy(points[:, place]).to(dtype)
             total = expected_projection(scene, self._gradients, node, index, at)
             mean[:, place] = total.numpy() / scene.mechanism.given_over

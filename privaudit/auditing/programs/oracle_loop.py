@@ -154,7 +154,10 @@ def audit(
         progress(run + 1, runs)
     assert ledger is not None
     if not ledger.nodes[CANARY_NODE]:
-        raise ValueError("the loop asked node 0 for nothing: call oracle.gradient")
+        raise ValueError(
+            "the loop asked node 0 for nothing: call gradient of the oracle that it is "
+            "given, which is not the one that is audited"
+        )
     scores = Scores.of_runs(member, score, "coin-flip")
     return _concluded(ledger, scores, attacker.told, claim, how)
 

@@ -205,7 +205,7 @@ class TestRefused:
             (
                 "dp-dsgd",
                 "any-node",
-                "proved for dp-butterfly, dp-chain, not for dp-dsgd",
+                "dp-butterfly, dp-chain, dp-mf-butterfly, not for dp-dsgd",
             ),
             (BUTTERFLY, "me", "an observer is a node"),
             (BUTTERFLY, "4", "there is no node 4"),

@@ -47,6 +47,36 @@ def test_balanced_is_what_some_signs_make_nonnegative(rows, balanced):
         assert _balanced(scale * matrix) is balanced
 
 
+@pytest.mark.parametrize("nodes", [3, 5])
+def test_a_view_as_one_factorisation_is_the_figure_if_nobody_reacts(nodes):
+    """By MFDL's `compute_muffliato_privacy_loss` (Bellet et al. 2025), as it stands.
+
+    mu^2 = sum_st |(B^+ B)_st|, B what is heard after each of the gradients, and the
+    attacker's own. In training more is told.
+    """
+    steps, last = 6, nodes - 1
+    path = (np.eye(nodes) + np.eye(nodes, k=1) + np.eye(nodes, k=-1)) / 3
+    path[0, 0] = path[-1, -1] = 2 / 3
+    powers = [np.linalg.matrix_power(path, k) for k in range(steps)]
+    none = np.zeros((nodes, nodes))
+    sent = np.block(
+        [
+            [powers[k - j] if j <= k else none for j in range(steps)]
+            for k in range(steps)
+        ]
+    )
+    hears = np.tile(path[last] > 0, steps)
+    own = np.eye(nodes * steps)[last::nodes]
+    rows = np.concatenate([sent[hears], own])
+    told = (np.linalg.pinv(rows) @ rows)[::nodes, ::nodes]
+    # A round later all that came after the gradients has been sent.
+    protocol = gossip(path, steps + 1, 1.0)
+    view = of_observer(protocol, Observer.of(last), 0)
+    theirs = abs(told).sum() ** 0.5
+    assert theirs == pytest.approx((view.nobody_reacts**-2.0).sum() ** 0.5, rel=1e-6)
+    assert (view.certified**-2.0).sum() ** 0.5 > 1.5 * theirs
+
+
 class TestInformation:
     @pytest.mark.parametrize("part", [1.0, 1e-6, 2.0**-40, 1e-14])
     def test_however_little_comes_without_noise_is_told(self, part):

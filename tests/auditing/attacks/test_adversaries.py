@@ -7,7 +7,7 @@ import torch
 from privaudit.auditing.attacks import ADVERSARIES
 from privaudit.auditing.attacks.canaries import CANARIES
 from privaudit.auditing.attacks.likelihood import log_ratio, mixed_ratio
-from tests.auditing.attacks.scenes import problem, right, scene, scores
+from tests.auditing.attacks.scenes import SMALL, problem, right, scene, scores
 from tests.tiers import size
 
 ALGORITHMS = {
@@ -138,6 +138,16 @@ class TestTight:
         nodes = of.problem.training.nodes
         assert nodes > 1
         assert 1 / nodes**0.5 - 0.05 < apart(final) / apart(white) < 0.97
+
+    def test_final_models_tell_a_sum_under_all_noise_and_the_last_release(self):
+        """As docs/auditing.md says of dp-dsgd and three nodes: no score knows more."""
+        attack = ADVERSARIES["final-models"](scene(problem(graph="complete")))
+        reader, rounds = attack.reader, SMALL["rounds"]
+        known = np.full((rounds, rounds), 1 / (3 * rounds))
+        known[-1, -1] += 2 / 3
+        np.testing.assert_allclose(
+            reader.known[np.ix_(reader.map.own, reader.map.own)], known, atol=1e-9
+        )
 
     def test_where_all_others_collude_final_models_tell_all_again(self):
         """Every noise but the canary's node's is known; so are all that is mixed."""

@@ -2,6 +2,7 @@
 
 import functools
 import math
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -131,6 +132,27 @@ class TestSound:
             lambda fpr: stats.norm.cdf(stats.norm.ppf(fpr) + 1), right, 30, 30, length
         )
         assert seen == pytest.approx(found, abs=0.015)
+
+    @pytest.mark.parametrize("alpha", [0.04, 0.13])
+    def test_upper_parts_alone_keep_their_level(self, alpha):
+        """Both lengths at once, by all rankings of 32 members and others alike."""
+        few = NoiseFamily(
+            "x", GAUSSIAN.delta_up, GAUSSIAN.epsilon_down, 9e3, 1e4, gaussian_lines
+        )
+        ranks = RanksOfFamily(few, reversed_share=0.001, top_share=0.999)
+        erred = 0.0
+        # The other test refutes nothing; members and others end in turn at ``ends``.
+        with mock.patch.object(_Test, "least_refuted", lambda self, noise: noise):
+            for eight in range(9):
+                chance = stats.hypergeom.pmf(eight, 64, 32, 8)
+                for half in range(max(eight, 16), eight + 25):
+                    ends = [eight, 8, 8 + half - eight, 32, 64 - half]
+                    member = np.searchsorted(ends, np.arange(64), "right") % 2 == 0
+                    scores = Scores(member, -np.arange(64.0), "fixed")
+                    if ranks.find(scores, 1e-5, alpha, 0)[0] > 0:
+                        left = stats.hypergeom.pmf(half - eight, 56, 32 - eight, 24)
+                        erred += chance * left
+        assert alpha / 4 < erred <= alpha
 
     def test_the_pair_lies_above_all_that_is_below_the_lines(self):
         epsilons, deltas = gaussian_lines(1.0)

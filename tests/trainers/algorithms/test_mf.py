@@ -1,6 +1,7 @@
 """Noise that releases share: what is drawn, when, and what it is accounted as."""
 
 import dataclasses
+import itertools
 import math
 
 import numpy as np
@@ -11,7 +12,8 @@ from scipy import stats
 import privaudit as pa
 from privaudit.accounting.factorization import matrix_factorization, toeplitz
 from privaudit.accounting.views import Observer, observed, of_nodes
-from privaudit.accounting.views.butterfly import Shared, fresh_noises
+from privaudit.accounting.views.butterfly import fresh_noises, turns
+from privaudit.accounting.views.figures import releases_of
 from privaudit.accounting.witness import witness
 from privaudit.release import PoissonSampling, Release
 from tests.trainers.problems import oracle, random_data, start
@@ -186,6 +188,11 @@ class TestParts:
         with pytest.raises(ValueError, match=words):
             dataclasses.replace(mechanism(), **more)
 
+    @pytest.mark.parametrize("shares", [(0.5, 0.2), (math.nan,), (math.inf,)])
+    def test_a_ledger_refuses_shares_that_are_none(self, shares):
+        with pytest.raises(ValueError, match="sums of 2 parts share noise"):
+            PoissonSampling(0.5, 2, shares)
+
     def test_batches_larger_than_a_part_are_refused(self):
         with pytest.raises(ValueError, match="use at most 3 parts"):
             oracle(mechanism(batch_size=12.0), shares=random_data((40, 40)))
@@ -198,7 +205,7 @@ class TestAccount:
         _, made = released(mechanism(), rounds)
         (entry,) = made.ledger.nodes[0]
         assert entry.count == math.ceil(rounds / 4)
-        assert entry.release.sampling == PoissonSampling(4 * 5 / 40, parts=4)
+        assert entry.release.sampling == PoissonSampling(4 * 5 / 40, 4, COLUMN[1:])
         moved = entry.release.sensitivity.add_or_remove_one
         assert entry.release.noise / moved == pytest.approx(1e6)
         assert moved == pytest.approx(math.hypot(*COLUMN))
@@ -271,7 +278,7 @@ class TestLoops:
         made = self.made(correlated=[1, 0.5], key_file=tmp_path / "key")
         made.gradient(made.start)
         state = made.state_dict()
-        assert set(state) == {"key", "releases", "ledger"}
+        assert set(state) == {"key", "releases", "ledger", "seal"}
         made.close()
         again = self.made(correlated=[1, 0.5], key_file=tmp_path / "key")
         again.load_state_dict(state)
@@ -359,27 +366,36 @@ class TestButterfly:
             told = signal.T @ np.diag(1 / sizes) @ signal
             assert np.allclose(told, np.diag(told.diagonal()))
             worst = np.maximum(worst, np.sort(told.diagonal())[::-1])
-        shared = Shared(strategy=column, parts=parts, steps=steps)
-        found = 1 / shared.turns(sizes)
+        found = 1 / turns(PoissonSampling(0.5, parts, column[1:]), sizes)
         exact = worst / np.sum(np.square(column))
         assert (found >= exact).all()
         assert found == pytest.approx(exact, abs=2e-6)
 
     def test_an_observer_of_one_release_learns_all_of_it(self):
-        shared = Shared(strategy=COLUMN, parts=4, steps=8)
-        assert shared.turns(np.ones(8, int)) == pytest.approx([1.0, 1.0], rel=1e-5)
+        how = PoissonSampling(0.5, 4, COLUMN[1:])
+        assert turns(how, np.ones(8, int)) == pytest.approx([1.0, 1.0], rel=1e-5)
         ledger = mechanism(noise_multiplier=4.0).ledger([40] * 4, 8)
-        alone = observed(ledger, "everybody", shared=shared)
+        alone = observed(ledger, "everybody")
         assert alone.nodes[0][0].release.noise == pytest.approx(
             ledger.nodes[0][0].release.noise, rel=1e-5
         )
-        one = observed(ledger, "any-node", shared=shared)
+        one = observed(ledger, "any-node")
         assert one.nodes[0][0].release.noise >= alone.nodes[0][0].release.noise
         with pytest.raises(ValueError, match="in dp-mf-butterfly only"):
-            observed(ledger, "any-node")
-        twelve = Shared(strategy=COLUMN, parts=4, steps=12)
-        with pytest.raises(ValueError, match="12 steps have 3 turns"):
-            observed(ledger, "any-node", shared=twelve)
+            releases_of(ledger.nodes[0])
+
+    @pytest.mark.parametrize("nodes", [4, 6])
+    def test_any_node_is_no_better_than_each_one(self, nodes):
+        ledger = mechanism(noise_multiplier=4.0).ledger([40] * nodes, 40)
+        found = observed(ledger, "any-node")
+        for of, by in itertools.permutations(range(nodes), 2):
+            one = observed(ledger, str(by)).nodes[of]
+            every = [
+                sorted(e.release.noise for e in each for _ in range(e.count))
+                for each in (found.nodes[of], one)
+            ]
+            assert len(every[0]) == 10
+            assert (np.array(every[0]) <= every[1]).all()
 
 
 def made(**more):

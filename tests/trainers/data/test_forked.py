@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import mmap
 import os
 import select
 import signal
@@ -51,6 +52,25 @@ class TestSound:
         assert not hasattr(torch.nn, "left_behind")
         assert "LEFT_BEHIND" not in os.environ
         assert torch.equal(torch.get_rng_state(), state)
+
+    def test_memory_may_be_shared_no_more_or_only_now(self, monkeypatch):
+        """Since the first was forked; of what was listed before, reading is fatal."""
+        monkeypatch.setattr(os, "cpu_count", lambda: 1)
+        mapped = [mmap.mmap(-1, 1 << 20)]
+
+        def call():
+            mapped[0][:1] = b"x"
+            return (ONE,)
+
+        class Calls(list):
+            def __iter__(self):
+                yield self[0]
+                mapped.pop().close()
+                mapped.append(mmap.mmap(-1, 1 << 12))
+                yield self[1]
+
+        assert forked.each(Calls([call] * 2)) == [(ONE,)] * 2
+        assert mapped[0][:1] == b"\0"
 
     def test_nothing_of_one_is_seen_by_another(self, tmp_path):
         """Mapped files too, though what is written by name is left."""

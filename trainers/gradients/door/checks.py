@@ -82,6 +82,7 @@ def check_operations(graph: fx.Graph) -> None:
     if len(graph.nodes) > _MOST:
         raise NotTraced(f"one record takes {len(graph.nodes):,} operations")
     for node in graph.nodes:
+        check_dense(node.meta.get("val"), node)
         if node.op != "call_function" or node.target in (operator.getitem, SETS):
             continue
         if not isinstance(
@@ -113,6 +114,12 @@ def check_operations(graph: fx.Graph) -> None:
                 "which depend on how many records were drawn before; take out what "
                 "draws them, or use dropout"
             )
+
+
+def check_dense(value: Any, node: fx.Node) -> None:
+    """`NotTraced` for a tensor at ``node`` that is sparse: rules are for dense ones."""
+    if getattr(value, "layout", torch.strided) is not torch.strided:
+        raise NotTraced(f"it uses a sparse tensor, in {name_of(node)}{place_of(node)}")
 
 
 def _unknown_shape(node: fx.Node) -> bool:

@@ -119,8 +119,13 @@ def _shares(node: fx.Node) -> Iterator[Range]:
 
 
 def _whole(node: fx.Node) -> Iterator[Range]:
+    """The least number by -1 has no quotient, which ends the process."""
     if not node.meta["val"].is_floating_point():
         yield node.args[1], 0, -1
+        for value in [one for one in node.args[:1] if isinstance(one, fx.Node)]:
+            kind = value.meta["val"].dtype
+            if kind in (torch.int32, torch.int64):
+                yield value, torch.iinfo(kind).min + 1, torch.iinfo(kind).max
 
 
 _LABELS = ("cross_entropy_loss", "nll_loss_nd")

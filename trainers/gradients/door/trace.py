@@ -32,6 +32,7 @@ from trainers.data.transforms import plain
 from trainers.gradients.door import rewrite
 from trainers.gradients.door.checks import (
     NotTraced,
+    check_dense,
     check_operations,
     check_writes,
     is_mapped,
@@ -48,6 +49,7 @@ _HOOKED = (
     Tensor.register_post_accumulate_grad_hook,
     vars(torch._C.TensorBase)["grad_fn"].__get__,
 )
+_DATA = vars(torch._C.TensorBase)["data"]
 _RECURRENT = [aten.gru, aten.lstm, aten.rnn_tanh, aten.rnn_relu]  # written out in steps
 tracing = forked.lock()  # torch traces one function at a time
 
@@ -134,6 +136,7 @@ def _checked(
                     "it maps, or takes gradients, within itself, in "
                     f"{name_of(where)}{place_of(where)}"
                 )
+            check_dense(value, where)
             called[node] = known.get(id(value), "")
             if not names and getattr(value, "requires_grad", False):
                 raise ValueError(
@@ -268,6 +271,10 @@ class _Watch(TorchFunctionMode):
             raise NotTraced("it changes a gradient, by a hook on a tensor")
         if changes_saved():
             raise NotTraced("it changes what is saved for a gradient, by hooks")
+        if func == _DATA.__set__:
+            raise NotTraced("it replaces what a tensor holds, by its data")
+        if func == _DATA.__get__:  # written to as a part is, without a gradient
+            func = Tensor.detach
         return func(*args, **kwargs or {})
 
 

@@ -36,10 +36,12 @@ def shape_of(node: Any) -> tuple[int, ...]:
 
 
 def _linear(input: fx.Node, weight: fx.Node, bias: Any = None) -> Use | None:
-    outputs, inputs = shape_of(weight)
-    if len(shape_of(input)) < 2:
+    has, (outputs, *inside) = bias is not None, shape_of(weight)
+    if len(shape_of(input)) < 2 or len(inside) != 1:
         return None
-    has = bias is not None
+    if has and shape_of(bias) != (outputs,):
+        return None
+    (inputs,) = inside
     return Use(
         lambda: nn.Linear(inputs, outputs, has, device="meta"),
         *(input, weight, bias, ("linear",)),

@@ -163,6 +163,7 @@ def _without_gradient(x):
         signs = (x > 0).long()
         signs[:, 1:].add_(1)
     whole.detach()[:, 1] = 4
+    whole.data[:, 2:].mul_(3)
     return whole * 1 + part.sum(1, True) + after * signs
 
 
@@ -194,6 +195,31 @@ def test_what_is_written_in_part_is_torchs(write):
         parameter_vector(taken.module)[None], inputs[None], targets[None]
     )
     torch.testing.assert_close(ours[0], of(module, inputs, targets))
+
+
+@pytest.mark.usefixtures("doubles")
+def test_a_linear_function_that_no_layer_has():
+    def forward(m, x):
+        return m.a(x) + functional.linear(x, m.row)[:, None]
+
+    row = torch.nn.Parameter(torch.rand(5))
+    module = By(forward, a=torch.nn.Linear(5, 2), row=row)
+    inputs, targets = torch.randn(4, 5), torch.arange(4) % 2
+    taken = enter(module, None, inputs[0], targets[0])
+    gradients = differentiator(taken.module, taken.loss, inputs[0], targets[0])
+    at = parameter_vector(taken.module)[None]
+    ours = gradients.weighted_sum(at, inputs[None], targets[None], torch.ones_like)
+    torch.testing.assert_close(ours[0], of(module, inputs, targets).sum(0))
+
+
+def test_sparse_tensors_are_refused_or_isolated():
+    eye = torch.eye(5).to_sparse()
+    module = By(lambda m, x: m.a((eye @ x.t()).t()), a=torch.nn.Linear(5, 2))
+    given = torch.randn(5), torch.tensor(1)
+    assert "a sparse tensor, in aten.matmul" in str(enter(module, None, *given).why_not)
+    module.register_buffer("eye", eye)
+    with pytest.raises(ValueError, match=r"give it as eye.to_dense\(\)"):
+        enter(module, None, *given)
 
 
 class Uneven(torch.nn.Module):

@@ -163,6 +163,23 @@ def test_what_may_fail_otherwise_is_not_traced():
     assert found[1] == 0
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("kind", [torch.int32, torch.int64])
+def test_the_least_number_by_minus_one(kind):
+    """Torch's quotient of these ends the process."""
+
+    def divides(t, x):
+        by = torch.full((3,), -1, dtype=kind)
+        return t[-torch.div(x.to(kind), by, rounding_mode="trunc").long()].sum(0)
+
+    inputs, targets = torch.tensor([[2, 3, 4], [1, 0, 4]]), torch.tensor([0, 1])
+    why, alone = norms(lambda: Looks(divides), None, inputs, targets)
+    assert why is None
+    inputs[1, 2] = torch.iinfo(kind).min
+    _, found = norms(lambda: Looks(divides), None, inputs, targets)
+    assert found.tolist() == [alone[0], 0]
+
+
 def test_what_would_end_the_process_fails():
     """Sparse rows of wild columns, isolated since torch has no rule for them."""
 

@@ -1,0 +1,324 @@
+"""Epochs of random allocation in which a record is replaced: one sum for each g.
+
+H_g = E_N (W)+ / t with W the sum of l_i - g l'_i, all independent: at each g a law on a
+line. The curve of all g lies between chords of bounds from above, and events that have
+such chances. The proofs, rounding included, are in ``allocation.md``, "On a line".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import itertools
+import math
+from collections.abc import Callable
+
+import numpy as np
+from scipy import special
+
+from privaudit.accounting.pld.line import UNIT, Floats, log_normal_mass
+
+Kinds = list[tuple[float, int]]  # shifts of batches, and how many have each
+# Cells over the deviation, in the middle; they grow by that of each so many deviations,
+# and further out are a share of the distance.
+_FINE, _GROWS, _MIDDLE, _GEOMETRIC = 0.05, 5.0, 9.0, 0.03
+_NEAR = 0.06  # cells where sums begin to count, over the distance from there
+_FINE_OF_MANY, _MANY = 0.1, 16  # where different shifts are many sums
+_MOST_KINDS = 80  # of batches; more are bounded in so many groups
+_MOST_CELLS = 700  # of one ratio
+_AWAY = 1e-3  # of the tail that may be lost, what each sum loses at either end
+_LEAST_MASS = 1e-150  # products of two do not underflow
+_COARSE = 200  # points that are enough to lay a grid
+_OPEN = 0.0025  # about what chords and tests may leave open of a loss
+_MOST_KNOTS = 200
+_MOST_LOSS = 600.0  # its exponential is a double, with room for sums
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Sum:
+    """A law of sums w = u - g v under N; from below u and v are means in cells."""
+
+    w: Floats  # rising
+    mass: Floats
+    uv: Floats | None  # two rows, from below
+    lacking: float  # part of the mean that lies above all values
+    # accuracy, moved: bounds on relative errors of masses, and of u and v
+    accuracy: float
+    moved: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Way:
+    """The side of a bound, the g that it is at, and its grids."""
+
+    g: float
+    below: bool
+    tail: float
+    fine: float
+    kink: float  # the value beyond which a whole sum counts
+
+    def law(self, mass: Floats, sums: Floats, edges: Floats, error: float) -> _Sum:
+        """The law with masses, and with means times masses, in cells of ``edges``.
+
+        From above ``sums`` is one row, of w, and the sum of its terms' sizes another.
+        """
+        if self.below:
+            some = (mass > _LEAST_MASS) & (sums > _LEAST_MASS).all(0)
+            uv = sums[:, some] / mass[some]
+            w = uv[0] - self.g * uv[1]
+            return _Sum(w, mass[some], uv, 0.0, error, 2 * error + UNIT)
+        mean, size = sums
+        inner, width = mass[:-1], np.diff(edges)
+        over = mean[:-1] - edges[:-1] * inner + 4 * (error + 8 * UNIT) * size[:-1]
+        upper = np.clip(over / width, 0.0, inner)
+        found = np.zeros(edges.size)
+        found[:-1] = inner - upper
+        found[1:] += upper
+        found[-1] += mass[-1]
+        lacking = mean[-1] - edges[-1] * mass[-1] + 4 * (error + 8 * UNIT) * size[-1]
+        found = np.maximum(found, _LEAST_MASS)
+        return _Sum(edges, found, None, max(lacking, 0.0), error + 8 * UNIT, 0.0)
+
+    def one(self, s: float) -> _Sum:
+        """The law of exp(s x - s^2 / 2) - g exp(-s x - s^2 / 2), x normal."""
+        far = s - float(special.ndtri_exp(math.log(_AWAY * self.tail)))
+        number = math.ceil(far / max(min(_GEOMETRIC / s, self.fine), far / _MOST_CELLS))
+        x = np.linspace(-far, far, 2 * number + 1)
+        ends = np.concatenate([[-np.inf], x, [np.inf]])
+        mass, p, q = (
+            np.exp(log_normal_mass(ends[:-1], ends[1:], at)) for at in (0.0, s, -s)
+        )
+        error = UNIT * (1024 + 32 * (far + s) ** 2)
+        if self.below:
+            return self.law(mass, np.stack([p, q]), x, error)
+        up, down = np.exp(s * x - s * s / 2), self.g * np.exp(-s * x - s * s / 2)
+        bump = 2 * error * (up + down)
+        edges = up - down + bump
+        # What lies below all ends is raised to the first.
+        low = mass[0]
+        mass, p, q = mass[1:], p[1:], self.g * q[1:]
+        found = self.law(
+            mass, np.stack([p - q, p + q + (up + down) * mass]), edges, error
+        )
+        found.mass[0] += low
+        return found
+
+    def added(self, one: _Sum, other: _Sum) -> _Sum:
+        """The law of the sum of two independent variables."""
+        edges = self._edges(one, other)
+        w = (one.w[:, None] + other.w).ravel()
+        mass = (one.mass[:, None] * other.mass).ravel()
+        at = np.maximum(np.searchsorted(edges, w, "right") - 1, 0)
+        terms = int(np.bincount(at).max())
+        masses = np.bincount(at, mass, edges.size).astype(np.float64)
+        error = (terms + 4) * UNIT
+        accuracy = one.accuracy + other.accuracy + error
+        if one.uv is not None and other.uv is not None:
+            sums = [
+                np.bincount(at, mass * (a[:, None] + b).ravel(), edges.size)
+                for a, b in zip(one.uv, other.uv, strict=True)
+            ]
+            found = self.law(masses, np.array(sums, float), edges, error)
+            moved = max(one.moved, other.moved) + found.moved + UNIT
+            return dataclasses.replace(found, accuracy=accuracy, moved=moved)
+        w = np.maximum(w, edges[0])
+        mean = np.bincount(at, mass * w, edges.size).astype(np.float64)
+        size = np.abs(mean) + np.abs(edges) * masses  # 0 is an end: of one sign each
+        found = self.law(masses, np.stack([mean, size]), edges, error)
+        lacking = (one.lacking + other.lacking + found.lacking) * (1 + 4 * UNIT)
+        raised = edges + 4 * UNIT * np.abs(edges)
+        accuracy += 8 * UNIT
+        return dataclasses.replace(found, w=raised, lacking=lacking, accuracy=accuracy)
+
+    def _edges(self, one: _Sum, other: _Sum) -> Floats:
+        """Ends of cells for the sum of two: a guess, but for 0, which is one."""
+        (value, mass), (more, weight) = _coarser(one), _coarser(other)
+        value, mass = (value[:, None] + more).ravel(), (mass[:, None] * weight).ravel()
+        order = np.argsort(value)
+        value, mass = value[order], mass[order]
+        below = np.cumsum(mass)
+        last = value.size - 1
+        shares = np.array([0.16, 0.5, 0.84, _AWAY * self.tail]) * below[-1]
+        places = np.minimum(np.searchsorted(below, shares), last)
+        early, middle, late, low = value[places].tolist()
+        above = np.cumsum((mass * np.maximum(value - middle, 0.0))[::-1])[::-1]
+        top = int(np.searchsorted(-above, -_AWAY * self.tail * above[0]))
+        high = float(value[min(top, last)])
+        deviation = max((late - early) / 2, 1e-9 * abs(middle), 1e-300)
+        low = max(low, middle - 3 * (high - middle + deviation))
+        # Where it counts, of the size that its positive values have.
+        first = int(np.searchsorted(value, 0.0, "right"))
+        part = np.cumsum((mass * value)[first:])
+        near = math.inf
+        if part.size:
+            near = 0.1 * float(value[first + np.searchsorted(part, part[-1] / 2)])
+        near, fine = max(near, 1e-6 * deviation), self.fine * deviation
+
+        def width(at: float) -> float:
+            off = abs(at - middle)
+            wide = fine * (1 + off / deviation / _GROWS)
+            wide = max(wide, _GEOMETRIC * (off - _MIDDLE * deviation))
+            return min(wide, _NEAR * (abs(at) + near))
+
+        up, down = [0.0], [0.0]
+        while up[-1] < high:
+            up.append(up[-1] + width(up[-1]))
+        while down[-1] > low:
+            down.append(down[-1] - width(down[-1]))
+        # A whole sum loses nothing where the end is where it begins to count.
+        return np.unique([*down, *up, self.kink])
+
+
+def _coarser(law: _Sum) -> tuple[Floats, Floats]:
+    """About the same law, at some hundred points: to look where it is."""
+    starts = np.arange(0, law.w.size, -(-law.w.size // _COARSE))
+    mass = np.add.reduceat(law.mass, starts)
+    return np.add.reduceat(law.mass * law.w, starts) / mass, mass
+
+
+def _whole(
+    kinds: Kinds, batches: int, loss: float, tail: float, *, below: bool
+) -> tuple[_Sum, Floats]:
+    """The law of all batches at g = exp(loss), and how far each value is above 0."""
+    g, blank = math.exp(loss), batches - sum(n for _, n in kinds)
+    fine = _FINE if len(kinds) <= _MANY else _FINE_OF_MANY
+    way = _Way(g, below, tail, fine, -blank * (1 - g))
+    parts: list[tuple[int, int, _Sum]] = []
+    order = itertools.count()
+    for s, count in kinds:
+        power, left = way.one(s), count
+        while left:
+            if left & 1:
+                heapq.heappush(parts, (count - left + 1, next(order), power))
+            left >>= 1
+            if left:
+                power = way.added(power, power)
+    while len(parts) > 1:
+        (a, _, first), (b, _, second) = heapq.heappop(parts), heapq.heappop(parts)
+        heapq.heappush(parts, (a + b, next(order), way.added(first, second)))
+    law = parts[0][2]
+    return law, law.w - way.kink
+
+
+def value_above(kinds: Kinds, batches: int, loss: float, tail: float) -> float:
+    """An upper bound on H at exp(loss)."""
+    law, over = _whole(kinds, batches, loss, tail, below=False)
+    over = over + 8 * UNIT * (batches - sum(n for _, n in kinds)) * (1 + math.exp(loss))
+    found = float(law.mass @ np.maximum(over, 0.0)) + law.lacking
+    error = 2 * law.accuracy + (law.mass.size + 8) * UNIT
+    return min(found / batches * (1 + error), 1.0)
+
+
+def event_below(
+    kinds: Kinds, batches: int, loss: float, tail: float
+) -> tuple[float, float]:
+    """P and Q of an event that is nearly the best at exp(loss), safely rounded."""
+    law, over = _whole(kinds, batches, loss, tail, below=True)
+    assert law.uv is not None
+    blank = batches - sum(n for _, n in kinds)
+    some = over > 0
+    p, q = (law.uv[:, some] + blank) @ law.mass[some] / batches
+    error = (
+        2 * (law.accuracy + law.moved) + (law.mass.size + 64 + 4 * _MOST_KNOTS) * UNIT
+    )
+    return float(p) * (1 - error), min(float(q) * (1 + error), 1.0)
+
+
+def _knots(at: Callable[[float], float], tail: float) -> dict[float, float]:
+    """Values of a curve at losses from 0 on, as near as its fall asks for."""
+    known = {0.0: at(0.0)}
+    # Of a normal loss that has this total variation.
+    deviation = 2 * float(special.ndtri((1 + min(known[0.0], 1 - 1e-12)) / 2))
+    loss, fall = 0.0, 0.5 / deviation
+    while len(known) < _MOST_KNOTS:
+        about = max(loss, deviation / 2)
+        step = min(math.sqrt(8 * _OPEN * about / (fall + 1)), 0.5 / fall + 0.2)
+        before, loss = loss, loss + step
+        if loss > _MOST_LOSS:
+            break
+        known[loss] = at(loss)
+        if known[loss] <= 0.05 * tail:
+            break
+        fall = max(math.log(known[before] / known[loss]) / step, 0.1 * fall)
+    return known
+
+
+def replaced(
+    kinds: Kinds, batches: int, tail: float, *, below: bool
+) -> tuple[Floats, Floats, float, float]:
+    """P's and Q's masses, P's where Q has none, and a bound on relative errors."""
+    kinds = _grouped(kinds, below=below)
+    if below:
+        return _attained(kinds, batches, tail)
+    known = _knots(lambda x: value_above(kinds, batches, x, tail), tail)
+    a, h = np.exp(list(known)), np.array(list(known.values()))
+    kept = _hull(a, h)
+    a, h = a[kept], h[kept]
+    if a.size > 1:  # no higher than the chord between the next and its mirror image
+        h[0] = min(h[0], (2 * h[1] + a[1] - 1) / (1 + a[1]))
+    slope = np.append(np.diff(h) / np.diff(a), 0.0)  # beyond the last, h is at infinity
+    error = 16 * UNIT
+    q = np.diff(slope) + error * (np.abs(slope[1:]) + np.abs(slope[:-1]))
+    q = np.maximum(q, 0.0)
+    middle = max(1 + 2 * slope[0] - h[0], 0.0) + error
+    masses = _mirrored(middle, a[1:] * q, q)
+    return *masses, float(h[-1]), 64 * UNIT
+
+
+def _grouped(kinds: Kinds, *, below: bool) -> Kinds:
+    """Few shifts, the largest of each group, or from below the least."""
+    if len(kinds) <= _MOST_KINDS:
+        return kinds
+    logs = np.log([s for s, _ in kinds])
+    place = ((logs - logs[0]) / (logs[-1] - logs[0]) * (_MOST_KINDS - 1)).astype(int)
+    found: dict[int, tuple[float, int]] = {}
+    for at, (s, n) in zip(place.tolist(), kinds, strict=True):  # shifts rise
+        first, before = found.get(at, (s, 0))
+        found[at] = (first if below else s), before + n
+    return list(found.values())
+
+
+def _mirrored(middle: float, p: Floats, q: Floats) -> tuple[Floats, Floats]:
+    """Masses of a pair that is its own mirror image, from those of losses above 0."""
+    one, other = np.concatenate([[middle], p]), np.concatenate([[middle], q])
+    return np.append(one, q), np.append(other, p)
+
+
+def _hull(x: Floats, y: Floats) -> list[int]:
+    """Corners of the largest convex function below points."""
+    kept: list[int] = []
+    for i in range(x.size):
+        while len(kept) > 1:
+            b, c = kept[-2:]
+            if (y[c] - y[b]) * (x[i] - x[b]) < (y[i] - y[b]) * (x[c] - x[b]):
+                break
+            kept.pop()
+        kept.append(i)
+    return kept
+
+
+def _attained(
+    kinds: Kinds, batches: int, tail: float
+) -> tuple[Floats, Floats, float, float]:
+    """The pair of what some events tell, nested."""
+    events: list[tuple[float, float]] = []
+
+    def at(loss: float) -> float:
+        events.append(event_below(kinds, batches, loss, tail))
+        return max(events[-1][0] - math.exp(loss) * events[-1][1], 0.0)
+
+    _knots(at, tail)
+    p, q = np.array([(p, q) for p, q in events if p > q > 0]).reshape(-1, 2).T
+    # Of an event and its mirror image, the rarer.
+    over = p + q >= 1
+    p, q = (
+        np.where(over, (1 - q) * (1 - 4 * UNIT), p),
+        np.where(over, (1 - p) * (1 + 4 * UNIT), q),
+    )
+    q, order = np.unique(q, return_index=True)
+    q, p = np.append(0.0, q), np.append(0.0, p[order])
+    most = int(np.argmax(p - q)) + 1
+    kept = _hull(q[:most], -p[:most])
+    p, q = p[kept], q[kept]
+    middle = max(1 - float(p[-1] + q[-1]), 0.0)
+    return *_mirrored(middle, np.diff(p), np.diff(q)), 0.0, 64 * UNIT

@@ -1,0 +1,107 @@
+"""A CSV, read by public words about its columns."""
+
+import pathlib
+import re
+
+import pytest
+import torch
+
+from privaudit.cli import main
+from trainers.data import tables
+
+TOML = """
+file = "patients.csv"
+test = 3
+
+[target]
+outcome = ["home", "back"]
+
+[node]
+clinic = ["north", "south"]
+
+[columns]
+sex = ["F", "M"]
+age = [20, 90]
+since = [2024-01-01, 2024-12-31]
+"""
+CSV = """clinic,sex,age,since,outcome
+north,F,55,2024-01-01,home
+north,F,55,2024-07-01 08:00,back
+south,M,,soon,home
+south,M,20,2024-12-31,lost
+north, x ,1e3,2023-01-01,back
+"""
+
+
+@pytest.fixture
+def told(tmp_path):
+    def told(old="", new="", table=CSV):
+        (tmp_path / "patients.csv").write_text(table)
+        (tmp_path / "patients.toml").write_text(TOML.replace(old, new, 1))
+        return tables.load(tmp_path / "patients.toml")
+
+    return told
+
+
+def test_what_a_cell_becomes(told):
+    found = told()
+    (north, y), (south, lost) = found["shares"]
+    # Words, then a range and whether it is missing; beyond a range is its end.
+    half = 2 * 182 / 365 - 1
+    assert torch.allclose(north[0], torch.tensor([1, 0, 0, 0, half, 0.0]), atol=1e-6)
+    assert north[1].tolist() == [0, 0, 1, 0, -1, 0]
+    assert south.tolist() == [[0, 1, 0, 1, 0, 1]]
+    assert (y.tolist(), lost.tolist(), found["classes"]) == ([1, 1], [0], 2)
+    # The fourth line's target is no class: it is no test record.
+    assert found["test"][0].tolist() == [[1, 0, 0, 0, -1, 0]]
+
+
+def test_a_record_is_read_alone(told):
+    """Whatever another record holds: nothing is learned of private columns."""
+    whole = told("test = 3", "")["shares"]
+    other = told("test = 3", "", CSV.replace("north,F,55,2024-01", "north,M,9,2023-01"))
+    assert whole[0][0][1:].equal(other["shares"][0][0][1:])
+    assert whole[1][0].equal(other["shares"][1][0])
+    assert whole[1][1].tolist() == [0, -100]
+
+
+def test_the_tutorials_trains(tmp_path, monkeypatch, capsys):
+    page = pathlib.Path("docs/tutorial.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    pathlib.Path("patients.toml").write_text(text)
+    row = "{0},F,{1},2024-05-17,,{2}\n".format
+    lines = [
+        row(clinic, 20 + each, ("home", "readmitted")[each > 30])
+        for each in range(60)
+        for clinic in ("north", "south", "east")
+    ]
+    head = "clinic,sex,age,admitted,pressure,outcome\n"
+    pathlib.Path("patients.csv").write_text(head + "".join(lines))
+    command = "train dp-dsgt --data patients.toml --model softmax --epsilon 2 --out run"
+    assert main([*command.split(), "--set", "rounds=3"]) == 0
+    assert "on test data" in capsys.readouterr().out
+    assert main(["verify", "run"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("[20, 90]", "[90, 20]", r"column age is a range, such as .*, got 90, 20"),
+        ("[20, 90]", "[0, inf]", "column age is a range"),
+        ("[20, 90]", "[]", "got nothing"),
+        ('["north", "south"]', '["north", "west"]', "line 4 of patients.csv is of cli"),
+        ("outcome", "result", "the first line must name the columns .*missing: result"),
+        ("patients.csv", "none.csv", "No such file"),
+        ("test = 3", "test = 1", "Expected `int` >= 2 - at `\\$.test`"),
+        ("test = 3", "tset = 3", "unknown field `tset`"),
+        ("[target]", "[target]\nsex = ['F', 'M']", "target names one column"),
+        ('["home", "back"]', '["home"]', "length >= 2"),
+        ("file =", "file", "Expected '='"),
+    ],
+)
+def test_what_cannot_be(told, old, new, said):
+    with pytest.raises(ValueError, match=said) as error:
+        told(old, new)
+    assert "patients.toml: " in str(error.value)
+    assert "\n" not in str(error.value)

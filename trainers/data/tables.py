@@ -1,0 +1,117 @@
+"""A user's own data from a CSV file, by a TOML file of what is public about it."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import math
+import pathlib
+from typing import Annotated, Any
+
+import msgspec
+import torch
+from torch import Tensor
+
+from privaudit.files import csv, json, toml
+from trainers.data.shares import NO_CLASS
+
+Words = Annotated[list[str | int], msgspec.Meta(min_length=2)]
+
+
+class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Public words about a table's columns: what its field knows, not its records.
+
+    ``file``: the CSV, as seen from the TOML file. ``columns``: by name a range, two
+    numbers or dates, which becomes [-1, 1] and a second number, 1 where the cell holds
+    none; or words, which become a number each. ``target``: one column and the words of
+    its classes. ``node``: one column and the words of its nodes; none: one node.
+    ``test``: every so many-th line of records is for a test.
+    """
+
+    file: str
+    target: dict[str, Words]
+    columns: dict[str, list[Any]]
+    node: dict[str, Words] | None = None
+    test: Annotated[int, msgspec.Meta(ge=2)] | None = None
+
+    def __post_init__(self) -> None:
+        for what, said in (("target", self.target), ("node", self.node)):
+            if said is not None and len(said) != 1:
+                raise ValueError(f"{what} names one column, got {', '.join(said)}")
+        if not self.columns:
+            raise ValueError("columns names no column: the inputs are made of them")
+
+
+def load(path: pathlib.Path) -> dict[str, Any]:
+    """Shares, test data and number of classes of the table that ``path`` tells of.
+
+    No cell decides how another is read. ``ValueError`` if a file is no such one, or a
+    row is of no node.
+    """
+    try:
+        table = json.convert(toml.read(path), Table)
+        file = path.parent / table.file
+        named = [*table.columns, *table.target, *(table.node or {})]
+        read = [_reader(name, said) for name, said in table.columns.items()]
+        (classes,) = (list(map(str, words)) for words in table.target.values())
+        nodes = [list(map(str, words)) for words in (table.node or {}).values()]
+        rows: list[list[tuple[list[float], int]]] = [[] for _ in (nodes or [[0]])[0]]
+        tests: list[tuple[list[float], int]] = []
+        for count, (line, cells) in enumerate(csv.rows(file, named)):
+            found = [
+                x for one, cell in zip(read, cells, strict=False) for x in one(cell)
+            ]
+            label = cells[len(read)].strip()
+            record = found, classes.index(label) if label in classes else NO_CLASS
+            where = cells[-1].strip()
+            if nodes and where not in nodes[0]:
+                raise ValueError(
+                    f"line {line} of {file.name} is of {named[-1]} {where!r}, and "
+                    f"nodes are {', '.join(nodes[0])}"
+                )
+            is_test = table.test is not None and count % table.test == 0
+            at = nodes[0].index(where) if nodes else 0
+            (tests if is_test else rows[at]).append(record)
+    except (OSError, msgspec.ValidationError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ValueError(f"data {path}: {why} (docs/tutorial.md has one)") from None
+    shares = [_data(each) for each in rows]
+    test = [each for each in tests if each[1] != NO_CLASS]
+    more = {"test": _data(test)} if test else {}
+    return {"shares": shares, "classes": len(classes), **more}
+
+
+def _reader(name: str, said: list[Any]) -> Any:
+    """From a cell of column ``name`` to its numbers."""
+    if all(type(one) is str for one in said) and said:
+        return lambda cell: [float(cell.strip() == word) for word in said]
+    numbers = [_number(one) for one in said if not isinstance(one, str | bool)]
+    low, high = numbers if len(numbers) == len(said) == 2 else (math.inf, -math.inf)
+    if not low < high:
+        raise ValueError(
+            f"column {name} is a range, such as [20, 90], or a list of words, got "
+            f"{', '.join(map(str, said)) or 'nothing'}"
+        )
+
+    def read(cell: str) -> list[float]:
+        value = _number(cell.strip())
+        if math.isnan(value):
+            return [0.0, 1.0]
+        value = min(max(value, low), high)
+        return [(2 * value - low - high) / (high - low), 0.0]
+
+    return read
+
+
+def _number(value: Any) -> float:
+    """A finite number, or a date's days; nan of anything else."""
+    with contextlib.suppress(TypeError, ValueError):
+        return float(value) if math.isfinite(float(value)) else math.nan
+    with contextlib.suppress(ValueError):
+        return float(datetime.date.fromisoformat(str(value)[:10]).toordinal())
+    return math.nan
+
+
+def _data(records: list[tuple[list[float], int]]) -> tuple[Tensor, Tensor]:
+    found = [x for x, _ in records], [label for _, label in records]
+    return torch.tensor(found[0]), torch.tensor(found[1])

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import privaudit as pa
+from privaudit.auditing.programs.torch_loop import TOLD
 from privaudit.integrations import opacus as opacus_audit
 from privaudit.integrations import torch_loop
 from tests.tiers import size
@@ -111,12 +112,15 @@ TRUTH = pa.epsilon(noise_multiplier=NOISE, steps=STEPS, delta=1e-5).upper
 class TestLoop:
     @pytest.mark.sampled(2)
     @pytest.mark.parametrize("canaries", [1, None])
-    def test_right_noise_is_consistent_and_nearly_all_is_shown(self, canaries):
+    def test_right_noise_contradicts_nothing_and_nearly_all_is_shown(self, canaries):
         runs = 4000 if canaries is None else 1000
         found = torch_loop.audit(
             gaussian_loop(NOISE), epsilon=TRUTH, runs=runs, canaries=canaries
         )
-        assert found.status == "consistent"
+        assert found.status == "unproven"
+        assert not found.audited.verdict.account_contradicted
+        assert found.upper.standing == "conditional"
+        assert found.upper.assumes == (TOLD,)
         assert found.upper.epsilon == pytest.approx(TRUTH)
         assert (
             found.audited.beside.epsilon > (0.85 if canaries is None else 0.7) * TRUTH
@@ -213,12 +217,14 @@ class TestLoop:
 
 
 class TestOpacus:
-    def test_right_is_consistent(self):
+    def test_right_contradicts_nothing(self):
         epsilon = pa.epsilon(
             noise_multiplier=NOISE, sampling_rate=0.25, steps=4, delta=1e-5
         ).upper
         found = opacus_audit.audit(training(), epsilon=epsilon, runs=2100)
-        assert found.status == "consistent"
+        assert found.status == "unproven"
+        assert found.upper.standing == "conditional"
+        assert not found.audited.verdict.account_contradicted
         assert not found.findings
         assert found.upper.epsilon == pytest.approx(epsilon)
         assert found.audited.beside.epsilon > 0.5 * epsilon

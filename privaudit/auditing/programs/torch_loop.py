@@ -16,7 +16,8 @@ sees every noisy sum, and scores by the likelihood ratio of what is left::
     found = torch_loop.audit(train, epsilon=2.0, delta=1e-5)
 
 What this cannot see: how the loop clips and samples its other records. `probe_loader`
-looks at batches, and `privaudit.probe` at clipping.
+looks at batches, and `privaudit.probe` at clipping. So the account is conditional, see
+`TOLD`: a claim ends as refuted or disproved, and at best as unproven.
 """
 
 from __future__ import annotations
@@ -52,6 +53,10 @@ _DIRECTION = 0x19  # seed of the canary's direction, which is the same in every 
 RUNS = 10_000  # scores, by default
 _MOST = 64  # canaries at once, by default
 _PASSES = 8  # over the data, that a loader is asked for
+TOLD = (
+    "the training clips, samples and adds noise as its canary was told, each gradient is "
+    "one record's alone, and floating point noise hides as much as exact noise would"
+)
 
 
 class GradientCanary:
@@ -326,7 +331,7 @@ def audit_with(
         scores[place] = canary.scores
         noises.append(canary.noise)
     checks.append(_apart(noises))
-    accounted = seen if ledger is None else ledger
+    accounted = (seen if ledger is None else ledger).assuming(TOLD)
     audited = _judged(accounted, member.ravel(), scores.ravel(), many, how)
     found = AuditedTraining(audited, accounted, tuple(checks))
     if not found.findings:

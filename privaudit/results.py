@@ -635,8 +635,8 @@ def _same_meaning(one: _Figure | Bracket, other: _Figure) -> None:
 
 
 _CONTRADICTED = (
-    "The program does not do what its ledger says, the attacker saw what no ledger "
-    "covers, or this is the rare unlucky audit."
+    "The program does not do what its ledger says or its account assumes, the attacker "
+    "saw what no ledger covers, or this is the rare unlucky audit."
 )
 
 
@@ -751,12 +751,12 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def account_contradicted(self) -> bool:
-        """Return whether a lower bound from the scores exceeds the certified bound.
+        """Return whether a lower bound from the scores exceeds a proved upper bound.
 
-        Then the code does not do what its ledger says, or the attack saw something that
-        the ledger leaves out; the account proves no claim about what was run. At
-        confidence c chance alone does this, by each bound, in at most a share 1 - c of
-        audits.
+        Then the code does not do what its ledger says or its account assumes, or the
+        attack saw something that the ledger leaves out; the account proves no claim
+        about what was run. At confidence c chance alone does this, by each bound, in at
+        most a share 1 - c of audits.
         """
         return any(map(self._contradicted_by, (self.lower, self.misfit)))
 
@@ -764,7 +764,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return (
             lower is not None
             and self.upper is not None
-            and self.upper.standing == "certified"
+            and self.upper.standing in ("certified", "conditional")
             and lower.delta >= self.upper.delta
             and lower > self.upper
         )
@@ -820,7 +820,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             "consistent": f"a certified account meets the claim, and {attack}.",
         }[self.status]
         if self._contradicted_by(self.lower):
-            text += f" The audit exceeds the certified bound. {_CONTRADICTED}"
+            assert upper is not None
+            text += f" The audit exceeds the {upper.standing} bound. {_CONTRADICTED}"
         elif misfit is not None and upper is not None and self.account_contradicted:
             text += (
                 " The scores do not fit the account: if the program released what its "

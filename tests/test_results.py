@@ -174,6 +174,16 @@ class TestSound:
             assert "contradicts that account" in verdict.reason
             assert "scores do not fit the account" in verdict.reason
 
+    def test_a_conditional_account_is_contradicted_too(self):
+        above = upper(2.0, standing="conditional", assumes=("nobody looks",))
+        fits, not_so = (
+            Finding(claim=claim(9.0), upper=above, lower=lower(below))
+            for below in (1.9, 2.1)
+        )
+        assert not fits.account_contradicted
+        assert not_so.account_contradicted
+        assert "exceeds the conditional bound" in not_so.reason
+
     def test_only_a_certificate_at_the_claimed_delta_proves(self):
         assert Finding(claim=claim()).status == "unproven"
         for weak in (upper(0.1, standing="asymptotic"), upper(0.1, delta=1e-4)):

@@ -262,7 +262,7 @@ class Certificate:
         >>> from privaudit.accounting.plans import Plan
         >>> ledger = Plan.constant(1.0, 0.01, 10_000).ledger()
         >>> bracket = Certificate.of(ledger).epsilon(1e-5)
-        >>> print(bracket.method, 6.184 <= bracket.lower <= bracket.upper <= 6.190)
+        >>> print(bracket.method, 6.184 <= bracket.lower <= bracket.upper <= 6.191)
         privacy loss distributions True
         """
         if relation is None:

@@ -389,7 +389,7 @@ class TestWarnings:
         task = ["--model", "softmax", "--data", "a.csv"]
         for what in (["train", "a.csv"], ["train", "dp-dsgt", *task], ["plan", *task]):
             assert main(what) == 2
-            assert "have a function of yours read it" in capsys.readouterr().err
+            assert "give --data FILE.toml" in capsys.readouterr().err
 
     def test_what_is_right_is_silent(self, caplog):
         assert told(caplog, sizes=[400, 300]) == []

@@ -60,7 +60,7 @@ class TestHelp:
         (["graph=ring"], "graph=ring is a setting: use --set graph=ring"),
         (["--grap", "ring"], "Unknown option"),
         (["graph"], "graph is more than it takes"),
-        (["patients.csv"], "have a function of yours read it"),
+        (["patients.csv"], "give --data FILE.toml"),
     ],
 )
 @pytest.mark.parametrize("command", ["train", "audit", "probe"])

@@ -54,8 +54,8 @@ RUNS = 10_000  # scores, by default
 _MOST = 64  # canaries at once, by default
 _PASSES = 8  # over the data, that a loader is asked for
 TOLD = (
-    "the training clips, samples and adds noise as its canary was told, each gradient is "
-    "one record's alone, and floating point noise hides as much as exact noise would"
+    "the training clips, samples and adds noise as its canary was told, each gradient "
+    "is one record's alone, and floating point noise hides as much as exact noise"
 )
 
 

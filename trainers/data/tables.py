@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import hashlib
 import math
 import pathlib
 from typing import Annotated, Any
@@ -25,7 +26,8 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     numbers or dates, which becomes [-1, 1] and a second number, 1 where the cell holds
     none; or words, which become a number each. ``target``: one column and the words of
     its classes. ``node``: one column and the words of its nodes; none: one node.
-    ``test``: every so many-th line of records is for a test.
+    ``test``: one in so many records is for a test, by a hash of its own cells: of
+    places in the file, one record more would move all that follow.
     """
 
     file: str
@@ -57,7 +59,7 @@ def load(path: pathlib.Path) -> dict[str, Any]:
         nodes = [list(map(str, words)) for words in (table.node or {}).values()]
         rows: list[list[tuple[list[float], int]]] = [[] for _ in (nodes or [[0]])[0]]
         tests: list[tuple[list[float], int]] = []
-        for count, (line, cells) in enumerate(csv.rows(file, named)):
+        for line, cells in csv.rows(file, named):
             found = [
                 x for one, cell in zip(read, cells, strict=False) for x in one(cell)
             ]
@@ -69,9 +71,8 @@ def load(path: pathlib.Path) -> dict[str, Any]:
                     f"line {line} of {file.name} is of {named[-1]} {where!r}, and "
                     f"nodes are {', '.join(nodes[0])}"
                 )
-            is_test = table.test is not None and count % table.test == 0
             at = nodes[0].index(where) if nodes else 0
-            (tests if is_test else rows[at]).append(record)
+            (tests if _is_test(cells, table.test) else rows[at]).append(record)
     except (OSError, msgspec.ValidationError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise ValueError(f"data {path}: {why} (docs/tutorial.md has one)") from None
@@ -101,6 +102,11 @@ def _reader(name: str, said: list[Any]) -> Any:
         return [(2 * value - low - high) / (high - low), 0.0]
 
     return read
+
+
+def _is_test(cells: list[str], one_in: int | None) -> bool:
+    number = int.from_bytes(hashlib.sha256("\0".join(cells).encode()).digest())
+    return one_in is not None and number % one_in == 0
 
 
 def _number(value: Any) -> float:

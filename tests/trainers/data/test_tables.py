@@ -44,16 +44,15 @@ def told(tmp_path):
 
 
 def test_what_a_cell_becomes(told):
-    found = told()
+    found = told("test = 3", "")
     (north, y), (south, lost) = found["shares"]
     # Words, then a range and whether it is missing; beyond a range is its end.
     half = 2 * 182 / 365 - 1
-    assert torch.allclose(north[0], torch.tensor([1, 0, 0, 0, half, 0.0]), atol=1e-6)
-    assert north[1].tolist() == [0, 0, 1, 0, -1, 0]
-    assert south.tolist() == [[0, 1, 0, 1, 0, 1]]
-    assert (y.tolist(), lost.tolist(), found["classes"]) == ([1, 1], [0], 2)
-    # The fourth line's target is no class: it is no test record.
-    assert found["test"][0].tolist() == [[1, 0, 0, 0, -1, 0]]
+    assert north[0].tolist() == [1, 0, 0, 0, -1, 0]
+    assert torch.allclose(north[1], torch.tensor([1, 0, 0, 0, half, 0.0]), atol=1e-6)
+    assert north[2].tolist() == [0, 0, 1, 0, -1, 0]
+    assert south.tolist() == [[0, 1, 0, 1, 0, 1], [0, 1, -1, 0, 1, 0]]
+    assert (y.tolist(), lost.tolist(), found["classes"]) == ([0, 1, 1], [0, -100], 2)
 
 
 def test_a_record_is_read_alone(told):
@@ -63,6 +62,21 @@ def test_a_record_is_read_alone(told):
     assert whole[0][0][1:].equal(other["shares"][0][0][1:])
     assert whole[1][0].equal(other["shares"][1][0])
     assert whole[1][1].tolist() == [0, -100]
+
+
+def test_a_record_decides_alone_whether_it_is_a_test_record(told):
+    """One more at the beginning moves no other, as by its place it would."""
+    rows = [f"north,F,{20 + each},2024-01-01,home\n" for each in range(60)]
+    head, more = CSV.split("\n")[0] + "\n", "south,M,44,2024-01-01,home\n"
+    one, other = (told(table=head + "".join(each)) for each in (rows, [more, *rows]))
+    assert 10 < len(one["test"][0]) < 30
+    kept = [
+        {tuple(record.tolist()) for record in found["shares"][0][0]}
+        for found in (one, other)
+    ]
+    assert kept[0] == kept[1]
+    assert len(one["shares"][0][0]) + len(one["test"][0]) == 60
+    assert told("test = 3", "test = 2", CSV)["test"][1].min() >= 0  # of the classes
 
 
 def test_the_tutorials_trains(tmp_path, monkeypatch, capsys):

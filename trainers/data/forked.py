@@ -16,6 +16,7 @@ import os
 import pickle
 import selectors
 import signal
+import stat
 import sys
 import threading
 import time
@@ -289,6 +290,8 @@ def _be_a_child(
             os.close(one)
         _set_up(silent)
         _own_memory()
+        if silent:  # else lines of a log would be written over
+            _own_files()
         with warnings.catch_warnings(), as_written():
             warnings.simplefilter("ignore")
             answer = b"+" + packed(call())
@@ -356,6 +359,28 @@ def _own_memory() -> None:
             ctypes.memmove(start, kept, size)
         else:
             os.close(file)
+
+
+def _own_files() -> None:
+    """Open files anew that are open: processes share where in them they read."""
+    import fcntl
+
+    numbers = os.listdir("/proc/self/fd") if sys.platform.startswith("linux") else []
+    for number in map(int, numbers):
+        with contextlib.suppress(OSError):  # such as of this list itself
+            if not stat.S_ISREG(os.fstat(number).st_mode):
+                continue
+            place = os.lseek(number, 0, os.SEEK_CUR)
+            ways = os.O_WRONLY | os.O_RDWR | os.O_APPEND
+            try:
+                how = fcntl.fcntl(number, fcntl.F_GETFL) & ways
+                own = os.open(f"/proc/self/fd/{number}", how)
+            except OSError:  # better that code fails than that it reads elsewhere
+                os.close(number)
+                continue
+            os.lseek(own, place, os.SEEK_SET)
+            os.dup2(own, number)
+            os.close(own)
 
 
 def _shared() -> Iterator[tuple[int, int, int, str]]:

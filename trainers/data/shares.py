@@ -305,6 +305,11 @@ def _is_array(values: Any) -> bool:
 
 def _tensor(values: Any, name: str = "a record", yes: Any = torch.float) -> Tensor:
     """As a tensor on the CPU: single precision, 64 bits; yes and no as ``yes``."""
+    own: Any = getattr(values, "dtype", None)
+    if hasattr(own, "numpy_dtype"):  # pandas' with gaps, which must change no type
+        whole = own.kind in "iu" or (own.kind == "b" and yes == torch.long)
+        kind, gap = (np.int64, NO_CLASS) if whole else (float, np.nan)
+        values = values.to_numpy(kind, na_value=gap)
     if hasattr(values, "to_numpy"):  # pandas
         frame, values = values, values.to_numpy()
         kinds = dict(getattr(frame, "dtypes", {})) if values.ndim == 2 else {}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from trainers.gradients.door.traced import Traced, TracedLoss
-from trainers.gradients.per_sample import Loss, PerSample, Weigh, trained
+from trainers.gradients.per_sample import PerSample, trained
 from trainers.gradients.stacked import UnknownLayerError
 
 # A module is tried against the reference where that takes at most about this many
@@ -19,56 +18,11 @@ TRIAL_DIMS = 1 << 26
 _PART = 1 << 16  # numbers that are compared at once: a vector more is memory
 
 
-class Place(Protocol):
-    """Place of a parameter in the vector."""
-
-    @property
-    def offset(self) -> int:
-        """Its first entry."""
-        ...
-
-    @property
-    def shape(self) -> torch.Size:
-        """Its shape."""
-        ...
-
-
-class Stacked(Protocol):
-    """Engine under trial: `trainers.gradients.bookkeeping.BookKeeping`."""
-
-    loss: Loss
-    template: nn.Module
-    dims: int
-
-    @property
-    def places(self) -> Sequence[Place]:
-        """Places of all parameters."""
-        ...
-
-    def measure(self, at: Tensor, inputs: Tensor) -> int:
-        """About how many multiplications one sample takes."""
-        ...
-
-    def weighted_sum(
-        self,
-        at: Tensor,
-        inputs: Tensor,
-        targets: Tensor,
-        weigh: Weigh,
-        slack: float = ...,
-    ) -> Tensor:
-        """The weighted sums of gradients."""
-        ...
-
-    def outputs(self, at: Tensor, inputs: Tensor) -> Tensor:
-        """Outputs of each replica's model for its inputs."""
-        ...
-
-
 def agrees(
-    ours: Stacked, module: nn.Module, example: Tensor, target: Tensor | None = None
+    ours: Any, module: nn.Module, example: Tensor, target: Tensor | None = None
 ) -> bool:
-    """Compare with the reference on random samples; False if only outputs could be."""
+    """Compare ``ours``, a `trainers.gradients.bookkeeping.BookKeeping` of ``module``,
+    with the reference on random samples; False if only outputs could be."""
     generator = torch.Generator().manual_seed(0)
     with torch.enable_grad():
         few = 1 if ours.dims > TRIAL_DIMS >> 6 else 2
@@ -121,9 +75,7 @@ def agrees(
     return True
 
 
-def _outputs_agree(
-    ours: Stacked, module: nn.Module, at: Tensor, inputs: Tensor
-) -> None:
+def _outputs_agree(ours: Any, module: nn.Module, at: Tensor, inputs: Tensor) -> None:
     """Compare what two samples give together with what each gives alone."""
     reference = PerSample(module, ours.loss)
     parameters = reference.unflatten(at[0])
@@ -137,7 +89,7 @@ def _outputs_agree(
 
 
 def _samples(
-    ours: Stacked,
+    ours: Any,
     replicas: int,
     example: Tensor,
     generator: torch.Generator,

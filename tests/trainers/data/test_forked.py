@@ -83,6 +83,12 @@ class TestSound:
             return (torch.tensor([before, float(mapped[4000])]),)
 
         assert [one[0].tolist() for one in forked.each([call] * 3)] == [[3, 4]] * 3
+        with open(tmp_path / "y", "w+b", buffering=0) as file:
+            file.write(b"abcdef")
+            file.seek(2)  # a place in it, which a fork shares
+            found = forked.each([lambda: (torch.tensor(file.read(2)[0]),)] * 3)
+            assert [chr(one[0]) for one in found] == ["c"] * 3
+            assert file.tell() == 2
         assert mapped[4000] == 3
         mapped[4001] = 7  # which is still mapped
         mapped.flush()

@@ -17,7 +17,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from trainers.data import Dataset, PrivateData
 from trainers.data.records import ReadAsAsked
-from trainers.data.shares import Lazy, private_data, shares_of
+from trainers.data.shares import NO_CLASS, Lazy, private_data, shares_of
 from trainers.runs.material import Material
 from trainers.runs.owner_advice import at_several_nodes
 
@@ -79,6 +79,14 @@ class TestForms:
         frame = pandas.DataFrame(inputs), pandas.Series(targets)
         (share,) = shares_of([frame])
         assert share.inputs.tolist() == inputs.tolist()
+        for kind in ("Int64", "boolean"):  # one that lacks a label changes no type
+            column = pandas.Series([None, *(targets[1:] % 2)], dtype=kind)
+            (share,) = shares_of([(inputs, column)])
+            assert share.targets.tolist() == [NO_CLASS, *(targets[1:] % 2)]
+            (share,) = shares_of([(column.astype("boolean"), targets)])
+            assert share.inputs.isnan().tolist() == [True] + [False] * (
+                len(targets) - 1
+            )
 
     def test_one_data_set_is_dealt(self):
         found = shares_of(pair(10), nodes=4)

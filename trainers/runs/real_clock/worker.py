@@ -9,16 +9,16 @@ import pathlib
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from privaudit.ledger import Ledger
 from trainers.algorithms.asynchronous.clock import Clock
 from trainers.algorithms.asynchronous.real_time import Model
 from trainers.network.engine import Schedule
+from trainers.oracles.oracle import Oracle
 from trainers.runs.real_clock.messages import (
     Counters,
     Journal,
@@ -111,24 +111,11 @@ class Line:
         return self._inbox[1:].clone()
 
 
-class Private(Protocol):
-    """Access of a worker to its data: `oracle.Oracle` of one node."""
-
-    def gradient(self, at: Tensor) -> Tensor:
-        """A noisy gradient at ``at``, (1, 1, dims)."""
-        ...
-
-    @property
-    def ledger(self) -> Ledger:
-        """All that was released."""
-        ...
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Job:
     """Job of a worker; made in its own process."""
 
-    private: Private  # the oracle of its data
+    private: Oracle  # of its data
     start: Tensor  # (dims,): where it begins
     step_size: Schedule  # of the global step
 

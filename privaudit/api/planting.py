@@ -1,4 +1,4 @@
-"""Canaries in the very run: planted before it begins, judged when it has ended."""
+"""Canaries in the very run: planted before it begins, judged before its result is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import msgspec
 from msgspec import UNSET
 
 from privaudit.auditing.bounds import ESTIMATORS
-from privaudit.files import manifest
 from privaudit.files.folder import RunFolder
 from privaudit.files.user_code import checked, function_named, is_place
 from privaudit.report.load import audits_of
@@ -80,26 +79,26 @@ def planted_in(
 
 
 def judged_in(
-    folder: RunFolder, planting: PlantedInRun, run: TrainingRun, result: TrainingResult
+    planting: PlantedInRun, run: TrainingRun, folder: RunFolder, result: TrainingResult
 ) -> TrainingResult:
-    """Keep what the canaries of a finished run show, beside its certificate."""
+    """Keep what the canaries of a run show in its folder; ``result`` with that.
+
+    The run has its result afterwards: one that is stopped here goes on and comes back.
+    """
     node = max(run.canary_nodes, key=lambda one: result.nodes[one].epsilon)
     claim = promised(result, run, run.training, node)
     if run.observer is not None or result.verdict is None:
         claim = certified(result.everything_seen(), run.training)
-    with RunFolder.opened(folder.path):
-        for name, scores in planting.scores.items():
-            what = (len(scores), name, run.canary_nodes)
-            plan = _plan(run.training, claim, run.noise_multiplier, what)
-            plan = dataclasses.replace(plan, public_seed=run.public_seed)
-            with RunFolder.opened(folder / f"audit-canaries-{name}") as own:
-                planting.judged(plan, own, folder)
-        audits = audits_of(folder)
-        assert audits is not UNSET
-        cost = {"without_canaries": planting.without}
-        result = msgspec.structs.replace(result.audited(audits), **cost)
-        manifest.amend(folder, result)
-    return result
+    for name, scores in planting.scores.items():
+        what = (len(scores), name, run.canary_nodes)
+        plan = _plan(run.training, claim, run.noise_multiplier, what)
+        plan = dataclasses.replace(plan, public_seed=run.public_seed)
+        with RunFolder.opened(folder / f"audit-canaries-{name}") as own:
+            planting.judged(plan, own, folder)
+    audits = audits_of(folder)
+    assert audits is not UNSET
+    cost = {"without_canaries": planting.without}
+    return msgspec.structs.replace(result.audited(audits), **cost)
 
 
 def check_attackable(training: Training) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import UNSET
 
 from privaudit.accounting.views import check_observer
 from privaudit.api.place import Place, short_name
@@ -92,6 +91,7 @@ class Trained:
             str(self.upper),
             *([str(result.verdict)] if result.verdict else []),
             *result.also(),
+            *result.shown(),
             *self.remarks,
             result.warning,
         ]
@@ -315,15 +315,10 @@ def run_in_folder(
                 save_models=settings.save == "models",
                 planting=planting,
             )
+            if planting is not None:
+                judged = functools.partial(judged_in, planting, run)
+                given = dataclasses.replace(given, judged=judged)
             result = train(given, opened, runner)
-    if planting is not None and result is not None:
-        if planting.scores:
-            result = judged_in(RunFolder(place.path), planting, run, result)
-        elif result.audits is UNSET:
-            watch.warn(
-                "this run was stopped before its canaries were judged, and their "
-                "scores are lost: it has no audit; train anew, in another folder"
-            )
     if result is None:  # rank 0 speaks for all
         return None
     remarks = (*training.family.remarks(training.setting()), *result.remarks)

@@ -268,7 +268,7 @@ def attacks(run: FinishedTraining) -> dict[str, Any]:
         "attacks": [
             (
                 lower.sees,
-                CANARIES.get(one.canary, one.canary),
+                (MANY if one.in_the_run else CANARIES).get(one.canary, one.canary),
                 f"{one.runs:,} {lower.counted}",
                 f"{down(lower.epsilon)} ({100 * lower.confidence:g} %)",
                 one.finding.status,

@@ -1,5 +1,7 @@
 """Canaries in the very run: what they cost, and what they tell."""
 
+import contextlib
+import pkgutil
 from unittest import mock
 
 import numpy as np
@@ -95,6 +97,24 @@ class TestSound:
             scores.append(load(folder / "audit-canaries-releases").scores.score)
         assert seen
         assert np.array_equal(*scores)
+
+
+class Stopped(BaseException):
+    """In the place of a kill."""
+
+
+def stop_after(patched, where, calls):
+    """Let ``where`` be called so many times, and never come back from the last."""
+    left, there = [calls], pkgutil.resolve_name(where)
+
+    def called(*given, **more):
+        left[0] -= 1
+        found = there(*given, **more)
+        if not left[0]:
+            raise Stopped
+        return found
+
+    patched.setattr(where, called)
 
 
 def mock_problem(trained):
@@ -246,6 +266,7 @@ class TestKept:
         text = (folder / "report.html").read_text()
         assert "Canaries were planted in the run itself" in text
         assert "covered by no certificate" not in text
+        assert "along a parameter of its own" in text
         assert main(["show", str(folder)]) == 0
         assert "canaries of one run" in capsys.readouterr().out
 
@@ -259,17 +280,44 @@ class TestKept:
         assert pa.verify(out).differences == ()
         assert len(load(out).result.audits) == 2
 
-    def test_stopped_before_they_were_judged(self, tmp_path, capsys):
-        given = ["--set", "rounds=1", "--set", "nodes=2", "--set", "train=40"]
-        given += ["--set", "model=tanh-mlp", "--set", "batch_size=20"]
-        given += ["--epsilon", "2", "--canaries", "20", "--out", str(tmp_path / "run")]
-        unjudged = mock.Mock(side_effect=lambda *given: given[-1])
-        with mock.patch("privaudit.api.trainings.judged_in", unjudged):
-            assert main(["train", "dp-dsgd", *given]) == 0
-        assert "scores are lost" not in capsys.readouterr().err
-        assert main(["train", "dp-dsgd", *given]) == 0
-        assert "scores are lost" in capsys.readouterr().err
-        unjudged.assert_called_once()
+    @pytest.mark.sampled(2)
+    @pytest.mark.parametrize(
+        "algorithm", [("dp-dsgd",), ("dp-mf-dsgd", "--set=parts=2", "--set=band=2")]
+    )
+    def test_stopped_at_a_checkpoint_and_as_they_are_judged(
+        self, tmp_path, monkeypatch, capsys, algorithm
+    ):
+        """The same command goes on, and finds what one that never stops finds."""
+
+        def told(name):
+            given = ["--set", "rounds=4", "--set", "nodes=2", "--set", "train=40"]
+            given += ["--set", "model=tanh-mlp", "--set", "batch_size=10", "--seed=1"]
+            given += ["--epsilon=2", "--canaries=20", "--out", str(tmp_path / name)]
+            with contextlib.suppress(Stopped):
+                assert main(["train", *algorithm, *given]) == 0
+            return capsys.readouterr().out
+
+        assert "canaries of one run" in told("whole")
+        monkeypatch.setattr("trainers.runs.run.KEEP_EVERY", 0.0)
+        monkeypatch.setattr("trainers.runs.run.KEEP_SHARE", 1e9)
+        for where, after in (
+            ("trainers.runs.run.Keeper._store", 2),
+            ("privaudit.auditing.experiments.one_run.judge", 1),
+        ):
+            with monkeypatch.context() as patched:
+                stop_after(patched, where, after)
+                assert told("cut") == ""
+            assert main(["report", str(tmp_path / "cut")]) == 3
+            assert "is not finished" in capsys.readouterr().err
+        assert "canaries of one run" in told("cut")
+        assert pa.verify(tmp_path / "cut").differences == ()
+        for one in ("releases", "final-loss"):
+            found = [
+                load(tmp_path / run / f"audit-canaries-{one}").scores
+                for run in ("whole", "cut")
+            ]
+            assert np.array_equal(found[0].score, found[1].score)
+            assert np.array_equal(found[0].member, found[1].member)
 
 
 class TestRefused:

@@ -100,6 +100,15 @@ class Planting(Protocol):
         """Observers of all releases."""
         ...
 
+    @property
+    def state(self) -> list[dict[str, Any]]:
+        """State of the observers after the releases so far, as data to be packed."""
+        ...
+
+    def goes_on(self, state: list[dict[str, Any]]) -> None:
+        """Take the ``state`` of an earlier process."""
+        ...
+
     def ends(self, models: torch.Tensor, measure: Measure) -> None:
         """See the final models, (1, nodes, dims), and measure some like them."""
         ...
@@ -118,8 +127,12 @@ class Assignment:
     progress: Callable[[Progress], None] = lambda now: None  # called after every round
     # whether the final models are kept, in ``model.safetensors``
     save_models: bool = True
-    # what joins node 0 in this very run, and who watches; None: nothing and nobody
+    # what joins nodes in this very run, and who watches; None: nothing and nobody
     planting: Planting | None = None
+    # adds what that showed to the result, before anything says that the run has ended
+    judged: Callable[[RunFolder, TrainingResult], TrainingResult] = lambda _, found: (
+        found
+    )
 
     def account(
         self, ledger: Ledger, observer: str | None = None
@@ -319,6 +332,7 @@ class Keeper:
                 self._folder.write(name, content)
             if may_be_released(run.training, result):
                 released += files
+        result = self._given.judged(self._folder, result)
         write_result(self._folder, result, released)
         self._folder.remove("checkpoint.pt")
         return result
@@ -480,10 +494,17 @@ class OneProcess:
             key, journal = self.key(run, folder, stack)
             streams, planting = Streams(key, device=run.device, journal=journal), None
             observers = Observers(after_round=keeper.after_round, keep=keeper.keep)
-            if given.planting is not None:
-                planting = given.planting.planted(streams)
-                shown = given.planting.observers
-                observers = dataclasses.replace(observers, releases=shown)
+            if (canaries := given.planting) is not None:
+                planting = canaries.planted(streams)
+                if keeper.resume is not None:
+                    canaries.goes_on(keeper.resume["planting"])
+                observers = dataclasses.replace(
+                    observers,
+                    releases=canaries.observers,
+                    keep=lambda done, middle: keeper.keep(
+                        done, lambda: {**middle(), "planting": canaries.state}
+                    ),
+                )
             models, ledger = problem.train(
                 run.noise_multiplier,
                 streams,
@@ -492,8 +513,8 @@ class OneProcess:
                 observers=observers,
                 resume=keeper.resume,
             )
-            if given.planting is not None:
-                given.planting.ends(models, keeper.recorder.final)
+            if canaries is not None:
+                canaries.ends(models, keeper.recorder.final)
             further = 0 if journal is None else journal.further
         return Part(
             models[0].cpu() if given.save_models else None,

@@ -20,8 +20,11 @@ from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privaudit.accounting import Certificate
+from privaudit.accounting.allocation import is_allocated
+from privaudit.accounting.pld import compose_entries
 from privaudit.auditing.bounds.contract import Evidence
 from privaudit.auditing.bounds.ledger_family import noise_family, scaled
 from privaudit.auditing.bounds.one_run import Guesses, OneRunGaussian, curve_refuted
@@ -89,6 +92,27 @@ class OneRunOfFamily(OneRunGaussian):
         )
 
 
+def _profile(
+    entries: tuple[Entry, ...], relation: Relation
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Epsilons >= 0, and at each an upper bound on delta in both directions."""
+    if any(map(is_allocated, entries)):
+        certificate = Certificate.of(Ledger(nodes=(entries,)), relation)
+        epsilons, _, deltas = certificate.profile(
+            _POINTS, 1e-6, 0.02, "upper", most=50.0
+        )
+        return epsilons, deltas
+    composed = compose_entries(entries, relation)
+    epsilons, deltas = composed.lines()
+    if len(composed.directions) > 1:
+        # delta is convex in e^epsilon: chords lie above it, and it falls beyond.
+        others, more = composed.lines("add")
+        more = np.interp(np.exp(epsilons), np.exp(others), more)
+        deltas = np.maximum(deltas, more)
+    return epsilons[epsilons >= 0], deltas[epsilons >= 0]
+
+
+@functools.lru_cache(maxsize=8)  # its curves serve all that is scored in such a run
 def one_run_family(
     entries: tuple[Entry, ...],
     relation: Relation,
@@ -101,11 +125,7 @@ def one_run_family(
 
     @functools.cache
     def curve(factor: float) -> LeastOf:
-        ledger = Ledger(nodes=(scaled(entries, factor),))
-        certificate = Certificate.of(ledger, relation)
-        epsilons, _, deltas = certificate.profile(
-            _POINTS, 1e-6, 0.02, "upper", most=50.0
-        )
+        epsilons, deltas = _profile(scaled(entries, factor), relation)
         up, down = np.exp(epsilons), np.exp(-epsilons)
 
         def least(hit: float) -> float:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -100,6 +101,7 @@ def run(
 
 
 IN_THE_RUN = ("releases", "final-loss")  # who scores the canaries of a run
+_KEPT = (torch.Tensor, list)
 
 
 class PlantedInRun:
@@ -130,14 +132,27 @@ class PlantedInRun:
         self._watchers: list[ManyWatcher] = [
             MANY[name](scene, gradients) for name in IN_THE_RUN
         ]
+        # Watchers of releases, some by way of `Turns`.
+        self.observers: tuple[ReleaseObserver, ...] = tuple(
+            seen for one in self._watchers for seen in one.release_observers
+        )
         self.member: np.ndarray | None = None
         self.scores: dict[str, np.ndarray] = {}
         self.without: float | UnsetType = UNSET  # `TrainingResult.without_canaries`
 
     @property
-    def observers(self) -> tuple[ReleaseObserver, ...]:
-        """All watchers' observers of releases."""
-        return tuple(seen for one in self._watchers for seen in one.release_observers)
+    def state(self) -> list[dict[str, Any]]:
+        """Tensors, and lists of such, that watchers and their observers hold."""
+        return [
+            {x: own for x, own in vars(one).items() if isinstance(own, _KEPT)}
+            for one in (*self._watchers, *self.observers)
+        ]
+
+    def goes_on(self, state: list[dict[str, Any]]) -> None:
+        """Take the ``state`` of an earlier process."""
+        each = (*self._watchers, *self.observers)
+        for one, known in zip(each, state, strict=True):
+            vars(one).update(known)
 
     def planted(self, streams: Streams) -> Planted:
         """Toss the coins."""
@@ -170,8 +185,9 @@ class PlantedInRun:
         return torch.as_tensor(added)
 
     def judged(self, audit: Audit, folder: RunFolder, run: RunFolder) -> AuditResult:
-        """Keep what ``audit`` finds in ``folder``, an empty one, of the run's."""
-        folder.settle(audit)
+        """Keep what ``audit`` finds in ``folder``, of what a ``run``'s has so far."""
+        folder.remove("result.json")  # of a process that was stopped
+        folder.write("config.json", _json.encode(audit))
         member, score = self.member, self.scores[audit.adversary or ""]
         assert member is not None
         right = np.array([np.nan])  # the models' quality is the run's

@@ -1,15 +1,18 @@
 """One run against the curve of its ledger: on mechanisms whose epsilon is known."""
 
 import functools
+from unittest import mock
 
 import numpy as np
 import pytest
 from scipy import optimize, special, stats
 
+from privaudit.accounting import Certificate
+from privaudit.auditing.bounds import one_run_curve
 from privaudit.auditing.bounds.one_run import OneRunGaussian
 from privaudit.auditing.bounds.one_run_curve import one_run_family
 from privaudit.auditing.scores import Scores
-from privaudit.ledger import Entry
+from privaudit.ledger import Entry, Ledger
 from privaudit.release import PoissonSampling, Release
 from tests.tiers import size
 
@@ -101,6 +104,26 @@ class TestSound:
 
 
 class TestTight:
+    @pytest.mark.parametrize("turned", [False, True])
+    def test_its_curve_is_not_below_the_certified_one(self, turned, monkeypatch):
+        """Whichever direction is the worse one; and hardly above it."""
+        release = Release.of_sum(
+            norm_bound=1.0, noise_multiplier=0.8, sampling=PoissonSampling(0.2)
+        )
+        entries = (Entry(release, 3),)
+        if turned:
+            composed = one_run_curve.compose_entries(entries, ADD)
+            lines = {"remove": composed.lines("add"), "add": composed.lines("remove")}
+            other = mock.Mock(directions=composed.directions)
+            other.lines = lambda direction="remove": lines[direction]
+            monkeypatch.setattr(one_run_curve, "compose_entries", lambda *_: other)
+        epsilons, deltas = one_run_curve._profile(entries, ADD)
+        certified = Certificate.of(Ledger(nodes=(entries,)), ADD)
+        assert epsilons[0] == 0
+        for epsilon, delta in zip(epsilons[::6], deltas[::6], strict=True):
+            truth = certified.delta(epsilon)
+            assert truth.lower <= delta <= 1.1 * truth.upper + 1e-4
+
     def test_equals_the_gaussian_test_on_gaussian_releases(self):
         """Two ways to one figure: the certified curve, and mu-GDP in closed form."""
         random = np.random.default_rng(4)

@@ -266,7 +266,7 @@ class TestKept:
         text = (folder / "report.html").read_text()
         assert "Canaries were planted in the run itself" in text
         assert "covered by no certificate" not in text
-        assert "along a parameter of its own" in text
+        assert "those of others are" not in text
         assert main(["show", str(folder)]) == 0
         assert "canaries of one run" in capsys.readouterr().out
 

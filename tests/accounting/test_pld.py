@@ -225,6 +225,19 @@ class TestCells:
             assert (below.sum(axis=1) <= exact * (1 + 1e-9) + 1e-12).all()
             assert below.sum() >= 0.4 * above.sum() - 0.05
 
+    @pytest.mark.parametrize("tilt", [5.0, 60.0])
+    def test_what_underflows_of_a_kind_is_none_of_it(self, tilt):
+        """Beside a kind whose largest losses the tilt makes most of all."""
+        family = compose_steps(np.array([0.2, 20.0]), 0.01).families[0]
+        edges = 2 * np.unique(np.append([-1, 0], np.geomspace(1, 3500, 200).astype(int)))
+        found = bundle(Group(family, edges, True), "remove", 0.01, tilt, 9.0)
+        index, masses = found.masses
+        assert (found.kinds is not None) == (tilt == 5)
+        assert np.isfinite(found.base)
+        # Of each kind as a share of what all are: the mean's, or their own.
+        assert masses.sum(axis=1) @ found.counts == pytest.approx(found.steps)
+        assert index is found.index
+
     def test_groups_hold_every_step_once(self):
         random = np.random.default_rng(1)
         family = compose_steps(
@@ -331,6 +344,16 @@ class TestSums:
             patch.setattr(fourier, "UNIT", 2.0**-24)
             found, off = short._sum(place * points * spacing)
         assert abs(found - value) <= off
+
+    def test_many_waves_are_off_by_more_than_one_as_large(self):
+        def off(waves):
+            index = 1 + np.arange(waves.size)
+            own = Tilted(1.0, 0, 0, 1 << 15, 1e-3, index, waves, 0, 0, 0, 0, 0)
+            return own._sum(-1.0)[1]
+
+        # By twice the root of how many there are: blocks, and what is in each.
+        many, one = off(np.ones(10_000, complex)), off(np.full(1, 1e4 + 0j))
+        assert many >= (136 + 200) / (136 + 4) * one
 
     def test_drift_moves_epsilon_and_delta_to_the_safe_side(self):
         size = 1 / 64 / math.expm1(-0.1) / math.expm1(-0.2)

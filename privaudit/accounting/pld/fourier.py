@@ -35,6 +35,7 @@ _LOOKED_AT = 32  # frequencies
 _TOLD_FIRST = 16  # bundles whose transforms tell which frequencies matter
 MOST_WORK = 2e9  # cells of all frequencies: some seconds
 _CHANGES = np.array([1.0, 0.5, 0.25, 2.0])  # of the tilt, over what was guessed
+_LEAST = 1e-280  # of a kind's masses in sum, for those that doubles lose to be none
 _SMALL_SQUARES = 1e-10  # of what steps differ by: what is bounded, not summed
 
 
@@ -239,11 +240,11 @@ class Bundle:
         Without ``log_most`` they are no less than what they stand for. Kinds are
         composed one by one if they are ``apart``; ``index`` is then of all or of each.
         """
-        steps = float(counts.sum())
-        if apart:
-            sums = masses.sum(axis=1)
+        steps, sums = float(counts.sum()), masses.sum(axis=1)
+        # Above, what underflows of a kind beside another is nothing to the mean alone.
+        if apart and (index.ndim > 1 or sums.min() > _LEAST):
             masses = masses / sums[:, None]
-            base += float(counts @ np.log(sums)) / steps
+            base += math.fsum((counts * np.log(sums)).tolist()) / steps
             least = float(sums.min())
             kinds, off = (index, masses), None
             if index.ndim > 1:
@@ -821,7 +822,7 @@ class _Spread:
         rests = np.abs(beside).sum(axis=1)
         rest_squares = float(counts @ rests**2) + loose + mixed * math.sqrt(width)
         first = float(np.abs(counts @ off).sum())
-        first += 64 * UNIT * float(counts @ np.abs(off).sum(axis=1))
+        first += (64 + len(off)) * UNIT * float(counts @ np.abs(off).sum(axis=1))
         return cls(
             sides,
             np.abs(each).max(axis=0),

@@ -229,7 +229,9 @@ class TestCells:
     def test_what_underflows_of_a_kind_is_none_of_it(self, tilt):
         """Beside a kind whose largest losses the tilt makes most of all."""
         family = compose_steps(np.array([0.2, 20.0]), 0.01).families[0]
-        edges = 2 * np.unique(np.append([-1, 0], np.geomspace(1, 3500, 200).astype(int)))
+        edges = 2 * np.unique(
+            np.append([-1, 0], np.geomspace(1, 3500, 200).astype(int))
+        )
         found = bundle(Group(family, edges, True), "remove", 0.01, tilt, 9.0)
         index, masses = found.masses
         assert (found.kinds is not None) == (tilt == 5)

@@ -10,7 +10,7 @@ from scipy.special import ndtr
 import privaudit as pa
 from privaudit.accounting import account
 from privaudit.accounting.plans import Plan
-from privaudit.accounting.pld import compose_steps, grouping
+from privaudit.accounting.pld import compose_steps, fourier, grouping
 from privaudit.accounting.pld.families import Family
 from privaudit.accounting.pld.fourier import (
     Bundle,
@@ -380,8 +380,9 @@ class TestSound:
             _powers(np.ones((2, 3), complex), 1e-15, np.array([2.0, 1.5]))
 
     @pytest.mark.parametrize("shared", [True, False])
-    def test_transforms_at_some_points_and_at_all(self, shared):
+    def test_transforms_at_some_points_and_at_all(self, shared, monkeypatch):
         """Beside long doubles, of few or most frequencies, in blocks or not."""
+        monkeypatch.setattr(fourier, "_BATCH", 1)
         random = np.random.default_rng(3)
         index = random.integers(-3000, 3000, 20 if shared else (3, 20))
         vectors = random.dirichlet(np.ones(20), 3)

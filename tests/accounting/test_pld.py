@@ -225,7 +225,7 @@ class TestCells:
             assert (below.sum(axis=1) <= exact * (1 + 1e-9) + 1e-12).all()
             assert below.sum() >= 0.4 * above.sum() - 0.05
 
-    @pytest.mark.parametrize("tilt", [5.0, 60.0])
+    @pytest.mark.parametrize("tilt", [5.0, 14.9, 60.0])
     def test_what_underflows_of_a_kind_is_none_of_it(self, tilt):
         """Beside a kind whose largest losses the tilt makes most of all."""
         family = compose_steps(np.array([0.2, 20.0]), 0.01).families[0]

@@ -244,30 +244,16 @@ def write(
             "deploy_map": {"app": ["server", *job.sites]},
         },
     )
-    controller = {
-        "sites": list(job.sites),
-        "needed": job.needed,
-        "patience": job.training_settings().patience,
-    }
-    _write(
-        app / "config_fed_server.json",
-        {
-            "format_version": 2,
-            "workflows": [
-                {"id": TASK, "path": "privaudit.api.flare.Together", "args": controller}
-            ],
-            "components": [],
-        },
-    )
-    executor = {"path": "privaudit.api.flare.Site", "args": asked}
-    _write(
-        app / "config_fed_client.json",
-        {
-            "format_version": 2,
-            "executors": [{"tasks": [TASK], "executor": executor}],
-            "components": [],
-        },
-    )
+    patience, here = job.training_settings().patience, "privaudit.api.flare"
+    terms = {"sites": [*job.sites], "needed": job.needed, "patience": patience}
+    together = {"id": TASK, "path": f"{here}.Together", "args": terms}
+    site = {"tasks": [TASK], "executor": {"path": f"{here}.Site", "args": asked}}
+    for who, parts in (
+        ("server", {"workflows": [together]}),
+        ("client", {"executors": [site]}),
+    ):
+        whole = {"format_version": 2, **parts, "components": []}
+        _write(app / f"config_fed_{who}.json", whole)
     (there / "project.yml").write_text(_project(job, server, relay))
     return [
         f"nvflare provision -p {there}/project.yml -w {there}/kits: one kit a site, "

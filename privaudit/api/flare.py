@@ -131,13 +131,8 @@ class Site(Executor):
     ) -> None:
         super().__init__()
         self._sealed, self._sites = sealed, list(sites)
-        self._asked = {
-            "name": name,
-            "what": what,
-            "settings": dict(settings),
-            "changes": dict(changes),
-            "sites": tuple(sites),
-        }
+        self._asked = {"name": name, "what": what, "sites": tuple(sites)}
+        self._asked |= {"settings": dict(settings), "changes": dict(changes)}
 
     def execute(
         self,

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from privaudit.files import csv, json, toml
+from privaudit.files.manifest import digest
 from trainers.data.shares import NO_CLASS
 
 Words = Annotated[list[str | int], msgspec.Meta(min_length=2)]
@@ -80,6 +81,12 @@ def load(path: pathlib.Path) -> dict[str, Any]:
     test = [each for each in tests if each[1] != NO_CLASS]
     more = {"test": _data(test)} if test else {}
     return {"shares": shares, "classes": len(classes), **more}
+
+
+def columns(path: pathlib.Path) -> str:
+    """Digest of what the file at ``path`` says of columns, in their order."""
+    table = json.convert(toml.read(path), Table)
+    return digest(json.encode([table.target, [*table.columns.items()]]))
 
 
 def _reader(name: str, said: list[Any]) -> Any:

@@ -31,9 +31,10 @@ from privaudit.files.manifest import digest
 from privaudit.files.user_code import code_digest
 from privaudit.records import PartyRecord, as_nodes
 from privaudit.settings import TrainingSettings
-from privaudit.task_settings import is_own
+from privaudit.task_settings import is_own, is_table
 from privaudit.version import __version__
 from trainers.algorithms.family import Noise
+from trainers.data import tables
 from trainers.data.shares import example
 from trainers.network.by_torch import joined
 from trainers.network.exchange import Exchange, plain
@@ -61,6 +62,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     sizes: tuple[int, ...]  # of its nodes
     kind: str  # shapes and dtypes of a record's input and target
+    columns: str = ""  # digest of what is said of a table's columns, if it is one
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -69,16 +71,19 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     number: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 
-def sizes_of(party: Party, shares: Sequence[Any], unit: Any) -> tuple[int, ...]:
+def sizes_of(
+    party: Party, shares: Sequence[Any], training: Training
+) -> tuple[int, ...]:
     """Number of records, or users, each node of the network has, as its party says.
 
     ``shares`` are this party's. Raises ``ValueError``, at all, if records are unlike.
     """
-    exchange = party.exchange
-    parts = [tuple(value.shape) for value in example(shares[0])]
-    kinds = [str(value.dtype) for value in example(shares[0])]
-    own = Facts(sizes=units(shares, unit), kind=f"{parts} of {kinds}")
+    exchange, data = party.exchange, training.data
+    kind = str([(*value.shape, str(value.dtype)) for value in example(shares[0])])
+    said = tables.columns(pathlib.Path(data)) if is_table(data) else ""
+    own = Facts(sizes=units(shares, training.unit), kind=kind, columns=said)
     all_facts = exchange.told("data", own, Facts)
+    known = [facts.columns for facts in all_facts if facts.columns]
     for other, facts in enumerate(all_facts):
         held = party.ranks.held_by(other)
         if facts.kind != all_facts[0].kind:
@@ -86,6 +91,11 @@ def sizes_of(party: Party, shares: Sequence[Any], unit: Any) -> tuple[int, ...]:
                 f"party {other} has records of another kind than party 0: shapes and "
                 f"dtypes of inputs and targets are {plain(facts.kind)}, and "
                 f"{plain(all_facts[0].kind)} there"
+            )
+        if facts.columns not in ("", *known[:1]):
+            exchange.disagree(
+                f"party {other} says other things of its table's columns than others: "
+                "give all the same target and columns, in the same order"
             )
         if len(facts.sizes) != len(held) or min(facts.sizes, default=0) < 1:
             exchange.disagree(
@@ -197,7 +207,7 @@ def connected(
         if material is None:
             seed, held = settings.public_seed, party.ranks.held
             material = Material.by_name(training, seed, settings.data_dir, held=held)
-        sizes = sizes_of(party, material.shares, training.unit)
+        sizes = sizes_of(party, material.shares, training)
         shared = None
         if settings.identifiers is not None:
             need("--identifiers", "psi")

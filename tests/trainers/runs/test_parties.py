@@ -35,7 +35,9 @@ from privaudit.results import round_up
 from privaudit.settings import TrainingSettings
 from tests.cli.test_shapes import validator
 from tests.trainers.network.test_exchange import at_all
+from trainers.data.shares import data_set
 from trainers.network.exchange import InProcess, PartyLostError
+from trainers.network.over_ranks import Party
 from trainers.network.ranks import RankLostError
 from trainers.numerics.randomness import Streams
 from trainers.runs import parties
@@ -46,6 +48,7 @@ from trainers.runs.parties import (
     check_parties,
     folder_of,
     kept_rounds,
+    sizes_of,
 )
 from trainers.runs.training import Training
 
@@ -456,6 +459,34 @@ class TestDisagreements:
 
         for error in together(work):
             assert "party 1 has records of another kind than party 0" in str(error)
+
+    @pytest.mark.parametrize(
+        ("other", "same"),
+        [
+            ('y = ["no", "yes"]\n[columns]\na = [0, 9]\nb = [0, 9]', True),
+            ('y = ["no", "yes"]\n[columns]\nb = [0, 9]\na = [0, 9]', False),
+            ('y = ["no", "yes"]\n[columns]\na = [0, 9]\nb = [0, 8]', False),
+            ('y = ["yes", "no"]\n[columns]\na = [0, 9]\nb = [0, 9]', False),
+            (None, True),  # no table, but made by a function
+        ],
+    )
+    def test_tables_with_other_columns(self, tmp_path, other, same):
+        first = 'y = ["no", "yes"]\n[columns]\na = [0, 9]\nb = [0, 9]'
+        for party, told in enumerate((first, other or first)):
+            (tmp_path / f"{party}.toml").write_text(
+                f'file = "{party}"\n[target]\n{told}'
+            )
+
+        def work(party):
+            data = "mine:share" if party.rank and other is None else ""
+            data = data or str(tmp_path / f"{party.rank}.toml")
+            training = Training(algorithm="dp-dsgt", data=data, nodes=2)
+            here = [data_set(one, "a share") for one in shares([party.rank])]
+            return sizes_of(Party(party, 2), here, training)
+
+        for found in together(work):
+            words = "party 1 says other things of its table's columns than others"
+            assert found == SIZES[:2] if same else words in str(found)
 
     def test_other_starts(self, tmp_path):
         def work(party):

@@ -131,8 +131,9 @@ class Site(Executor):
     ) -> None:
         super().__init__()
         self._sealed, self._sites = sealed, list(sites)
-        self._asked = {"name": name, "what": what, "sites": tuple(sites)}
+        self._asked: dict[str, Any] = {"name": name, "what": what}
         self._asked |= {"settings": dict(settings), "changes": dict(changes)}
+        self._asked |= {"sites": tuple(sites)}
 
     def execute(
         self,

@@ -172,26 +172,17 @@ class TestSound:
         kinds = sorted(set(shifts))
         counts = tuple(shifts.count(kind) for kind in kinds)
         epoch = Epoch(tuple(kinds), counts, 2, 1, True)
-        s = [*shifts, 1e-9][:2]
-        one, other = (
-            sum(
-                np.exp(sign * m * x - m * m / 2) / 2 for m, x in zip(s, at, strict=True)
-            )
-            for sign in (1, -1)
-            for at in [np.meshgrid(NODES, NODES, indexing="ij")]
-        )
         for epsilon in (-2.0, -0.1, 0.0, 0.5, 1.0, 2.0):
-            gain = np.maximum(one - math.exp(epsilon) * other, 0)
-            truth = float(WEIGHTS @ gain @ WEIGHTS)
+            truth = replaced([1e-9, *shifts][-2:], epsilon)
             for way in ("remove", "add"):
                 measure = epoch_measure(epoch, way, 0.002, 1e-9)
                 index = measure.start + np.arange(measure.mass.size)
                 more = np.maximum(0.0, -np.expm1(epsilon - 0.002 * index))
                 found = measure.mass @ more + measure.infinite
-                assert truth * (1 - 3e-5) - 1e-9 <= found <= 1.01 * truth + 1e-6
+                assert truth * (1 - 1e-9) <= found <= 1.01 * truth + 1e-6
             law = epoch_masses(epoch, "below", 1e-9)
             found = np.maximum(law.p - math.exp(epsilon) * law.q, 0).sum()
-            assert 0.96 * truth - 1e-5 <= found <= truth * (1 + 3e-5) + 1e-9
+            assert 0.99 * truth - 1e-6 <= found <= truth * (1 + 1e-9)
 
     @pytest.mark.parametrize(
         ("opposed", "side"),
@@ -266,6 +257,48 @@ class TestSound:
                 truth = weight @ np.maximum(u - slope * v - strike, 0)
                 bound = found.mass @ np.maximum([1, -slope] @ found.uv - strike, 0)
                 assert bound <= truth + 1e-12
+
+    @pytest.mark.parametrize("tail", [1e-9, 100.0])
+    @pytest.mark.parametrize("s", [0.3, 2.0])
+    def test_cells_of_one_ratio_bound_it(self, s, tail):
+        """Also what lies below all ends, and above them: a closed form."""
+        g, left = 1.5, math.exp(s * s / 2) / math.sqrt(1.5) / 2
+        above, told = (
+            allocation_replaced._Way(g, below, tail, 0.05, 0.0).one(s)
+            for below in (False, True)
+        )
+        for strike in (-40.0, -2.0, 0.0, 1.0, 9.0):
+            least = (math.log(g) / 2 + math.asinh(strike * left)) / s
+            zero, up, down = (special.ndtr(at - least) for at in (0.0, s, -s))
+            truth = up - g * down - strike * zero
+            found = above.mass @ np.maximum(above.w - strike, 0) + above.lacking
+            assert truth <= found <= 1.01 * truth + tail
+            found = told.mass @ np.maximum(told.w - strike, 0)
+            assert found <= truth * (1 + 1e-12)
+
+    def test_no_ratio_is_left_out(self):
+        """Of a coarse curve, where all beyond its last is P's at infinity."""
+        above, below = (
+            allocation_replaced.replaced([(1.0, 2)], 2, tail, below=tail < 0.1)
+            for tail in (0.3, 1e-3)
+        )
+        for epsilon in np.linspace(-8.0, 8.0, 33):
+            truth = replaced((1.0, 1.0), epsilon)
+            found, least = (
+                np.maximum(p - math.exp(epsilon) * q, 0).sum() + infinite
+                for p, q, infinite, _ in (above, below)
+            )
+            assert least * (1 - 1e-12) <= truth <= found * (1 + 1e-12)
+
+    def test_of_an_event_likelier_than_not_the_mirror_image_is_told(self, monkeypatch):
+        """Of the first two of three outputs; by enumeration."""
+        p, q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.3, 0.5])
+        monkeypatch.setattr(allocation_replaced, "event_below", lambda *_: (0.8, 0.5))
+        one, other, *_ = allocation_replaced._attained([], 1, 0.1)
+        for g in (0.3, 0.5, 0.9, 1.0, 1.1, 2.0):
+            found = np.maximum(one - g * other, 0).sum()
+            truth = np.maximum(p - g * q, 0).sum()
+            assert truth - 1e-12 <= found <= truth + 1e-12
 
     def test_what_two_parts_lack_their_sum_lacks(self):
         """Also of products of a mean that is whole with one of which a part is gone."""

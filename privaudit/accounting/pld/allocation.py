@@ -141,11 +141,10 @@ def _bounds(index: NDArray[np.int64], p: Floats, tail: float) -> tuple[int, int]
 
 def losses(epoch: Epoch, way: Direction, tail: float) -> tuple[Floats, Floats] | None:
     """About what the losses are, and logs of their masses under Q: no bound."""
-    law = epoch_masses(epoch, "below", tail)
-    if law is None:
+    one = AllocatedBelow.of(epoch, tail)
+    if one is None:
         return None
-    some = (law.p > 0) & (law.q > 0)
-    loss, log_q = np.log(law.p[some] / law.q[some]), np.log(law.q[some])
+    loss, log_q = one.atoms.loss, one.atoms.log_q
     return (loss, log_q) if way == "remove" else (-loss, log_q + loss)
 
 
@@ -153,9 +152,9 @@ class AllocatedBelow(PairLoss):
     """The loss of an epoch, for lower bounds only."""
 
     @classmethod
-    def of(cls, epoch: Epoch) -> AllocatedBelow | None:
+    def of(cls, epoch: Epoch, tail: float = _TAIL_BELOW) -> AllocatedBelow | None:
         """Build from a pair that data attain, or that tells less; None if too far."""
-        law = epoch_masses(epoch, "below", _TAIL_BELOW)
+        law = epoch_masses(epoch, "below", tail)
         if law is None:
             return None
         some = (law.p > 0) & (law.q > 0)
@@ -164,7 +163,7 @@ class AllocatedBelow(PairLoss):
 
     def __init__(self, atoms: Atoms) -> None:
         super().__init__(atoms)
-        self._atoms = atoms
+        self.atoms = atoms
 
     def above(self, way: Direction, spacing: float, reach: float) -> GridMeasure:
         """See `Loss`; nothing is known."""
@@ -172,7 +171,7 @@ class AllocatedBelow(PairLoss):
 
     def sketch(self, way: Direction) -> tuple[Floats, Floats]:
         """See `Loss`; the rarest losses matter as well, far above."""
-        loss, masses = self._atoms.loss, self._atoms.log_q
+        loss, masses = self.atoms.loss, self.atoms.log_q
         starts = np.arange(0, loss.size, -(-loss.size // _SKETCHED))
         loss, log_q = loss[starts], np.logaddexp.reduceat(masses, starts)
         return (loss, log_q) if way == "remove" else (-loss, log_q + loss)

@@ -112,7 +112,7 @@ def two_laws(
         row = np.array([ones * (law.rows.shape[1] // k)])
         law = dataclasses.replace(
             law,
-            rows=_fold(law.rows, row, shape, side),
+            rows=_fold(law.rows, row, shape),
             lacking=(law.lacking[0], law.lacking[1] + law.lacking[0] * blank),
         )
     whole = math.comb(batches, k) * shape.scale**k
@@ -200,7 +200,7 @@ def _wider(first: Floats, shape: Shape) -> Floats:
     return rows.reshape(len(first), -1)
 
 
-def _fold(one: Floats, other: Floats, shape: Shape, side: Side) -> Floats:
+def _fold(one: Floats, other: Floats, shape: Shape) -> Floats:
     """Rows of all pairs of rows; coefficients of products of 1 + e_1 z + ..."""
     k = shape.taken
     a, b = one.reshape(len(one), 1, -1, k), other.reshape(1, len(other), -1, k)
@@ -233,7 +233,7 @@ def _added(one: Points, other: Points, shape: Shape, side: Side, tail: float) ->
 
 
 def _pairs(
-    one: Points, other: Points, shape: Shape, side: Side
+    one: Points, other: Points, shape: Shape
 ) -> Iterator[tuple[Floats, Floats]]:
     """All pairs of points, some at a time; of equal laws each pair once."""
     start = 0
@@ -242,7 +242,7 @@ def _pairs(
         rows_at_once = _AT_ONCE // (left * one.rows.shape[1])
         stop = min(start + max(1, rows_at_once), one.mass.size)
         begin = start if one is other else 0
-        rows = _fold(one.rows[start:stop], other.rows[begin:], shape, side)
+        rows = _fold(one.rows[start:stop], other.rows[begin:], shape)
         mass = one.mass[start:stop, None] * other.mass[begin:]
         if one is other:
             place = np.arange(stop - start)
@@ -263,7 +263,7 @@ def _grouped(
     mass = np.zeros(size)
     means = np.zeros((one.rows.shape[1], size))
     terms = np.zeros(size, np.int64)
-    for rows, masses in _pairs(one, other, shape, "below"):
+    for rows, masses in _pairs(one, other, shape):
         held = np.isfinite(rows).all(1)
         if not held.all():  # beyond doubles: left out of both laws
             rows, masses = rows[held], masses[held]
@@ -300,7 +300,7 @@ def _at_corners(
     found, terms = np.zeros(size), np.zeros(size, np.int64)
     tall = along**2
     lack = [0.0, 0.0]
-    for rows, mass in _pairs(one, other, shape, side):
+    for rows, mass in _pairs(one, other, shape):
         x, y = _places(rows, shape, side)
         i = np.clip(np.searchsorted(along, x, "right") - 1, 0, along.size - 2)
         p = np.clip((x - along[i]) / (along[i + 1] - along[i]), 0.0, 1.0)
@@ -371,7 +371,7 @@ def _cells(
 ) -> tuple[Floats, Floats]:
     """Ends of cells along and across; a guess that needs no proof."""
     (first, mass), (second, weight) = _sample(one), _sample(other)
-    rows = _fold(first, second, shape, side)
+    rows = _fold(first, second, shape)
     mass = (mass[:, None] * weight).ravel()
     held = np.isfinite(rows).all(1)
     rows, mass = rows[held], mass[held]

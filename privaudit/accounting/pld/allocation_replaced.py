@@ -228,7 +228,8 @@ def _knots(at: Callable[[float], float], tail: float) -> dict[float, float]:
     """Values of a curve at losses from 0 on, as near as its fall asks for."""
     known = {0.0: at(0.0)}
     # Of a normal loss that has this total variation.
-    deviation = 2 * float(special.ndtri((1 + min(known[0.0], 1 - 1e-12)) / 2))
+    share = min(max(known[0.0], 1e-15), 1 - 1e-12)  # from below that may be 0
+    deviation = 2 * float(special.ndtri((1 + share) / 2))
     loss, fall = 0.0, 0.5 / deviation
     while len(known) < _MOST_KNOTS:
         about = max(loss, deviation / 2)

@@ -81,7 +81,9 @@ class _Way:
 
     def one(self, s: float) -> _Sum:
         """The law of exp(s x - s^2 / 2) - g exp(-s x - s^2 / 2), x normal."""
-        far = s - float(special.ndtri_exp(math.log(_AWAY * self.tail)))
+        # Of l as of g l', which counts where others' noise is less.
+        rest = math.log(_AWAY * self.tail) - np.array([0.0, math.log(self.g)])
+        far = float(np.max([s, -s] - special.ndtri_exp(rest)))
         number = math.ceil(far / max(min(_GEOMETRIC / s, self.fine), far / _MOST_CELLS))
         x = np.linspace(-far, far, 2 * number + 1)
         ends = np.concatenate([[-np.inf], x, [np.inf]])

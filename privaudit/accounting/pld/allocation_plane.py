@@ -232,9 +232,7 @@ def _added(one: Points, other: Points, shape: Shape, side: Side, tail: float) ->
     return _at_corners(one, other, shape, side, tail, along, across)
 
 
-def _pairs(
-    one: Points, other: Points, shape: Shape
-) -> Iterator[tuple[Floats, Floats]]:
+def _pairs(one: Points, other: Points, shape: Shape) -> Iterator[tuple[Floats, Floats]]:
     """All pairs of points, some at a time; of equal laws each pair once."""
     start = 0
     while start < one.mass.size:

@@ -31,7 +31,7 @@ _LEAST_MASS = 1e-150  # products of two do not underflow
 _COARSE = 200  # points that are enough to lay a grid
 _OPEN = 0.0025  # about what chords and tests may leave open of a loss
 _MOST_KNOTS = 200
-_MOST_LOSS = 600.0  # its exponential is a double, with room for sums
+_MOST_LOSS = 470.0  # times the ratio at a far end it is a double, with room for sums
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

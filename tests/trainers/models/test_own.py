@@ -259,8 +259,26 @@ def _scripted():
 
 class TestModels:
     def test_what_mixes_records_is_refused(self):
-        with pytest.raises(ValueError, match="mixes the records"):
+        said = (
+            r"mixes the records of a batch: what inner \(Linear\) gets of one depends"
+        )
+        with pytest.raises(ValueError, match=said):
             enter(Mixing(), None, rows()[0], CLASSES[0])
+
+    def test_what_is_another_model_as_a_copy_is_told(self):
+        """A parameter's class may have code, which no copy of its numbers has."""
+
+        class Doubled(nn.Parameter):
+            @classmethod
+            def __torch_function__(cls, func, types, args=(), kwargs=None):
+                found = super().__torch_function__(func, types, args, kwargs or {})
+                return 2 * found if func is nn.functional.linear else found
+
+        module = nn.Sequential(nn.Linear(5, 3))
+        module[0].weight = Doubled(module[0].weight.detach())
+        said = "another output .* 0.weight is a Doubled, whose code is left behind"
+        with pytest.raises(ValueError, match=said):
+            enter(module, None, rows()[0], torch.tensor(0))
 
     def test_large_outputs_that_cancel_mix_nothing(self):
         """Sums of a batch are in another order, and zeros as wrong as terms are."""

@@ -109,11 +109,8 @@ def enter(
         both = inputs, placeholders(module, input, _MORE)
         same = _public(lambda: all(_same_together(module, taken, x) for x in both))
     if not same:
-        raise ValueError(
-            "the model mixes the records of a batch: what it says of one depends on "
-            "the others, on those before or on the clock, so that it would be another "
-            "model where each is alone, as clipping needs it; let it treat each alone"
-        )
+        more = placeholders(module, input, _MORE)
+        raise ValueError(_public(lambda: _unlike(module, taken, more)))
     targets = _targets(target, alone)
     each, why = _loss(loss, alone, targets)
     for one in (taken, each):
@@ -137,14 +134,14 @@ def _graph(module: nn.Module, input: Tensor) -> fx.GraphModule:
         return output_of(own(row.clone()))
 
     values = [*trained(own).values()], [*trained(taken).values()]
-    changed = _is_changed(theirs, lambda: taken(row, None), *values)
+    changed = _changed(theirs, lambda: taken(row, None), *values)
     if changed and drops:  # it may be another model where it is evaluated
         now = Traced(own, input)
         values = values[0], [*trained(now).values()]
-        changed = _is_changed(theirs, lambda: now(row), *values)
+        changed = _changed(theirs, lambda: now(row), *values)
     if changed:
         hooked = (name for name, one in trained(own).items() if one._backward_hooks)
-        raise NotTraced(_CHANGED.format(next(hooked, "a tensor")))
+        raise NotTraced(changed.format(next(hooked, "a tensor")))
     graph = door_of(taken).graph
     assert graph is not None
     return graph
@@ -156,32 +153,30 @@ def _graph_of_loss(
     """As `_graph`."""
     taken = TracedLoss.of(loss, outputs[0], targets[0])
     rows = [outputs[:1].detach().clone().requires_grad_() for _ in range(2)]
-    if _is_changed(
+    changed = _changed(
         lambda: loss(rows[0] * 1, targets[:1].clone()),
         lambda: taken(rows[1], targets[:1]),
         *(rows[:1], rows[1:]),
-    ):
-        raise NotTraced(_CHANGED.format("a tensor"))
+    )
+    if changed:
+        raise NotTraced(changed.format("a tensor"))
     return taken
 
 
-_CHANGED = "its gradient is not that of its operations: a hook on {} changes it"
-
-
-def _is_changed(
+def _changed(
     theirs: Callable[[], Tensor],
     ours: Callable[[], Tensor],
     values: list[Any],
     own: list[Any],
-) -> bool:
-    """Return whether two gradients, each of its values, differ by more than rounding.
+) -> str:
+    """Words for outputs or gradients that differ by more than rounding; none if not.
 
     What fails here is told of where it is used.
     """
-    found = []
+    found, outputs = [], []
     with contextlib.suppress(Exception), torch.enable_grad():
         for call, given in ((theirs, values), (ours, own)):
-            output = call()
+            outputs.append(output := call())
             weights = torch.linspace(0.5, 1.5, output.numel()).view(output.shape)
             parts = torch.autograd.grad(
                 (weights * output).sum(),
@@ -191,8 +186,11 @@ def _is_changed(
             )
             flat = torch.cat([part.flatten() for part in parts])
             found.append(flat.double().nan_to_num())
-        return bool((found[0] - found[1]).norm() > 0.01 * found[1].norm())
-    return False
+        if not _close(outputs[1].reshape(outputs[0].shape), outputs[0]):
+            return "called, it gives another output than its operations as traced"
+        if (found[0] - found[1]).norm() > 0.01 * found[1].norm():
+            return "its gradient is not that of its operations: a hook on {} changes it"
+    return ""
 
 
 def _public(call: Callable[[], Any]) -> Any:
@@ -225,15 +223,23 @@ def _targets(like: Tensor, outputs: Tensor) -> Tensor:
     return rows.expand(-1, *like.shape).clone()
 
 
-def _same_together(module: nn.Module, taken: Bare, inputs: Tensor) -> bool:
-    """Return whether the module says the same of a batch as of single records."""
+def _undrawn(
+    module: nn.Module, taken: nn.Module, input: Tensor
+) -> tuple[nn.Module, nn.Module]:
+    """A copy of the module, and what was taken of it, without dropout."""
     own = copy.deepcopy(module)
-    if door_of(taken).draws:
+    if isinstance(taken, Bare) and door_of(taken).draws:
         own.eval()
-        try:
-            taken = Traced(own, inputs[0])
-        except (NotTraced, ValueError):
-            return True
+        taken = Traced(own, input)
+    return own, taken
+
+
+def _same_together(module: nn.Module, taken: nn.Module, inputs: Tensor) -> bool:
+    """Return whether the module says the same of a batch as of single records."""
+    try:
+        own, taken = _undrawn(module, taken, inputs[0])
+    except (NotTraced, ValueError):
+        return True
     try:
         with torch.no_grad():
             generators = Generators(own, torch.default_generator, *GLOBAL)
@@ -243,6 +249,56 @@ def _same_together(module: nn.Module, taken: Bare, inputs: Tensor) -> bool:
             return _close(taken(inputs), together)
     except Exception:  # of one record it works, and that is what it is used for
         return True
+
+
+def _seen(module: nn.Module, inputs: Tensor) -> list[tuple[str, Tensor]]:
+    """Tensors that each part of a module is given and gives, in the order of calls."""
+    own, found = copy.deepcopy(module), []
+
+    def see(what: str, value: Any) -> None:
+        if isinstance(value, Tensor):
+            found.append((what, value.detach().clone()))
+
+    for name, part in own.named_modules():
+        a, b = (f"what {name} ({type(part).__name__}) {it}" for it in ("gets", "gives"))
+        if name:
+            part.register_forward_pre_hook(lambda _, x, a=a: see(a, *x[:1]))
+            part.register_forward_hook(lambda _, x, y, b=b: see(b, y))
+    own(inputs.clone())
+    return found
+
+
+def _unlike(module: nn.Module, taken: nn.Module, inputs: Tensor) -> str:
+    """Words for what the model says otherwise than ``taken``, and where that begins."""
+    own, taken = _undrawn(module, taken, inputs[0])
+    rows, what = inputs.split(1), "what it says"
+    with torch.no_grad():
+        called = [output_of(copy.deepcopy(own)(row.clone())) for row in rows]
+        if not all(map(_close, map(taken, rows), called)):
+            kinds = (
+                f"{name} is a {type(one).__name__}, whose code is left behind: make it "
+                "a torch.nn.Parameter"
+                for name, one in module.named_parameters()
+                if type(one) is not nn.Parameter
+            )
+            why = "it may look at the clock, or at what runs it: let it depend on its"
+            return (
+                "the model gives another output for a record when it is called than "
+                "where its code runs for that record alone, as clipping needs it; "
+                + next(kinds, f"{why} input and parameters alone")
+            )
+        with contextlib.suppress(Exception):  # of calls that are not the same
+            seen = (_seen(own, some) for some in (inputs, *rows))
+            for (at, value), *each in zip(*seen, strict=True):
+                alone = torch.cat([one for _, one in each])
+                if len(value) == len(alone) and not _close(alone, value):
+                    what = at
+                    break
+    return (
+        f"the model mixes the records of a batch: {what} of one depends on the others, "
+        "on those before or on the clock, so that it would be another model where each "
+        "is alone, as clipping needs it; let it treat each alone"
+    )
 
 
 def _loss(

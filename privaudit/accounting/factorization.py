@@ -21,7 +21,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from privaudit.release import NoSampling, Release, Sensitivity
 
+Buffers = tuple[tuple[float, float], ...]  # (m, l), ...: c_j = sum of m l^j, c_0 = 1
 _MOST_STEPS = 4096
+MOST_BUFFERS = 8
 _SLACK = 1e-12  # of sums of products
 
 
@@ -38,9 +40,10 @@ def matrix_factorization(
 
     ``strategy``: C, a column a step. ``noise_multiplier``: of z over ``norm_bound``,
     not over C's sensitivity. ``epochs``: a record is in each once, at one place
-    (cyclic); or ``min_separation``: in any steps so far apart, of banded C, up to
-    ``max_participations``. Returns one Gaussian release with the exact sensitivity, or
-    ``ValueError``; replacing a record moves it twice as far.
+    (cyclic); or ``min_separation``: in any steps so far apart, of banded C, or Toeplitz
+    C whose column falls, up to ``max_participations``. Returns one Gaussian release
+    with the exact sensitivity, or ``ValueError``; replacing a record moves it twice as
+    far.
 
     Examples
     --------
@@ -61,7 +64,8 @@ def matrix_factorization(
     if min_separation is not None:
         if epochs != 1:
             raise ValueError("give one of epochs and min_separation")
-        square = _separated(gram, min_separation, max_participations)
+        falls = _falls(found)
+        square = _separated(gram, min_separation, max_participations, falls)
     elif max_participations is not None:
         raise ValueError("max_participations goes with min_separation; give both")
     else:
@@ -133,6 +137,93 @@ def rounding_of(column: tuple[float, ...]) -> float:
     with np.errstate(over="ignore", invalid="ignore"):
         inverse = np.abs(_inverse(given, 4096)).sum()
     return float(len(given) * np.abs(given).sum() * inverse)
+
+
+@functools.lru_cache(maxsize=64)
+def blt(steps: int, parts: int, buffers: int) -> Buffers:
+    """Buffered linear Toeplitz C of least mean square noise in sums.
+
+    For ``steps``, in every ``parts``-th of which a record is: least |C x|^2 |A C^-1|^2,
+    x that record (Dvijotham et al., arXiv:2404.16706; McMahan, Xu and Zhang,
+    arXiv:2408.08868), by L-BFGS, of pairs m >= 0, sum m <= 1, 0 < l < 1, which
+    docs/factorisation.md needs.
+
+    >>> [(round(m, 2), round(x, 2)) for m, x in blt(100, 50, 1)]
+    [(0.41, 0.94)]
+    """
+    from scipy.optimize import minimize
+    from scipy.signal import lfilter
+    from scipy.special import expit
+
+    if not 1 <= parts <= steps or not 1 <= buffers <= MOST_BUFFERS:
+        raise ValueError(
+            f"noise has 1 to {MOST_BUFFERS} buffers and records 1 to the {steps} steps "
+            f"many parts, got {buffers} and {parts}"
+        )
+
+    def pairs(given: NDArray[np.float64]) -> NDArray[np.float64]:
+        share = np.exp(given[:buffers])  # a little is left, that sums are below 1
+        return np.array(
+            [share / (1 + share.sum()) * (1 - 1e-9), expit(given[buffers:])]
+        )
+
+    def error(given: NDArray[np.float64]) -> float:
+        mass, decay = pairs(given)
+        moved = turn_rows(
+            tuple(zip(mass, decay, strict=True)), parts, -(-steps // parts)
+        )
+        poles = np.poly(decay)  # C is the quotient of these two, as series
+        zeros = (1 - mass.sum()) * poles
+        for k in range(buffers):
+            zeros[:-1] += mass[k] * np.poly(np.delete(decay, k))
+        sums = np.asarray(lfilter(poles, zeros, np.ones(steps)))
+        noise = np.arange(steps, 0, -1) @ sums**2
+        return math.log(np.square(moved.ravel()[:steps]).sum() * noise)
+
+    # As long as from one step to all, as heavy as in (1 - x)^(-1/2).
+    lengths = steps ** (np.arange(1.0, buffers + 1) / (buffers + 1))
+    start = np.concatenate([-np.log(lengths) / 2, np.log(lengths)])
+    limits = [(-20.0, 20.0)] * buffers + [(-5.0, math.log(9.0 * steps))] * buffers
+    best = minimize(
+        error,
+        start,
+        jac="3-point",
+        method="L-BFGS-B",
+        bounds=limits,
+        options={"ftol": 1e-10, "gtol": 1e-6, "maxfun": 1000, "maxiter": 500},
+    )
+    return tuple((float(m), float(decay)) for m, decay in pairs(best.x).T)
+
+
+def turn_rows(buffers: Buffers, parts: int, turns: int) -> NDArray[np.float64]:
+    """Moves of the rows of C x by a record of the first part, (turns, parts)."""
+    mass, decay = np.array(buffers).T
+    column = decay ** np.arange(turns * parts)[:, None] @ mass
+    column[0] = 1.0
+    return column.reshape(turns, parts).cumsum(0)
+
+
+def turn_norm(buffers: Buffers, parts: int, turn: int) -> float:
+    """Norm of `turn_rows` of one turn, rounded up."""
+    return _norms(buffers, parts, 1 << turn.bit_length())[turn]
+
+
+@functools.lru_cache(maxsize=64)
+def _norms(buffers: Buffers, parts: int, turns: int) -> tuple[float, ...]:
+    found = np.linalg.norm(turn_rows(buffers, parts, turns), axis=1)
+    return tuple(map(float, found * (1 + _SLACK + turns * 2.0**-52)))
+
+
+def rounding_of_buffers(buffers: Buffers) -> float:
+    """`rounding_of`, where w is kept in buffers s <- l (s + w), whose sum is of m s.
+
+    C^-1 has absolute values of sum 2 at most (Kaluza 1928): |s| is at most 2 l / (1 -
+    l) times the largest z, and s is wrong by 1 / (1 - l) times what a step rounds.
+    """
+    return 2.02 * math.fsum(
+        m * decay / (1 - decay) * (2 / (1 - decay) + len(buffers) + 1)
+        for m, decay in buffers
+    )
 
 
 def _inverse(column: NDArray[np.float64], steps: int) -> NDArray[np.float64]:
@@ -223,23 +314,42 @@ def _square(gram: NDArray[np.float64], steps: NDArray[np.int64]) -> float:
     return math.fsum(size.ravel())
 
 
-def _separated(gram: NDArray[np.float64], apart: int, most: int | None) -> float:
+def _falls(strategy: NDArray[np.float64]) -> bool:
+    """Return whether C is lower triangular Toeplitz, of a column >= 0 that falls.
+
+    Of steps at least b apart the first, its b-th successor and so on are the worst then
+    (Kalinin and Lampert, arXiv:2405.13763, Theorem 2): X_ij is a sum of c_s c_(s+j-i)
+    over s < steps - j, and so the less, the later j is and the farther from i.
+    """
+    from scipy.linalg import toeplitz as of_column
+
+    column = strategy[:, 0]
+    lower = np.array_equal(strategy, of_column(column, np.zeros(len(column))))
+    return lower and column[-1] >= 0 and bool((np.diff(column) <= 0).all())
+
+
+def _separated(
+    gram: NDArray[np.float64], apart: int, most: int | None, falls: bool
+) -> float:
     steps = len(gram)
     if apart != int(apart) or not 1 <= apart <= steps:
         raise ValueError(
             f"min_separation must be a whole number from 1 to the {steps} steps, got "
             f"{apart}"
         )
-    i, j = np.indices(gram.shape)
-    if (gram[np.abs(i - j) >= apart] != 0).any():
-        raise ValueError(
-            f"columns {apart} steps apart or more must be orthogonal for "
-            f"min_separation={apart}: a band of at most so many diagonals is"
-        )
     if most is None:
         most = -(-steps // int(apart))
     if most != int(most) or most < 1:
         raise ValueError(f"max_participations must be a whole number >= 1, got {most}")
+    if falls:
+        return _square(gram, np.arange(0, steps, int(apart))[: int(most)])
+    i, j = np.indices(gram.shape)
+    if (gram[np.abs(i - j) >= apart] != 0).any():
+        raise ValueError(
+            f"columns {apart} steps apart or more must be orthogonal for "
+            f"min_separation={apart}: a band of at most so many diagonals is; or C is "
+            "lower triangular Toeplitz, and its first column falls and is >= 0"
+        )
     # The best sum of squares from each step on, of one step more each time.
     best = np.zeros(steps + int(apart))
     for _ in range(min(int(most), steps)):

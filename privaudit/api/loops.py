@@ -131,6 +131,12 @@ class GradientOracle:
         self._inner.load_state_dict(state)
         self._inner.skip_begun()
         state = self._inner.state_dict()
+        if self._inner.mechanism.buffers and any(state["releases"]):
+            raise ValueError(
+                "noise in buffers is in memory alone, and the ledger is that of a loop "
+                "which was not stopped: begin again with another key_file, or share "
+                "noise in a band"
+            )
         self._inner.load_state_dict(state)  # within an epoch that assumes an order
         if self._budget is None or not any(state["releases"]):
             return
@@ -336,7 +342,8 @@ class GradientOracle:
         ]
         if not asked:  # paid for with the turn of the first part
             return
-        release = mechanism.release(0, min(sizes[node] for node in asked))
+        index = self._inner.releases_of(asked[0])
+        release = mechanism.release(index, min(sizes[node] for node in asked))
         if not isinstance(release.sampling, RandomAllocation):
             budget.spend(release)
             return
@@ -377,6 +384,22 @@ class _State(msgspec.Struct, forbid_unknown_fields=True):
     seal: str
 
 
+def _shared(correlated: Any, batches: int) -> dict[str, Any]:
+    """Strategy, or buffers, and parts of a `Mechanism`."""
+    from privaudit.accounting.factorization import toeplitz
+
+    if not isinstance(correlated, Sequence):
+        column = toeplitz(1000, correlated)
+    elif correlated and all(isinstance(one, Sequence) for one in correlated):
+        if not all(len(one) == 2 for one in correlated):
+            raise ValueError(f"correlated must be pairs (m, l), got {correlated!r}")
+        pairs = tuple((float(m), float(decay)) for m, decay in correlated)
+        return {"buffers": pairs, "parts": batches}
+    else:
+        column = tuple(map(float, correlated))
+    return {"strategy": column, "parts": len(column)}
+
+
 def _terms(mechanism: Mechanism, sizes: Sequence[int]) -> str:
     """The ledger of a first release: what goes on from another would be another's."""
     return mechanism.ledger(sizes, 1).to_json()
@@ -400,7 +423,7 @@ def oracle(
     clip_norm: float,
     batch_size: float,
     sampling: str = "poisson",
-    correlated: int | Sequence[float] = 1,
+    correlated: int | Sequence[float] | Sequence[tuple[float, float]] = 1,
     loss: Callable[..., Any] | None = None,
     nodes: int | None = None,
     split: str = "even",
@@ -438,6 +461,8 @@ def oracle(
         1 000 calls; or these, 1 first, as `privaudit.accounting.factorization.toeplitz`
         gives them. Each record is in one of as many parts, from which batches are drawn
         in turn. An oracle that goes on from a state shares no noise with calls before.
+        Or ``blt(steps, parts, buffers)``, of the same module: parts are batches then,
+        and nothing goes on from a state.
     budget
         A `privaudit.Budget` that is charged before each call, so that the loop may
         choose its next step in view of earlier results. ``gradient`` raises
@@ -479,7 +504,6 @@ def oracle(
     True
     """
     need("privaudit.oracle", "train")
-    from privaudit.accounting.factorization import toeplitz
     from privaudit.accounting.filters import Budget
     from trainers.data.shares import private_data
     from trainers.gradients.choose import differentiator
@@ -504,25 +528,15 @@ def oracle(
     if budget is not None and not isinstance(budget, Budget):
         raise ValueError(f"budget must be a privaudit.Budget or None, got {budget!r}")
     check_device(device)
-    if isinstance(correlated, Sequence):
-        strategy = tuple(map(float, correlated))
-    else:
-        strategy = toeplitz(1000, correlated)
     material = Material.own(model, shares, loss=loss, nodes=nodes, split=split)
     if transform is not None:
         material = material.with_transform(transform)
     for line in of_nodes(material.shares):
         watching(None).warn(line)
     file = None if key_file is None else pathlib.Path(key_file)
-    mechanism = Mechanism(
-        batch_size,
-        clip_norm,
-        noise_multiplier,
-        sampling,
-        strategy=strategy,
-        parts=len(strategy),
-    )
     data = material.data(private_data(material.shares).to(device))
+    shared = _shared(correlated, max(2, round(data.sizes[0] / batch_size)))
+    mechanism = Mechanism(batch_size, clip_norm, noise_multiplier, sampling, **shared)
     terms = _terms(mechanism, data.sizes)
     key, journal = (Key.secret(), None) if file is None else kept_key(file, terms)
     streams = Streams(key if seed is None else seed, device=device, journal=journal)

@@ -678,7 +678,7 @@ def _ledger_by_settings(
     whole = whole and (kept is not None or not is_own(training.data))
     if whole and None not in known and sum(sizes) != training.train:
         # Batches of random allocation are whole, and sizes known to within half of one.
-        allocated = batches_taken(training.sampling)
+        allocated = batches_taken(training.sampling) or training.options.get("buffers")
         slack = nodes * (1 + (batch or 1) / 2) if allocated and kept is None else 0
         if abs(sum(sizes) - training.train) > slack:
             what = "the number of records that its sampling rates are of"
@@ -752,7 +752,7 @@ def _sizes(ledger: Ledger, batch_size: float | None) -> tuple[int | None, ...]:
         elif batch_size is None:
             sizes.append(None)
         elif isinstance(sampling, PoissonSampling) and sampling.rate > 0:
-            sizes.append(round(batch_size / sampling.rate))
+            sizes.append(round(batch_size * sampling.parts / sampling.rate))
         elif isinstance(sampling, RandomAllocation):  # a number that gives as many
             sizes.append(max(round(batch_size / sampling.rate), math.ceil(batch_size)))
         else:

@@ -10,10 +10,12 @@ import pytest
 
 from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.factorization import (
+    blt,
     matrix_factorization,
     toeplitz,
     toeplitz_error,
     tree_aggregation,
+    turn_norm,
 )
 from privaudit.ledger import Ledger
 from tests import reference as ref
@@ -66,7 +68,7 @@ class TestOfJaxPrivacy:
     @pytest.mark.parametrize(
         ("strategy", "more", "words"),
         [
-            (np.tri(3), {"min_separation": 2}, "must be orthogonal"),
+            (np.tri(3) * [[1], [2], [3]], {"min_separation": 2}, "must be orthogonal"),
             (BANDED, {"min_separation": 1}, "must be orthogonal"),
             (np.eye(16), {"epochs": 0}, "whole number >= 1 that divides the 16"),
             (np.eye(16), {"epochs": 3}, "divides the 16 steps, got 3"),
@@ -102,6 +104,28 @@ class TestExact:
                         best = max(best, float(np.linalg.norm(total)))
         found = moved(strategy, min_separation=apart, max_participations=most)
         assert found == pytest.approx(best)
+
+    @pytest.mark.parametrize(
+        "column", [(1, 0.9, 0.9, 0.4, 0.2, 0.1, 0), (2, 1, 1, 1, 1, 1, 1)]
+    )
+    @pytest.mark.parametrize(("apart", "most"), [(1, 3), (2, None), (3, 2), (5, None)])
+    def test_columns_that_fall_over_all_patterns(self, column, apart, most):
+        strategy = TestToeplitz.matrix(column, 7)
+        best = max(
+            np.linalg.norm(strategy[:, list(steps)].sum(axis=1))
+            for size in range(1, (most or 7) + 1)
+            for steps in itertools.combinations(range(7), size)
+            if all(b - a >= apart for a, b in itertools.pairwise(steps))
+        )
+        found = moved(strategy, min_separation=apart, max_participations=most)
+        assert found == pytest.approx(best)
+
+    @pytest.mark.parametrize(
+        "column", [(1, 0.1, 0.9, 0, 0, 0, 0), (1, 0.5, 0, 0, -0.5, -0.5, -0.5)]
+    )
+    def test_columns_that_rise_or_fall_below_0_are_refused(self, column):
+        with pytest.raises(ValueError, match="first column falls and is >= 0"):
+            moved(TestToeplitz.matrix(column, 7), min_separation=2)
 
     @pytest.mark.parametrize("epochs", [2, 3])
     def test_cycles_over_all_signs(self, epochs):
@@ -180,3 +204,78 @@ class TestToeplitz:
     def test_refused(self):
         with pytest.raises(ValueError, match="from 1 to the 4 steps wide, got 5"):
             toeplitz(4, 5)
+
+
+class TestBuffers:
+    @staticmethod
+    def matrix(pairs, steps):
+        column = [sum(m * x**j for m, x in pairs) for j in range(steps)]
+        return TestToeplitz.matrix((1.0, *column[1:]), steps)
+
+    @staticmethod
+    def error(pairs, parts, steps):
+        """By explicit matrices, of a record of the first part."""
+        strategy = TestBuffers.matrix(pairs, steps)
+        sums = np.tri(steps) @ np.linalg.inv(strategy)
+        moved = strategy[:, ::parts].sum(axis=1)
+        return np.sum(np.square(moved)) * np.sum(np.square(sums))
+
+    @pytest.mark.parametrize("pairs", [((0.6, 0.9),), ((0.3, 0.99), (0.7, 0.2))])
+    @pytest.mark.parametrize(("parts", "steps"), [(2, 8), (3, 9), (3, 7), (4, 4)])
+    def test_turns_over_all_patterns_and_signs(self, pairs, parts, steps):
+        strategy, best = self.matrix(pairs, steps), 0.0
+        for first in range(parts):
+            for signs in itertools.product(
+                (-1, 0, 1), repeat=len(strategy[0, first::parts])
+            ):
+                rows = strategy[:, first::parts] @ np.array(signs)
+                best = max(best, float(rows @ rows))
+        turns = range(-(-steps // parts))
+        found = sum(turn_norm(pairs, parts, turn) ** 2 for turn in turns)
+        assert found >= best
+        if (
+            steps % parts == 0
+        ):  # what is not, is accounted as if its last turn were whole
+            assert found == pytest.approx(best)
+
+    def test_each_turn_by_itself(self):
+        pairs, parts = ((0.3, 0.99), (0.6, 0.5)), 3
+        moved = self.matrix(pairs, 30)[:, ::parts].sum(axis=1)
+        for turn in range(10):
+            own = np.linalg.norm(moved[parts * turn : parts * (turn + 1)])
+            assert own <= turn_norm(pairs, parts, turn) <= own * (1 + 1e-9)
+
+    @pytest.mark.parametrize(
+        ("steps", "parts", "buffers"), [(60, 12, 2), (100, 100, 3)]
+    )
+    def test_no_neighbour_is_better(self, steps, parts, buffers):
+        pairs, random = blt(steps, parts, buffers), np.random.default_rng(0)
+        least = self.error(pairs, parts, steps)
+        for size in (0.01, 0.1):
+            for _ in range(20):
+                mass, decay = np.array(pairs).T
+                mass = mass * np.exp(size * random.normal(size=buffers))
+                away = (1 - decay) * np.exp(size * random.normal(size=buffers))
+                other = list(zip(mass / max(1, mass.sum()), 1 - away, strict=True))
+                assert self.error(other, parts, steps) >= least * (1 - 1e-5)
+
+    def test_more_are_better_down_to_the_best_of_all(self):
+        found = [self.error(blt(256, 256, n), 256, 256) / 256 for n in (1, 2, 3)]
+        assert found == sorted(found, reverse=True)
+        whole = toeplitz_error(toeplitz(256, 256), 256)
+        assert whole <= found[-1] <= 1.01 * whole
+
+    @pytest.mark.parametrize("steps", [30, 1000])
+    def test_its_inverse_sums_up_to_2(self, steps):
+        """By which roundings of w are bounded; close to it, or nothing is bounded."""
+        column = self.matrix(blt(steps, 10, 3), steps)[:, 0]
+        inverse = np.zeros(steps)
+        for k in range(steps):
+            inverse[k] = (k == 0) - inverse[:k] @ column[k:0:-1]
+        assert 1.5 < np.abs(inverse).sum() <= 2
+
+    def test_refused(self):
+        with pytest.raises(ValueError, match="1 to 8 buffers and records"):
+            blt(10, 4, 9)
+        with pytest.raises(ValueError, match="got 1 and 11"):
+            blt(10, 11, 1)

@@ -31,7 +31,7 @@ class FedavgOptions(MfOptions, frozen=True, kw_only=True, forbid_unknown_fields=
     global_step_size
         What noisy mean updates are multiplied by.
     band
-        How many releases share noise (docs/factorisation.md); 1: none.
+        How many releases share noise (docs/factorisation.md); 1: none but by buffers.
     unit
         What is protected: a user.
 
@@ -48,6 +48,7 @@ class FedavgOptions(MfOptions, frozen=True, kw_only=True, forbid_unknown_fields=
     unit: Literal["user"] = "user"
 
     def __post_init__(self) -> None:
+        MfOptions.__post_init__(self)
         if self.local_steps < 1:
             raise ValueError(f"local_steps must be >= 1, got {self.local_steps}")
         if not 0 < self.user_rate <= 1:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from privaudit.accounting.factorization import toeplitz
+from privaudit.accounting.factorization import MOST_BUFFERS, blt, toeplitz
 from trainers.algorithms.butterfly import (
     Butterfly,
     ButterflyFamily,
@@ -24,14 +24,27 @@ class MfOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
     Parameters
     ----------
     band
-        How many releases share noise, 1 to 256. With 1 it is dp-sgd's.
+        How many releases share noise, 1 to 256. With 1 it is dp-sgd's. Default: 8.
     parts
         Number of parts, each record in one: at least ``band``, which is the default.
         With as many as there are batches in an epoch a record is in each epoch once.
+    buffers
+        Number of buffers, 1 to 8, of noise that all releases share, without a band
+        (BLT). ``parts`` is the number of batches in an epoch, and each is a batch.
     """
 
-    band: Annotated[int, Meta(ge=1, le=MOST_BAND)] = 8
+    band: Annotated[int, Meta(ge=1, le=MOST_BAND)] | None = None
     parts: Annotated[int, Meta(ge=1)] | None = None
+    buffers: Annotated[int, Meta(ge=0, le=MOST_BUFFERS)] = 0
+
+    def __post_init__(self) -> None:
+        if self.buffers and self.band not in (None, 1):
+            raise ValueError("give one of band and buffers: what has buffers has none")
+        if self.buffers and (self.parts is None or self.parts < 2):
+            raise ValueError(
+                "noise by buffers needs parts, the number of batches in an epoch, 2 or "
+                f"more, got {self.parts}: how far a record moves sums depends on it"
+            )
 
     def arguments(self, rounds: int) -> dict[str, object]:
         """All but how noise is made."""
@@ -43,7 +56,11 @@ class MfOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def noise(self, releases: int) -> dict[str, Any]:
         """Strategy and parts of a `Mechanism` that makes so many releases."""
-        return _noise(self.band, self.parts, releases)
+        if self.buffers:
+            assert self.parts is not None
+            column = blt(releases, min(self.parts, releases), self.buffers)
+            return {"buffers": column, "parts": self.parts}
+        return _noise(self.band or 8, self.parts, releases)
 
 
 def _noise(band: int, parts: int | None, releases: int) -> dict[str, Any]:
@@ -53,7 +70,7 @@ def _noise(band: int, parts: int | None, releases: int) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MfFamily(Family[OptionsType]):
-    """An algorithm whose noise is C^-1 times independent noise, C banded Toeplitz.
+    """An algorithm whose noise is C^-1 times independent noise, C Toeplitz.
 
     The C of least mean square error of sums of gradients, for as many as it releases.
     """

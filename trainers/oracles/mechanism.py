@@ -7,7 +7,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
-from privaudit.accounting.factorization import rounding_of
+from privaudit.accounting.factorization import (
+    Buffers,
+    rounding_of,
+    rounding_of_buffers,
+    turn_norm,
+)
 from privaudit.ledger import Entry, Ledger, Recorder
 from privaudit.release import (
     PoissonSampling,
@@ -77,6 +82,8 @@ class Mechanism:
     # a record is in one of so many parts, drawn once; release k draws from part k %
     # parts. No fewer than the strategy is long
     parts: int = 1
+    # (m, l), ...: C has c_j = sum of m l^j instead, and no band
+    buffers: Buffers = ()
 
     def __post_init__(self) -> None:
         if len(self.strategy) > MOST_BAND or self.strategy[:1] != (1.0,):
@@ -90,7 +97,18 @@ class Mechanism:
                 "coefficients that fall, as those of "
                 "privaudit.accounting.factorization.toeplitz"
             )
-        if len(self.strategy) > 1 and (
+        mass = math.fsum(m for m, _ in self.buffers)
+        if not mass <= 1 or not all(m >= 0 <= x < 1 for m, x in self.buffers):
+            raise ValueError(
+                "buffers are pairs (m, l), 0 <= l < 1, m >= 0 of sum at most 1, as of "
+                f"privaudit.accounting.factorization.blt, got {self.buffers}"
+            )
+        if self.buffers and (len(self.strategy) > 1 or self.summed or self.parts < 2):
+            raise ValueError(
+                "noise by buffers goes with 2 or more parts of the records, single "
+                "means and no other strategy"
+            )
+        if (len(self.strategy) > 1 or self.buffers) and (
             callable(self.clip_norm) or callable(self.noise_multiplier)
         ):
             raise ValueError(
@@ -112,13 +130,23 @@ class Mechanism:
     def spread(self) -> float:
         """|c|, rounded up: how far a record moves all releases that share its noise.
 
-        In clip norms, in one of its turns.
+        In clip norms, in one of its turns; the first.
         """
+        if self.buffers:
+            return turn_norm(self.buffers, self.parts, 0)
         return (
             math.nextafter(math.hypot(*self.strategy), 1e9)
             if self.strategy[1:]
             else 1.0
         )
+
+    @property
+    def rounded(self) -> float:
+        """Price of rounding what releases share, a coordinate: in steps of the grid."""
+        if self.buffers:  # noise is below 2^36 steps, and doubles have 53 bits
+            wrong = rounding_of_buffers(self.buffers) * 2.0**-17
+            return 1 + (1 + 2 * wrong) * math.sqrt(self.parts)
+        return 1 + 1.5 * math.sqrt(len(self.strategy) - 1)
 
     def of(self, node: int) -> Mechanism:
         """The mechanism of ``node``, by its number in the whole network."""
@@ -210,6 +238,14 @@ class Mechanism:
     def turn_rate(self, records: int) -> float:
         """Probability that a record is in a batch drawn from its part."""
         rate = self.sampling_rate(records) * self.parts
+        if self.buffers:  # whole parts: sampling would amplify nothing
+            if self.parts != (whole := max(2, round(self.parts / rate))):
+                raise ValueError(
+                    "with noise by buffers a part is a batch, and all nodes have as "
+                    f"many: {records:,} records are {whole} parts, not {self.parts}; "
+                    "use parts of that number, or sampling_rate"
+                )
+            return 1.0
         if rate > 1 + 1e-9:
             raise ValueError(
                 f"{self.parts} parts of {records:,} records are smaller than a batch: "
@@ -247,9 +283,12 @@ class Mechanism:
         sampling: Sampling | None = self.allocation(records)
         if self.sampling == "poisson":
             sampling = PoissonSampling(rate, self.parts, self.strategy[1:])
+        spread = self.spread
+        if self.buffers:
+            spread = turn_norm(self.buffers, self.parts, index // self.parts)
         return Release.of_sum(
-            norm_bound=clip * self.spread,
-            noise_multiplier=multiplier,
+            norm_bound=clip * spread,
+            noise_multiplier=multiplier * (self.spread / spread),
             sampling=sampling
             or SamplingWithoutReplacement(int(self.batch(records)), records),
         )
@@ -268,7 +307,8 @@ class Mechanism:
 
     def _entries(self, records: int, releases: int) -> tuple[Entry, ...]:
         recorder = Recorder(1)
-        if callable(self.clip_norm) or callable(self.noise_multiplier):
+        varies = callable(self.clip_norm) or callable(self.noise_multiplier)
+        if varies or self.buffers:
             for index in range(0, releases, self.parts):
                 recorder.record(0, self.release(index, records))
         elif releases:

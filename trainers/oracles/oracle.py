@@ -121,8 +121,8 @@ class Oracle:
         self._numbers = self._sampler.numbers
         self._recorder = Recorder(data.nodes, unit=mechanism.unit)
         self._releases = [0] * data.nodes
-        # Noise of the last releases, or their sums, by number modulo how many: (runs,
-        # nodes, these, dims)
+        # Noise of the last releases, or their sums, by number modulo how many, or its
+        # buffers: (runs, nodes, these, dims)
         self._past: Tensor | None = None
         # An accelerator is not waited for: what must hold is looked at now and then,
         # and batches are as wide as they may get, which is some more work.
@@ -232,7 +232,6 @@ class Oracle:
         index = self.next_release(nodes)
         clip, multiplier = self.mechanism.at(index)  # the most of all nodes' noise
         step = self._step(index)
-        band = len(self.mechanism.strategy)
         if clip < math.inf:
             self._watch.expect(
                 # One pass; what is no number is neither the least nor the largest.
@@ -240,7 +239,7 @@ class Oracle:
                 "parameters are not finite: lower the step size",
             )
             # With shared noise also what it is rounded by, in all later releases.
-            rounded = step * (1 + 1.5 * math.sqrt(band - 1))
+            rounded = step * self.mechanism.rounded
             clip = _clip_left(clip, self._rounding(at).share, rounded, at.shape[2])
         if isinstance(self.data, Drawn):
             self.data.release = index
@@ -494,33 +493,40 @@ class Oracle:
         """``total``, (runs, nodes, dims), on a grid, with each node's own noise.
 
         Noise w_k = z_k - c_1 w_k-1 - c_2 w_k-2 ..., z of ``deviation``: a release is a
-        sum that the records and earlier releases determine, plus z_k. Where sums of
+        sum that the records and earlier releases determine, plus z_k. By buffers the
+        rest is a sum of m s, s the sum of l w_k-1, l^2 w_k-2 and so on. Where sums of
         nodes are ``summed`` it is x_k + c_1 x_k-1 + ... + z_k, of sums x, from which
         who has all of them takes off c_1 and so on times those before.
         """
         who = [self._numbers[node] for node in nodes]
         index = self._releases[nodes[0]]
-        shares = self.mechanism.strategy[1:]
+        shares, buffers = self.mechanism.strategy[1:], self.mechanism.buffers
 
         def noisy(total: Tensor) -> Tensor:
             return self._streams.noisy(
                 *(total, who, index, deviation, step), point=self._point
             )
 
-        if not shares:
+        if not shares and not buffers:
             return noisy(total)
         own = (total / step).round_().mul_(step)
         if self._past is None:
-            shape = (self.runs, self.nodes, len(shares), total.shape[2])
+            shape = (self.runs, self.nodes, len(shares or buffers), total.shape[2])
             self._past = own.new_zeros(shape)
         past, rows = self._past.to(own.device), list(nodes)
         rest = torch.zeros_like(own)
         for back, share in enumerate(shares, 1):
             rest += past[:, rows, (index - back) % len(shares)] * share
+        for held, (mass, _) in enumerate(buffers):
+            rest += past[:, rows, held] * mass
         rest = rest.div_(step).round_().mul_(step)
         summed = self.mechanism.summed > 0
         found = noisy(own + rest if summed else own - rest)
-        past[:, rows, index % len(shares)] = own if summed else found - own
+        kept = own if summed else found - own
+        if shares:
+            past[:, rows, index % len(shares)] = kept
+        for held, (_, decay) in enumerate(buffers):
+            past[:, rows, held] = (past[:, rows, held] + kept) * decay
         self._past = past
         return found
 

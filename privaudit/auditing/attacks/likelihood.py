@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from privaudit.accounting.factorization import turn_norm, turn_rows
 from privaudit.auditing.attacks.canaries import CANARY_NODE, reference_of
 from privaudit.auditing.attacks.contract import Differentiator, Known, Scene
 from trainers.data import Dataset
@@ -97,7 +98,8 @@ class Turns:
 
     Of noise that releases share: y = C g has independent noise, and a record moves y_t
     + j by c_j times its gradient. So sum_j c_j y_t+j / |c|^2 has that gradient and
-    noise over |c|: all that its turn tells of it. Turns that end early are left out.
+    noise over |c|: all that its turn tells of it. By buffers c is how far a gradient
+    that stays the same moves rows. Turns that end early are left out.
     """
 
     def __init__(self, to: ReleaseObserver, mechanism: Mechanism) -> None:
@@ -108,18 +110,28 @@ class Turns:
         self, index: int, at: Tensor, gradient: Tensor, nodes: Sequence[int]
     ) -> None:
         """Add a release to its turn, and show that when it is over."""
-        shares, back = self._mechanism.strategy, index % self._mechanism.parts
-        released = gradient.double()
-        self._last = [released, *self._last][: len(shares)]
+        how, shares = self._mechanism, self._mechanism.strategy
+        turn, back = divmod(index, how.parts)
+        released, norm = gradient.double(), how.spread
+        if how.buffers:
+            norm = turn_norm(how.buffers, how.parts, turn)
+            if back == 0:
+                self._rows = turn_rows(how.buffers, how.parts, turn + 1)[turn]
+            shares, held = self._rows.tolist(), self._last or [0.0] * len(how.buffers)
+            pairs = list(zip(how.buffers, held, strict=True))
+            self._last = [decay * (s + released) for (_, decay), s in pairs]
+            released = released + sum(mass * s for (mass, _), s in pairs)
+        else:
+            self._last = [released, *self._last][: len(shares)]
         if back == 0:
             self._first, self._sum = at.clone(), torch.zeros_like(released)
         if back >= len(shares):
             return
-        if not self._mechanism.summed:
+        if not how.summed and not how.buffers:
             released = sum(
                 share * one for share, one in zip(shares, self._last, strict=False)
             )
-        self._sum += shares[back] * released / self._mechanism.spread**2
+        self._sum += shares[back] * released / (norm * how.spread)
         if back == len(shares) - 1:
             self._to.release(index - back, self._first, self._sum, nodes)
 

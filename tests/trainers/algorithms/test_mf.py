@@ -10,12 +10,19 @@ import torch
 from scipy import stats
 
 import privaudit as pa
-from privaudit.accounting.factorization import matrix_factorization, toeplitz
+from privaudit.accounting.factorization import (
+    blt,
+    matrix_factorization,
+    toeplitz,
+    turn_norm,
+)
 from privaudit.accounting.views import Observer, observed, of_nodes
 from privaudit.accounting.views.butterfly import fresh_noises, turns
 from privaudit.accounting.views.figures import releases_of
 from privaudit.accounting.witness import witness
+from privaudit.auditing.attacks.likelihood import Turns
 from privaudit.release import PoissonSampling, Release
+from tests import reference as ref
 from tests.trainers.problems import oracle, random_data, start
 from trainers import contract
 from trainers.numerics.randomness import Streams
@@ -39,21 +46,40 @@ def matrix(column, steps):
     return sum(c * np.eye(steps, k=-j) for j, c in enumerate(column))
 
 
-def released(how, rounds, runs=1, seed=0, **more):
+PAIRS = ((0.3, 0.97), (0.5, 0.6))
+
+
+def buffered(**more):
+    """Parts of a node of 40 records, each a batch."""
+    values = {"strategy": (1.0,), "batch_size": 10.0, "buffers": PAIRS, **more}
+    return mechanism(**values)
+
+
+def column_of(how, rounds):
+    if not how.buffers:
+        return how.strategy
+    whole = [sum(m * x**j for m, x in how.buffers) for j in range(rounds)]
+    return (1.0, *whole[1:])
+
+
+def released(how, rounds, runs=1, seed=0, shares=None, **more):
     """(rounds, runs, nodes, dims), each in units of the clip norm and the batch."""
-    made = oracle(how, runs=runs, seed=seed, shares=random_data((40, 60)), **more)
+    shares = random_data((40, 60)) if shares is None else shares
+    made = oracle(how, runs=runs, seed=seed, shares=shares, **more)
     at = start(DIMS, runs, nodes=2)
     found = [made.gradient(at) for _ in range(rounds)]
     return torch.stack(found) * how.batch_size / how.clip_norm, made
 
 
 class TestNoise:
-    def test_its_covariance_is_that_of_the_factorisation(self):
+    @pytest.mark.parametrize("how", [mechanism(), buffered()])
+    def test_its_covariance_is_that_of_the_factorisation(self, how):
         """Nothing else is seen beside so much noise."""
-        rounds, runs = 7, 400
-        found, _ = released(mechanism(), rounds, runs)
-        white = np.tensordot(matrix(COLUMN, rounds), found.numpy(), 1)
-        drawn = white.reshape(rounds, -1) / (1e6 * math.hypot(*COLUMN))
+        rounds, runs = 9, 400
+        found, _ = released(how, rounds, runs, shares=random_data((40, 40)))
+        column = column_of(how, rounds)
+        white = np.tensordot(matrix(column, rounds), found.numpy(), 1)
+        drawn = white.reshape(rounds, -1) / (1e6 * math.hypot(*column[:4]))
         count = drawn.shape[1]
         assert stats.kstest(drawn.ravel(), "norm").pvalue > 1e-6
         covariance = drawn @ drawn.T / count
@@ -74,24 +100,29 @@ class TestNoise:
         one, other = found[:, :, 0].flatten(), found[:, :, 1].flatten()
         assert abs(np.corrcoef(one, other)[0, 1]) < 6 / math.sqrt(len(one))
 
-    def test_it_goes_on_after_a_stop(self):
-        whole, _ = released(mechanism(), 9)
-        _, first = released(mechanism(), 5)
-        second = oracle(mechanism(), shares=random_data((40, 60)))
+    @pytest.mark.parametrize("how", [mechanism(), buffered()])
+    def test_it_goes_on_after_a_stop(self, how):
+        shares = random_data((40, 40))
+        whole, _ = released(how, 9, shares=shares)
+        _, first = released(how, 5, shares=shares)
+        second = oracle(how, shares=shares)
         second.load_state_dict(first.state_dict())
         at = start(DIMS, nodes=2)
         for k in range(5, 9):
-            assert torch.equal(second.gradient(at) * 5.0, whole[k])
+            assert torch.equal(second.gradient(at) * how.batch_size, whole[k])
+        assert second.ledger == how.ledger([40, 40], 9)
 
     def test_a_band_of_one_is_the_plain_mechanism(self):
         plain, _ = released(mechanism(strategy=(1.0,), parts=1), 3)
         given, _ = released(Mechanism(5.0, 1.0, 1e6), 3)
         assert torch.equal(plain, given)
 
-    def test_sums_move_by_no_more_than_is_accounted(self):
-        """All that a record's turn moves, with next to no noise."""
+    @pytest.mark.parametrize(("make", "turns"), [(mechanism, 1), (buffered, 3)])
+    def test_sums_move_by_no_more_than_is_accounted(self, make, turns):
+        """All that a record's turns move, with next to no noise."""
         # Forty records, four parts, ten a batch: drawn in each turn.
-        quiet, moved = mechanism(noise_multiplier=1e-6, batch_size=10.0), []
+        quiet, moved = make(noise_multiplier=1e-6, batch_size=10.0), []
+        column = column_of(quiet, 4 * turns)
         share = random_data((40,))[0]
         for there in (True, False):
             made = oracle(
@@ -103,16 +134,27 @@ class TestNoise:
                 planted=torch.tensor([there]),
             )
             at = start(DIMS, nodes=1)
-            found = [made.gradient(at)[0, 0] * 10 for _ in range(4)]
-            moved.append(np.tensordot(matrix(COLUMN, 4), torch.stack(found), 1))
+            found = [made.gradient(at)[0, 0] * 10 for _ in range(4 * turns)]
+            moved.append(np.tensordot(matrix(column, 4 * turns), torch.stack(found), 1))
         size = np.linalg.norm(moved[0] - moved[1])
-        assert size <= math.hypot(*COLUMN) * (1 + 1e-5) + 1e-4
-        assert size >= math.hypot(*COLUMN) * (1 - 1e-2)
+        told = math.hypot(
+            *(
+                entry.release.sensitivity.add_or_remove_one
+                for entry in made.ledger.nodes[0]
+                for _ in range(entry.count)
+            )
+        )
+        assert size <= told * (1 + 1e-5) + 1e-4
+        assert size >= told * (1 - 1e-2)
 
-    def test_rounding_of_what_is_shared_is_paid_for(self, monkeypatch):
+    @pytest.mark.parametrize("buffers", [(), ((0.2, 0.99), (0.1, 0.5))])
+    def test_rounding_of_what_is_shared_is_paid_for(self, monkeypatch, buffers):
         """At so much noise that steps of its grid are large, and by the worst luck."""
         column, rounds = (1.0, *[0.2] * 15), 16
         how = mechanism(strategy=column, parts=16, batch_size=2.5, noise_multiplier=2e6)
+        if buffers:
+            how = dataclasses.replace(how, strategy=(1.0,), buffers=buffers)
+            column = column_of(how, rounds)
         share = random_data((40,))[0]
         canary = dataclasses.replace(
             share, inputs=share.inputs[:1] * 1e6, targets=share.targets[:1]
@@ -182,6 +224,13 @@ class TestParts:
             ({"strategy": (1.0, 1.2)}, "grows with time"),
             ({"sampling": "without-replacement"}, "drawn by Poisson sampling"),
             ({"clip_norm": lambda k: 1.0}, "one clip norm and one noise multiplier"),
+            ({"buffers": PAIRS}, "no other strategy"),
+            ({"buffers": PAIRS, "strategy": (1.0,), "parts": 1}, "2 or more parts"),
+            ({"buffers": PAIRS, "strategy": (1.0,), "summed": 2}, "single means"),
+            ({"buffers": ((0.6, 0.5), (0.5, 0.5)), "strategy": (1.0,)}, "sum at most"),
+            ({"buffers": ((0.6, 1.0),), "strategy": (1.0,)}, "0 <= l < 1"),
+            ({"buffers": ((-0.1, 0.5),), "strategy": (1.0,)}, "m >= 0"),
+            ({"buffers": ((math.nan, 0.5),), "strategy": (1.0,)}, "m >= 0"),
         ],
     )
     def test_refused(self, more, words):
@@ -192,6 +241,11 @@ class TestParts:
     def test_a_ledger_refuses_shares_that_are_none(self, shares):
         with pytest.raises(ValueError, match="sums of 2 parts share noise"):
             PoissonSampling(0.5, 2, shares)
+
+    @pytest.mark.parametrize("sizes", [(40, 60), (34,), (50,)])
+    def test_parts_that_are_no_batches_are_refused(self, sizes):
+        with pytest.raises(ValueError, match=r"records are [356] parts, not 4"):
+            oracle(buffered(), shares=random_data(sizes))
 
     def test_batches_larger_than_a_part_are_refused(self):
         with pytest.raises(ValueError, match="use at most 3 parts"):
@@ -211,6 +265,19 @@ class TestAccount:
         assert moved == pytest.approx(math.hypot(*COLUMN))
         planned = mechanism().ledger([40, 60], rounds)
         assert planned == made.ledger
+
+    @pytest.mark.parametrize("rounds", [4, 12])
+    def test_turns_by_buffers_are_the_release_of_the_factorisation(self, rounds):
+        how = buffered(noise_multiplier=2.0)
+        whole = matrix_factorization(
+            matrix(column_of(how, rounds), rounds),
+            noise_multiplier=2.0 * how.spread,
+            epochs=rounds // 4,
+        )
+        found = pa.epsilon(ledger=how.ledger([40], rounds), delta=1e-5)
+        other = pa.epsilon(ledger=pa.Ledger.of(whole), delta=1e-5)
+        assert found.upper == pytest.approx(other.upper, rel=1e-6)
+        assert found.lower == pytest.approx(other.lower, rel=1e-6)
 
     def test_unsampled_it_is_the_release_of_the_factorisation(self):
         """Whose sensitivity has been held against all patterns of participation."""
@@ -248,9 +315,50 @@ class TestAccount:
 
 class TestContract:
     @pytest.mark.parametrize("name", ["dp-mf", "dp-mf-dsgd", "dp-fedavg"])
-    def test_holds(self, name):
+    @pytest.mark.parametrize("buffers", [0, 2])
+    def test_holds(self, name, buffers):
         more = {"user_rate": 0.5} if name == "dp-fedavg" else {}
-        contract.check(name, {"band": 2, "rounds": 5, **more})
+        parts = {"dp-mf": 15, "dp-mf-dsgd": 3, "dp-fedavg": 2}[name]
+        shared = {"buffers": buffers, "parts": parts} if buffers else {"band": 2}
+        contract.check(name, {"rounds": 5, **shared, **more})
+
+    @pytest.mark.parametrize(
+        ("more", "words"),
+        [
+            ({"buffers": 2}, "needs parts"),
+            ({"buffers": 2, "parts": 1}, "2 or more, got 1"),
+            ({"buffers": 2, "parts": 15, "band": 4}, "one of band and buffers"),
+        ],
+    )
+    def test_options_refused(self, more, words):
+        with pytest.raises(ValueError, match=words):
+            made(algorithm="dp-mf", **more)
+
+    def test_it_is_audited_turn_by_turn(self):
+        """What a watcher is shown has the noise of a release, and grows with turns."""
+        how, seen = buffered(noise_multiplier=1.0), []
+
+        class Watcher:
+            def release(self, index, at, gradient, nodes):
+                seen.append((index, gradient))
+
+        column, rounds = column_of(how, 12), 12
+        rng = torch.Generator().manual_seed(0)
+        white = torch.randn(rounds, 2000, generator=rng, dtype=torch.double)
+        white = white * how.spread
+        moved = matrix(column, rounds)[:, ::4].sum(axis=1)
+        for sign in (0, 1):
+            watched = Turns(Watcher(), how)
+            rows = white + sign * torch.tensor(moved)[:, None]
+            released = np.linalg.solve(matrix(column, rounds), rows.numpy())
+            for k, one in enumerate(torch.tensor(released)):
+                watched.release(k, one, one, [0])
+        assert [index for index, _ in seen] == [0, 4, 8] * 2
+        for turn in range(3):
+            noise, both = seen[turn][1], seen[3 + turn][1]
+            assert float(noise.std()) == pytest.approx(1.0, abs=0.1)
+            told = turn_norm(how.buffers, 4, turn) / how.spread
+            assert (both - noise).numpy() == pytest.approx(told, rel=1e-6)
 
 
 class TestLoops:
@@ -274,6 +382,25 @@ class TestLoops:
         assert asked > 0
         assert made.ledger.nodes[0][0].count == asked // 4
 
+    def test_by_buffers_each_turn_is_charged_what_it_adds(self, tmp_path):
+        budget = pa.Budget(epsilon=9.0, delta=1e-5)
+        more = {"correlated": blt(60, 5, 2), "key_file": tmp_path / "key"}
+        made = self.made(**more, budget=budget, noise_multiplier=2.0)
+        asked = 0
+        try:
+            while asked < 100:
+                made.gradient(made.start)
+                asked += 1
+        except pa.BudgetExceeded:
+            pass
+        assert 10 <= asked < 100
+        assert asked % 5 == 0
+        assert len(made.ledger.nodes[0]) == asked // 5
+        assert pa.epsilon(ledger=made.ledger, delta=1e-5).upper <= 9.0
+        made.close()
+        with pytest.raises(ValueError, match="noise in buffers is in memory alone"):
+            self.made(**more, noise_multiplier=2.0)
+
     def test_its_state_has_no_noise(self, tmp_path):
         made = self.made(correlated=[1, 0.5], key_file=tmp_path / "key")
         made.gradient(made.start)
@@ -286,10 +413,10 @@ class TestLoops:
         again.gradient(again.start)
         assert again.ledger.nodes[0][0].count == 2
 
-    @pytest.mark.parametrize("given", [0, "8", 1.5, (), [2.0]])
+    @pytest.mark.parametrize("given", [0, "8", 1.5, (), [2.0], [(0.5, 1)], [(1,)]])
     def test_refused(self, given):
         with pytest.raises(
-            ValueError, match=r"correlated must|a band is|a strategy has"
+            ValueError, match=r"correlated must|a band is|a strategy has|buffers are"
         ):
             self.made(correlated=given)
 
@@ -320,9 +447,26 @@ class TestGroups:
         (line,) = found["nodes"][0]["groups"][0]["lines"]
         assert line["sampling"] == "none"
 
-    def test_whole_nodes_are_refused(self):
+    @pytest.mark.parametrize("how", [mechanism(), buffered()])
+    def test_whole_nodes_and_views_are_refused(self, how):
         with pytest.raises(ValueError, match="in several parts"):
-            of_nodes(mechanism().ledger([40], 8), [40])
+            of_nodes(how.ledger([40], 8), [40])
+        with pytest.raises(ValueError, match="in dp-mf-butterfly only"):
+            releases_of(how.ledger([40], 8).nodes[0])
+
+    @pytest.mark.parametrize("group", [1, 2])
+    def test_by_buffers_a_group_moves_all_turns(self, group):
+        """In any parts: a bound by explicit sums of rows."""
+        how = buffered(noise_multiplier=9.0)
+        column, rounds = column_of(how, 12), 12
+        each = [matrix(column, rounds)[:, j::4].sum(axis=1) for j in range(4)]
+        most = max(
+            np.linalg.norm(sum(some))
+            for some in itertools.combinations_with_replacement(each, group)
+        )
+        truth = ref.gaussian_delta(most / (9.0 * how.spread), 1.0)
+        found = pa.Certificate.of(how.ledger([40], 12), group=group).delta(1.0)
+        assert float(truth) * (1 - 1e-6) <= found.upper <= float(truth) * (1 + 1e-6)
 
 
 class TestButterfly:

@@ -41,6 +41,7 @@ from trainers.network.ranks import GO_ON
 
 _CHANNEL, _TOPIC = "privaudit", "exchange"
 _TAKEN, _FULL, _LATER = b"taken", b"full", b"later"
+_STOP = 10.0  # seconds that FLARE has to end its own threads
 _LOOK = 5.0  # seconds between questions to a silent party whether it is there
 _GONE = (ReturnCode.TARGET_UNREACHABLE, ReturnCode.INVALID_TARGET)
 
@@ -230,7 +231,10 @@ def by_kit(kit: Kit, patience: float = PATIENCE) -> Iterator[Exchange]:
         with ByFlare(cell, places, kit.rank, patience) as exchange:
             yield exchange
     finally:
-        cell.stop()
+        # Threads of a cell that lost a site may keep it from ending.
+        ending = threading.Thread(target=cell.stop, daemon=True)
+        ending.start()
+        ending.join(_STOP)
         # FLARE keeps its names, by which a process could train once alone.
         for kept in (CoreCell.ALL_CELLS, StatsPoolManager.pools):
             for name in [*kept]:

@@ -1,5 +1,7 @@
 """A user's own records: what is taken, and what is refused in one sentence."""
 
+import fcntl
+import os
 import tempfile
 
 import numpy as np
@@ -27,6 +29,8 @@ class _Told:
 
     def __init__(self):
         self.file = tempfile.TemporaryFile("a+", buffering=1)  # noqa: SIM115
+        ways = fcntl.fcntl(self.file, fcntl.F_GETFL)  # each process has its own place
+        fcntl.fcntl(self.file, fcntl.F_SETFL, ways | os.O_APPEND)
 
     def append(self, index):
         self.file.write(f"{index}\n")

@@ -196,7 +196,8 @@ class TestNoise:
             told[k - 1] = tries[np.argmax(worth, 0), range(DIMS)]
         (one, step), (other, _) = (sums(there, told) for there in (True, False))
         moved = np.linalg.norm(one - other) * step / how.spread
-        assert 0.6 < moved <= 1.0  # beyond 1 if one step alone is paid for
+        # If one step alone is paid for, 1.002, and .98 by buffers.
+        assert 0.6 < moved <= (0.9 if buffers else 1.0)
 
 
 class TestParts:

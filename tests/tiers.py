@@ -53,7 +53,7 @@ def sampled(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.It
 
 
 # What starts processes, by a server that takes four seconds of work to start.
-_SERVED = re.compile("WorkerPool|worker_pool|Supervisor|sweep_run|SWEEP")
+_SERVED = re.compile("Supervisor|sweep_run|SWEEP")
 
 
 def together(items: list[pytest.Item]) -> None:

@@ -223,7 +223,7 @@ def run_in_folder(
     from trainers.runs.parties import connected, settled
     from trainers.runs.private_clip import clip_record, clipped, known_clip
     from trainers.runs.problem import Problem, units
-    from trainers.runs.real_clock.run import is_by_real_clock
+    from trainers.runs.real_clock import is_by_real_clock
     from trainers.runs.run import Assignment, OneProcess, TrainingRun, train
 
     compute = settings.compute
@@ -250,12 +250,7 @@ def run_in_folder(
         if own.planned is not None:
             check_planned(own.planned, problem.sizes)
         by_real_clock = is_by_real_clock(problem)
-        runner = _runner(settings, by_real_clock, watch, party)
-        if by_real_clock and own.material is not None and party is None:
-            raise ValueError(
-                "clock=real starts processes that load their data by name, and your "
-                "own have none; leave it out, or have each process be a party"
-            )
+        runner = _runner(settings, by_real_clock, party)
         together = type(runner) is not OneProcess
         clip = None
         if settings.clip_quantile is not None:
@@ -300,11 +295,7 @@ def run_in_folder(
             **more,
         )
         place = Place(out, name)
-        opened = place.opened(
-            *(RunFolder, run, watch),
-            # By a real clock, only parties can go on with a run that was stopped.
-            (lambda there: False) if by_real_clock and party is None else None,
-        )
+        opened = place.opened(RunFolder, run, watch)
         with watch.training(training.algorithm, run.claim) as show:
             given = Assignment(
                 run=run,
@@ -409,18 +400,17 @@ def _unless_split(values: dict[str, Any], partition: str) -> dict[str, str]:
 
 
 def _runner(
-    settings: TrainingSettings, by_real_clock: bool, watch: Watch, party: Party | None
+    settings: TrainingSettings, by_real_clock: bool, party: Party | None
 ) -> OneProcess:
     """Runner of the nodes. ``ValueError`` for a key or a seed without effect."""
     from trainers.network.ranks import by_torchrun, launched
     from trainers.runs.over_ranks import OverRanks
     from trainers.runs.parties import Parties
-    from trainers.runs.real_clock.parties import ClockParties
-    from trainers.runs.real_clock.run import RealClock
+    from trainers.runs.real_clock import ClockAlone, ClockParties
     from trainers.runs.run import OneProcess
 
     together = by_torchrun() if party is not None else launched()
-    _check_keys(settings, together, by_real_clock, party is not None)
+    _check_keys(settings, together, by_real_clock)
     if party is not None:
         runner = ClockParties if by_real_clock else Parties
         return runner(party, settings.key_file)
@@ -431,13 +421,11 @@ def _runner(
         )
     if launched():
         return OverRanks()
-    if by_real_clock:
-        return RealClock(settings.data_dir, lambda death: watch.note(str(death)))
-    return OneProcess(settings.key_file)
+    return (ClockAlone if by_real_clock else OneProcess)(settings.key_file)
 
 
 def _check_keys(
-    settings: TrainingSettings, on_ranks: bool, by_real_clock: bool, is_party: bool
+    settings: TrainingSettings, on_ranks: bool, by_real_clock: bool
 ) -> None:
     """``ValueError`` for a seed or a key's file that would have no effect."""
     seed, key_file = settings.seed, settings.key_file
@@ -445,11 +433,6 @@ def _check_keys(
         raise ValueError(
             "--key-file is for one process and a secret key: leave it out with --seed, "
             "and under torchrun, where each rank keeps its own key in the run's folder"
-        )
-    if key_file is not None and by_real_clock and not is_party:
-        raise ValueError(
-            "--key-file is not for clock=real: each worker has a key of its own, which "
-            "is kept nowhere, as such a run cannot go on"
         )
     if seed is not None and by_real_clock:
         raise ValueError(

@@ -329,7 +329,7 @@ class _Call:
         """Return the best of several tries on the shares, which are charged."""
         from trainers.network.ranks import launched
         from trainers.runs.problem import Problem
-        from trainers.runs.real_clock.run import is_by_real_clock
+        from trainers.runs.real_clock import is_by_real_clock
         from trainers.runs.run import Assignment
         from trainers.runs.tries import Tries
         from trainers.runs.tuned import calibrated, changed, count_noise

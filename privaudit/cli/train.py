@@ -101,8 +101,8 @@ def train(
     Handwritten digits are the default data. A run that was stopped continues from its
     last checkpoint, to the same bits. Started by torchrun, each rank holds some of the
     nodes, and messages go between ranks along the graph's edges; with --parties, each
-    rank is a party with its own data, key and folder. With --set clock=real, adp2sgd
-    and adpsgd start one process for each worker instead, and go on if some of them die.
+    rank is a party with its own data, key and folder. With --set clock=real, workers of
+    adp2sgd and adpsgd wait for nobody, and no two runs are the same.
     """
     sign = kept_in.sign
     check_key(sign, all_sign=settings.parties)

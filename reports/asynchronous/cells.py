@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import pathlib
+import re
+import statistics
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from typing import Any
@@ -14,14 +18,13 @@ from privaudit.accounting import account, account_nodes
 from privaudit.accounting.papers.xu_theorem_2 import TheoremTwo
 from privaudit.ledger import Ledger
 from privaudit.release import Release, SamplingWithoutReplacement
+from privaudit.report.load import load
 from trainers.algorithms.asynchronous.clock import Clock, Speed, bipartite_ring
 from trainers.algorithms.asynchronous.family import staleness
 from trainers.algorithms.asynchronous.virtual_time import Asynchronous
 from trainers.numerics.randomness import Streams
 from trainers.runs.measures import accuracy, consensus_distance
 from trainers.runs.problem import Observers, Problem
-from trainers.runs.real_clock import run as real_run
-from trainers.runs.run import TrainingRun
 from trainers.runs.training import training_from
 
 DELTA = 1e-5
@@ -122,33 +125,36 @@ def large(algorithm: str, training: dict, sigma: float, **looks: int) -> dict[st
 
 
 def real(training: dict, sigma: float, runs: int) -> dict[str, Any]:
-    """Four workers as processes, several runs; noise fresh in each."""
-    chosen = training_from(training, where=__name__)
-    problem = Problem.of(chosen)
-    gradients = problem.gradients()
+    """Four parties of one worker, several runs; noise fresh in each."""
+    told = re.compile(r"staleness ([\d.]+) on average and (\d+) at most")
+    settings = [f"--set={name}={value}" for name, value in training.items()]
+    command = [
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+        *("--nproc-per-node", str(training["nodes"]), "-m", "privaudit", "train"),
+        *("adp2sgd", "--parties", "--noise-multiplier", str(sigma)),
+        *("--delta", str(DELTA), *settings),
+    ]
     found: dict[str, list[Any]] = {
         name: []
         for name in ("accuracy", "worst", "counts", "mean_stale", "most_stale", "took")
     }
     epsilons = []
-    for seed in range(runs):
-        run = TrainingRun(
-            training=chosen, claim=None, noise_multiplier=sigma, seed=seed
-        )
-        with tempfile.TemporaryDirectory() as folder:
-            journal = pathlib.Path(folder) / "steps.bin"
-            outcome = real_run.worker_pool(run, problem, journal).run()
-        models = torch.stack([outcome.models[k] for k in sorted(outcome.models)])[None]
-        right = accuracy(gradients, models, problem.test)
-        ledger = Ledger.joined(outcome.ledgers[k] for k in sorted(outcome.ledgers))
-        bounds = account_nodes(ledger, DELTA, "replace-one")
-        epsilons.append(max(bound.epsilon for bound in bounds))
-        found["accuracy"].append(float(right.mean()))
-        found["worst"].append(float(right.min()))
-        found["counts"].append(list(outcome.counts))
-        found["mean_stale"].append(float(np.mean(outcome.staleness)))
-        found["most_stale"].append(max(outcome.staleness))
-        found["took"].append(outcome.seconds)
+    for _ in range(runs):
+        with tempfile.TemporaryDirectory() as out:
+            subprocess.run([*command, "--out", out], check=True, capture_output=True)
+            parts = [load(part) for part in sorted(pathlib.Path(out).glob("party-*"))]
+        results = [part.result for part in parts]
+        right = [result.accuracy for result in results]
+        counts = [sum(e.count for e in part.ledger.nodes[0]) for part in parts]
+        stale = [told.search(result.remarks[-1]) for result in results]
+        epsilons.append(max(result.upper().epsilon for result in results))
+        found["accuracy"].append(statistics.mean(right))
+        found["worst"].append(min(right))
+        found["counts"].append(counts)
+        sums = [float(one[1]) * n for one, n in zip(stale, counts, strict=True)]
+        found["mean_stale"].append(sum(sums) / sum(counts))
+        found["most_stale"].append(max(int(one[2]) for one in stale))
+        found["took"].append(max(result.seconds for result in results))
     return {**found, "epsilon": max(epsilons)}
 
 

@@ -69,12 +69,12 @@ class TestSound:
     @pytest.mark.full
     def test_processes_of_its_own(self, beside):
         """They look for what they are to do by its name."""
-        command = ["train", "adp2sgd", "--epsilon", "4", "--out", "run"]
-        for setting in ("clock=real", "rounds=2", "nodes=2", "model=softmax"):
-            command += ["--set", setting]
-        found = ended(beside[0], "-m", "privaudit", *command)
+        (beside[0] / "two.toml").write_text(
+            '[all]\nalgorithm = "dp-dsgd"\nepsilon = 4\nmodel = "softmax"\n'
+            "rounds = 2\nruns = 40\n[grid]\nnodes = [2, 3]\n"
+        )
+        found = ended(beside[0], "-m", "privaudit", "sweep", "two.toml", "--out", "run")
         assert found.returncode == 0, found.stderr
-        assert "kept in run" in found.stdout
 
     @pytest.mark.sampled(2)
     def test_the_users_tests(self, beside):

@@ -4,7 +4,7 @@ training        the checked settings; ``material``: model, data and loss
 problem         data, model and network of a training, and its blocks of runs
 run             one training in a folder: `train` with a runner
 over_ranks      the runner under torchrun; ``parties`` that where each has its own data,
-                ``real_clock`` that with a process a worker
+                ``real_clock`` those of workers that wait for nobody
 supervisor      starts worker processes, hears them and ends them
 budget, search  the noise that meets a claim; settings on held-out data
 measures        accuracy, loss and consensus; ``outcome`` keeps them

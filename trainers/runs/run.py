@@ -400,7 +400,7 @@ def train(
     """Train once, account, and keep all in a folder; None but at rank 0.
 
     A folder with the same run's result gives it back, one with its checkpoint goes on,
-    to the same bits. ``runner``: `OneProcess` by default, `OverRanks` or `RealClock`.
+    to the same bits. ``runner``: `OneProcess` by default, or `OverRanks`.
     `FolderError` if the folder is another run's.
     """
     runner, run = runner or OneProcess(), given.run

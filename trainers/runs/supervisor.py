@@ -1,4 +1,4 @@
-"""Starts worker processes, hears them and ends them; see `WorkerPool` and sweeps."""
+"""Starts worker processes, hears them and ends them; see sweeps."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from trainers.algorithms.asynchronous.clock import (
     any_neighbour,
     bipartite_ring,
 )
-from trainers.algorithms.asynchronous.real_time import OverProcesses
+from trainers.algorithms.asynchronous.real_time import RealTime
 from trainers.algorithms.asynchronous.virtual_time import Adp2sgd, Asynchronous
 from trainers.algorithms.family import Family
 from trainers.algorithms.setting import Options, OptionsType, Setting
@@ -81,13 +81,13 @@ class ClockOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class WorkerOptions(
     ClockOptions, frozen=True, kw_only=True, forbid_unknown_fields=True
 ):
-    """As those, and whether workers are processes.
+    """As those, and by which clock.
 
     Parameters
     ----------
     clock
-        "virtual": events in one process, the same for a seed. "real": a process a
-        worker, or parties, as fast as they are, never the same twice.
+        "virtual": events in one process, the same for a seed. "real": workers of one
+        process, or at parties, as fast as they are, never the same twice.
     step_time
         By the real clock: seconds that a step of speed 1 takes at least; a slower one
         waits for longer. 0: none waits.
@@ -162,7 +162,7 @@ class Workers(FixedBatches[WorkerOptions]):
     over_ranks: bool = False
     one_process: str = (
         "averages two workers' models in one step, by a virtual clock in one process "
-        "(clock=real has a process a worker, or parties)"
+        "(clock=real has parties)"
     )
     takes_optimisers = False  # there are no rounds of all nodes
 
@@ -173,7 +173,7 @@ class Workers(FixedBatches[WorkerOptions]):
         if options.clock == "virtual":
             return Asynchronous(timed, mixing, self.needs)
         most = options.most(algorithm.steps, mixing.nodes)
-        return OverProcesses(timed, mixing, self.needs, most, options.step_time)
+        return RealTime(timed, mixing, self.needs, most, options.step_time)
 
     def releases(self, setting: Setting[WorkerOptions]) -> int:
         """Releases of a worker, on average: rounds are steps of any of them."""
@@ -185,7 +185,7 @@ class Workers(FixedBatches[WorkerOptions]):
         """Ledger of each worker's steps; by a real clock, of the most it may make."""
         mechanism = self.mechanism(setting, noise_multiplier)
         runner = self.runner(self.algorithm(setting), setting.mixing)
-        if isinstance(runner, OverProcesses):
+        if isinstance(runner, RealTime):
             counts = [runner.most] * len(setting.sizes)
         else:
             counts = runner.algorithm.clock.counts(setting.rounds)

@@ -1,4 +1,4 @@
-"""The real clock: workers in processes that share no memory, each as fast as it is.
+"""The real clock: workers that are each as fast as they are, at parties or at one.
 
 Who asks is never asked (`bipartite_ring`): none wait in a circle (Lian et al. 2018).
 """
@@ -20,9 +20,9 @@ from torch import Tensor
 
 from trainers.algorithms.asynchronous.virtual_time import Asynchronous
 from trainers.network.engine import Observer
-from trainers.network.exchange import Exchange
+from trainers.network.exchange import Exchange, InProcess
 from trainers.network.over_ranks import PartyNetwork
-from trainers.network.ranks import RankLostError
+from trainers.network.ranks import RankLostError, Ranks
 from trainers.oracles.oracle import Oracle
 
 _STEP, _TURN = "step", "turn"  # what is asked of party 0, which counts, and told by it
@@ -89,15 +89,24 @@ class State:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class OverProcesses(Asynchronous):
-    """`Asynchronous` by a real clock: a process a worker, or parties."""
+class RealTime(Asynchronous):
+    """`Asynchronous` by a real clock: workers at parties, or all at one."""
 
     # steps of one worker: it makes no more, so that its ledger is bounded beforehand
     most: int = 1
     step_time: float = 0.0  # seconds that a step of speed 1 takes at least
-    # what joins this party to others; some of the workers are here
+    # what joins this party to others, if any; some of the workers are here
     carrier: PartyNetwork | None = None
     told: list[str] = dataclasses.field(default_factory=list)  # how it went, in words
+
+    def alone(self) -> RealTime:
+        """The same with all workers here: one party, that is joined to no other."""
+        (exchange,) = InProcess.all(1)
+        ranks = Ranks(exchange.rank, exchange.size, self.mixing.nodes)
+        carrier = PartyNetwork(
+            *(self.algorithm, self.mixing, self.needs), ranks=ranks, exchange=exchange
+        )
+        return dataclasses.replace(self, carrier=carrier)
 
     def begin(self, start: Tensor) -> Any:
         """All workers here at ``start``, (1, nodes here, dims)."""
@@ -121,8 +130,8 @@ class OverProcesses(Asynchronous):
         """
         if self.carrier is None:
             raise ValueError(
-                "with clock=real the workers are processes, which only `privaudit "
-                "train` starts; audits and probes take clock=virtual"
+                "with clock=real no two runs are the same, and only `privaudit train` "
+                "makes them; audits and probes take clock=virtual"
             )
         done, state = (0, self.begin(start)) if resume is None else resume
         private.skip_begun()
@@ -165,7 +174,7 @@ class _Workers:
 
     def __init__(
         self,
-        network: OverProcesses,
+        network: RealTime,
         carrier: PartyNetwork,
         private: Oracle,
         state: State,

@@ -12,7 +12,7 @@ import privaudit as pa
 from privaudit.api.watch import Watch
 from tests.trainers.runs.test_parties import together, train
 from trainers.algorithms.asynchronous.clock import Clock, Speed, bipartite_ring
-from trainers.algorithms.asynchronous.real_time import OverProcesses
+from trainers.algorithms.asynchronous.real_time import RealTime
 from trainers.algorithms.asynchronous.virtual_time import Adp2sgd
 from trainers.network.exchange import InProcess, PartyLostError
 from trainers.network.named_graphs import mixing
@@ -162,7 +162,7 @@ def of_party(exchange, most=20):
     party = Party(exchange, NODES)
     plain = RankNetwork(algorithm, on, ranks=party.ranks)
     carrier = party.network(plain, DIMS)
-    return OverProcesses(algorithm, on, (), most, carrier=carrier)
+    return RealTime(algorithm, on, (), most, carrier=carrier)
 
 
 def test_averages_keep_the_mean():

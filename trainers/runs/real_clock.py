@@ -1,18 +1,60 @@
-"""A run over parties by a real clock: who goes on does so from where it was itself."""
+"""A run by a real clock: who goes on does so from where it was itself."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from privaudit.files.folder import RunFolder
-from trainers.algorithms.asynchronous.real_time import OverProcesses
+from privaudit.files.folder import FolderError, RunFolder
+from trainers.algorithms.asynchronous.real_time import RealTime
 from trainers.numerics.releases import ReleaseJournal
 from trainers.runs.parties import Parties, PartyKeeper, contents
-from trainers.runs.run import Assignment, Keeper, Part
+from trainers.runs.problem import Problem
+from trainers.runs.run import Assignment, Keeper, OneProcess, Part
 from trainers.runs.run_keys import releases_file
 
 _NEW, _BEGUN = 0, 1  # nobody has released anything; all had kept their start by then
+
+
+def is_by_real_clock(problem: Problem) -> bool:
+    """Return whether its network runs in real time."""
+    return isinstance(problem.network, RealTime)
+
+
+class ClockAlone(OneProcess):
+    """All workers in this process, which steps one after the other as time goes."""
+
+    def joined(
+        self, given: Assignment
+    ) -> contextlib.AbstractContextManager[Assignment]:
+        """As given, on the CPU, with nobody to send to."""
+        if given.run.device != "cpu":
+            raise ValueError(
+                f"the real clock runs on cpu only, got device {given.run.device}"
+            )
+        assert isinstance(given.problem.network, RealTime)
+        self._network = given.problem.network.alone()
+        problem = dataclasses.replace(given.problem, network=self._network)
+        return super().joined(dataclasses.replace(given, problem=problem))
+
+    def begins(self, given: Assignment, folder: RunFolder, *, ended: bool) -> None:
+        """`FolderError` for a run that processes began, as there were until 0.2.0."""
+        if not ended and folder.has("steps.bin"):
+            raise FolderError(
+                f"the run by the real clock in {folder.path} was stopped. It cannot go "
+                "on, and what it released is in its ledger.json or steps.bin; choose "
+                "another folder with --out"
+            )
+
+    def gathered(self, part: Part) -> list[Part] | None:
+        """The one part, of which nothing was sent."""
+        return super().gathered(dataclasses.replace(part, sent=None))
+
+    def remarks(self, parts: Sequence[Part]) -> tuple[str, ...]:
+        """As of one process; and how stale gradients were."""
+        return (*super().remarks(parts), *self._network.told)
 
 
 class ClockParties(Parties):
@@ -46,7 +88,7 @@ class ClockParties(Parties):
 
     def remarks(self, parts: Sequence[Part]) -> tuple[str, ...]:
         """As of parties; and how stale gradients were."""
-        assert isinstance(self._network, OverProcesses)
+        assert isinstance(self._network, RealTime)
         return (*super().remarks(parts), *self._network.told)
 
 

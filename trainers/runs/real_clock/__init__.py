@@ -1,1 +1,0 @@
-"""Training by a real clock: one process a worker."""

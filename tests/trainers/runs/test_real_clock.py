@@ -63,21 +63,21 @@ def counts_in(path):
 
 class TestLedgers:
     def test_each_worker_pays_for_its_own_steps(self, tmp_path):
-        run = run_of(speed="one-slow:6", step_time=0.02)
+        run = run_of(speed="one-slow:20", step_time=0.02, rounds=60)
         result = trained(run, tmp_path)
         ledger = Ledger.from_json((tmp_path / "ledger.json").read_text())
         counts = counts_in(tmp_path)
-        assert sum(counts) == 120
+        assert sum(counts) == 60
         assert counts[0] < 0.6 * min(counts[1:])
         assert result.nodes[0].epsilon < result.nodes[1].epsilon
-        assert "120 steps were made here" in result.remarks[-1]
+        assert "60 steps were made here" in result.remarks[-1]
         planned = Problem.of(run.training).ledger(4.0)  # of the most that each may make
         for entries, worst in zip(ledger.nodes, planned.nodes, strict=True):
             (entry,), (most,) = entries, worst
             assert entry.release == most.release
-            assert entry.count <= most.count == 60
+            assert entry.count <= most.count == 30
         curves = RunFolder(tmp_path).read("curves.json", Curves)
-        assert curves.rounds[-1] == 120
+        assert curves.rounds[-1] == 60
         assert curves.epsilon[-1] == result.upper().epsilon
         assert curves.accuracy[-1] == result.accuracy
         # What was trained once is not trained again.

@@ -52,9 +52,9 @@ class Loss(abc.ABC):
     def above(self, way: Direction, spacing: float, reach: float) -> GridMeasure:
         """A measure that dominates."""
 
-    @abc.abstractmethod
     def below(self, way: Direction, spacing: float, reach: float) -> GridMeasure | None:
         """A measure that is dominated; None if P = Q is the best on this grid."""
+        return None
 
     def lowered(
         self, way: Direction, spacing: float, reach: float
@@ -70,17 +70,17 @@ class Loss(abc.ABC):
     def length(self, reach: float) -> float:
         """About how long the grid of its losses is."""
 
-    @abc.abstractmethod
     def range(self, way: Direction) -> tuple[float, float]:
         """The largest loss, and minus the least; infinite where nothing bounds it."""
+        return math.inf, math.inf
 
     @abc.abstractmethod
     def distance(self) -> float:
         """At least the total variation distance."""
 
-    @abc.abstractmethod
     def infinite(self, way: Direction) -> float:
         """About P's mass at infinite loss."""
+        return 0.0
 
     def divergence(self, order: float) -> float:
         """At least the Renyi divergence of both directions; infinity if unknown."""
@@ -250,8 +250,8 @@ class PairLoss(Loss):
 
 
 @dataclasses.dataclass(frozen=True)
-class Above(Loss):
-    """Bound of a loss from above only: no data are known to attain it."""
+class Like(Loss):
+    """A loss as another one is, but for what is said of it."""
 
     of: Loss
 
@@ -265,8 +265,7 @@ class Above(Loss):
 
     @property
     def attained(self) -> tuple[Loss, ...]:
-        """See `Loss`: nothing."""
-        return ()
+        return self.of.attained
 
     def above(self, way: Direction, spacing: float, reach: float) -> GridMeasure:
         return self.of.above(way, spacing, reach)
@@ -291,6 +290,16 @@ class Above(Loss):
 
     def divergence(self, order: float) -> float:
         return self.of.divergence(order)
+
+
+@dataclasses.dataclass(frozen=True)
+class Above(Like):
+    """Bound of a loss from above only: no data are known to attain it."""
+
+    @property
+    def attained(self) -> tuple[Loss, ...]:
+        """See `Loss`: nothing."""
+        return ()
 
 
 def sampled_divergence(whole: float, rate: float, order: float) -> float:

@@ -174,9 +174,6 @@ class Gaussian(Loss):
     def distance(self) -> float:
         return self.step.rate * math.erf(self.step.shift / math.sqrt(8)) * (1 + 1e-13)
 
-    def infinite(self, way: Direction) -> float:
-        return 0.0
-
     def divergence(self, order: float) -> float:
         if order == math.inf:
             return math.inf

@@ -19,7 +19,7 @@ import numpy as np
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.dots import GridMeasure, drop_concave_knots
 from privaudit.accounting.pld.line import UNIT, Floats
-from privaudit.accounting.pld.mechanisms.loss import Loss
+from privaudit.accounting.pld.mechanisms.loss import Like
 
 MOST_POINTS = 1 << 14
 _MOST_FACTOR = 1.01
@@ -70,16 +70,11 @@ def measure_of(dots: Floats, start: int, spacing: float) -> GridMeasure:
 
 
 @dataclasses.dataclass(frozen=True)
-class EitherWay(Loss):
+class EitherWay(Like):
     """Loss above a loss and its reverse both: either record may be the one."""
 
-    symmetric: ClassVar[bool] = True
-    of: Loss
-
-    @property
-    def attained(self) -> tuple[Loss, ...]:
-        """See `Loss`: all releases the same way."""
-        return self.of.attained
+    symmetric: ClassVar[bool] = True  # and attained by all releases the same way
+    lattice: ClassVar[float | None] = None
 
     def above(self, way: Direction, spacing: float, reach: float) -> GridMeasure:
         one, two = (self.of.above(w, spacing, reach) for w in ("remove", "add"))
@@ -94,9 +89,6 @@ class EitherWay(Loss):
             dots = np.maximum(dots, more * (1 + 2 * measure.accuracy))
         return measure_of(dots * (1 + 1e-11), start, spacing)
 
-    def below(self, way: Direction, spacing: float, reach: float) -> GridMeasure | None:
-        return self.of.below(way, spacing, reach)
-
     def sketch(self, way: Direction) -> tuple[Floats, Floats]:
         return self.of.sketch("remove")
 
@@ -107,11 +99,5 @@ class EitherWay(Loss):
         most = max(self.of.range("remove"))
         return most, most
 
-    def distance(self) -> float:
-        return self.of.distance()
-
     def infinite(self, way: Direction) -> float:
         return max(self.of.infinite("remove"), self.of.infinite("add"))
-
-    def divergence(self, order: float) -> float:
-        return self.of.divergence(order)

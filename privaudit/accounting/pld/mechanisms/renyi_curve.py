@@ -136,10 +136,6 @@ class Curve(Loss):
             found = found * self._delta(np.minimum(-inner, 1e4))
         return np.where(np.isfinite(inner), found, 0.0) * (1 + 1e-12) + 1e-300
 
-    def below(self, way: Direction, spacing: float, reach: float) -> GridMeasure | None:
-        """See `Loss`: of `attained` only."""
-        return None
-
     def sketch(self, way: Direction) -> tuple[Floats, Floats]:
         """See `Loss`: of a coarse measure."""
         spacing = self._ends() / _COARSE
@@ -160,9 +156,6 @@ class Curve(Loss):
 
     def distance(self) -> float:
         return self.rate * float(self._delta(np.zeros(1))[0])
-
-    def infinite(self, way: Direction) -> float:
-        return 0.0
 
     def divergence(self, order: float) -> float:
         """See `Loss`: divergences grow with the order."""

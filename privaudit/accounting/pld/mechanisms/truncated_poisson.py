@@ -77,10 +77,6 @@ class _Mixed(Loss):
         accuracy = max(part.accuracy for part, _ in parts) + 1e-15
         return GridMeasure(start, mass, infinite, accuracy)
 
-    def below(self, way: Direction, spacing: float, reach: float) -> GridMeasure | None:
-        """See `Loss`: of `attained` only."""
-        return None
-
     def sketch(self, way: Direction) -> tuple[Floats, Floats]:
         parts = [
             (*Gaussian(step.shift, step.rate).sketch(way), math.log(w))
@@ -94,9 +90,6 @@ class _Mixed(Loss):
     def length(self, reach: float) -> float:
         return max(Gaussian(s.shift, s.rate).length(reach) for s, _ in self.steps) * 2
 
-    def range(self, way: Direction) -> tuple[float, float]:
-        return math.inf, math.inf
-
     def distance(self) -> float:
         """See `Loss`: replaced, q times what two opposite records give."""
         parts = []
@@ -105,9 +98,6 @@ class _Mixed(Loss):
             part = step.rate * math.erf(far * step.shift / math.sqrt(8))
             parts.append(weight * part)
         return min(1.0, math.fsum(parts) * (1 + 1e-12))
-
-    def infinite(self, way: Direction) -> float:
-        return 0.0
 
 
 def loss(mechanism: TruncatedPoisson, relation: Relation) -> Loss:

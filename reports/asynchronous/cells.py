@@ -16,14 +16,15 @@ import torch
 
 from privaudit.accounting import account, account_nodes
 from privaudit.accounting.papers.xu_theorem_2 import TheoremTwo
+from privaudit.files.folder import RunFolder
 from privaudit.ledger import Ledger
 from privaudit.release import Release, SamplingWithoutReplacement
-from privaudit.report.load import load
 from trainers.algorithms.asynchronous.clock import Clock, Speed, bipartite_ring
 from trainers.algorithms.asynchronous.family import staleness
 from trainers.algorithms.asynchronous.virtual_time import Asynchronous
 from trainers.numerics.randomness import Streams
 from trainers.runs.measures import accuracy, consensus_distance
+from trainers.runs.outcome import TrainingResult
 from trainers.runs.problem import Observers, Problem
 from trainers.runs.training import training_from
 
@@ -142,18 +143,19 @@ def real(training: dict, sigma: float, runs: int) -> dict[str, Any]:
     for _ in range(runs):
         with tempfile.TemporaryDirectory() as out:
             subprocess.run([*command, "--out", out], check=True, capture_output=True)
-            parts = [load(part) for part in sorted(pathlib.Path(out).glob("party-*"))]
-        results = [part.result for part in parts]
-        right = [result.accuracy for result in results]
-        counts = [sum(e.count for e in part.ledger.nodes[0]) for part in parts]
-        stale = [told.search(result.remarks[-1]) for result in results]
+            parts = [RunFolder(one) for one in sorted(pathlib.Path(out).iterdir())]
+            results = [part.read("result.json", TrainingResult) for part in parts]
+            ledgers = [part.read("ledger.json", Ledger) for part in parts]
+        right = [result.accuracy or 0.0 for result in results]
+        counts = [sum(e.count for e in ledger.nodes[0]) for ledger in ledgers]
+        stale = [told.findall(result.remarks[-1])[0] for result in results]
         epsilons.append(max(result.upper().epsilon for result in results))
         found["accuracy"].append(statistics.mean(right))
         found["worst"].append(min(right))
         found["counts"].append(counts)
-        sums = [float(one[1]) * n for one, n in zip(stale, counts, strict=True)]
+        sums = [float(one[0]) * n for one, n in zip(stale, counts, strict=True)]
         found["mean_stale"].append(sum(sums) / sum(counts))
-        found["most_stale"].append(max(int(one[2]) for one in stale))
+        found["most_stale"].append(max(int(one[1]) for one in stale))
         found["took"].append(max(result.seconds for result in results))
     return {**found, "epsilon": max(epsilons)}
 

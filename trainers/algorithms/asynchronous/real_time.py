@@ -103,8 +103,9 @@ class RealTime(Asynchronous):
         """The same with all workers here: one party, that is joined to no other."""
         (exchange,) = InProcess.all(1)
         ranks = Ranks(exchange.rank, exchange.size, self.mixing.nodes)
+        algorithm: Any = self.algorithm  # whose rounds are no network's
         carrier = PartyNetwork(
-            *(self.algorithm, self.mixing, self.needs), ranks=ranks, exchange=exchange
+            *(algorithm, self.mixing, self.needs), ranks=ranks, exchange=exchange
         )
         return dataclasses.replace(self, carrier=carrier)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import ClassVar
 
 import numpy as np
 
@@ -73,8 +72,15 @@ def measure_of(dots: Floats, start: int, spacing: float) -> GridMeasure:
 class EitherWay(Like):
     """Loss above a loss and its reverse both: either record may be the one."""
 
-    symmetric: ClassVar[bool] = True  # and attained by all releases the same way
-    lattice: ClassVar[float | None] = None
+    @property
+    def symmetric(self) -> bool:  # pyrefly: ignore[bad-override]
+        """True: attained by all releases the same way."""
+        return True
+
+    @property
+    def lattice(self) -> float | None:
+        """See `Loss`: of both ways together, none."""
+        return None
 
     def above(self, way: Direction, spacing: float, reach: float) -> GridMeasure:
         one, two = (self.of.above(w, spacing, reach) for w in ("remove", "add"))

@@ -54,8 +54,9 @@ def _place(name: str, header: list[str], names: Sequence[str]) -> int:
     if name not in header:
         missing = [each for each in names if each not in header]
         raise ValueError(
-            f"the first line must name the columns {' and '.join(names)}; missing: "
-            f"{', '.join(missing)}; it has {', '.join(header[:8])[:200] or 'none'}"
+            f"the first line must name, between commas, the columns "
+            f"{' and '.join(names)}; missing: {', '.join(missing)}; it has "
+            f"{', '.join(header[:8])[:200] or 'none'}"
         )
     return header.index(name)
 

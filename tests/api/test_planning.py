@@ -294,6 +294,7 @@ class TestWarnings:
             ({"scaled": True}, "mean 0 and deviation 1 over these very records"),
             ({"told": True}, "column 1 of the inputs, counted from 0, is the target"),
             ({"same": True}, "all labels are the same"),
+            ({"rare": True}, "80.0% of the labels are the same"),
             ({"again": True}, "120 records equal another one of their node"),
         ],
     )
@@ -307,6 +308,8 @@ class TestWarnings:
                 (x.index_copy(1, torch.tensor([1]), y[:, None] * 2.0), y)
                 for x, y in data
             ]
+        if given.pop("rare", False):
+            data = [(x, (torch.arange(len(x)) % 5 == 0).long()) for x, _ in data]
         if given.pop("same", False):
             data = [(x, 0 * y) for x, y in data]
         if given.pop("scaled", False):
@@ -359,6 +362,11 @@ class TestWarnings:
             pa.train(nn.Linear(4, 1), [(x, y)], epsilon=2)
         with pytest.raises(ValueError, match="which is for tokens: give floats"):
             pa.train(net(), [(x.byte(), y)], epsilon=2)
+        with pytest.raises(ValueError, match=r"as records are held: give model\.float"):
+            pa.train(net().double(), [(x, y)], epsilon=2)
+        each = nn.MSELoss(reduction="none")
+        with pytest.raises(ValueError, match=r"shape \(1,\), its target has \(\)"):
+            pa.train(nn.Linear(4, 1), [(x, x[:, 0])], loss=each, epsilon=2)
         frame = pandas.DataFrame({"age": [1.0], "ill": [0]})
         with pytest.raises(ValueError, match=r"frame.drop\(columns='ill'\)"):
             pa.train(net(), [frame], epsilon=2)
@@ -375,11 +383,13 @@ class TestWarnings:
             pa.train(net(), {"north": (x, y), "south": (x, y)}, epsilon=2)
 
     def test_text_in_a_table_is_named(self):
-        frame = pandas.DataFrame({"age": [1.0, 2.0], "town": ["a", "b"]})
-        with pytest.raises(ValueError, match=r"no number, in columns town: .*astype"):
+        frame = pandas.DataFrame({"age": [1.0, 2.0], "name": ["a", "b"]})
+        with pytest.raises(ValueError, match=r"no number, in columns name: .*astype"):
             pa.train(nn.Linear(2, 2), (frame, frame.age), nodes=1, epsilon=2)
-        with pytest.raises(ValueError, match="no number, in column town"):
-            pa.train(nn.Linear(1, 2), (frame[["age"]], frame.town), nodes=1, epsilon=2)
+        with pytest.raises(ValueError, match="no number, in column name"):
+            pa.train(
+                nn.Linear(1, 2), (frame[["age"]], frame["name"]), nodes=1, epsilon=2
+            )
         with pytest.raises(ValueError, match=r"got str \(pandas.read_csv"):
             pa.train(nn.Linear(1, 2), "a.csv", nodes=1, epsilon=2)
         with pytest.raises(ValueError, match="epsilon must be a number, a list or"):

@@ -315,7 +315,8 @@ def _tensor(values: Any, name: str = "a record", yes: Any = torch.float) -> Tens
         kinds = dict(getattr(frame, "dtypes", {})) if values.ndim == 2 else {}
         text = [str(x) for x, own in kinds.items() if own.kind not in "biuf"]
         if values.dtype == object and (text or values.ndim == 1):
-            one = f"column {frame.name}" if getattr(frame, "name", None) else "a column"
+            own = None if text else getattr(frame, "name", None)
+            one = "a column" if own is None else f"column {own}"
             which = f"columns {', '.join(text)}" if text else one
             raise ValueError(
                 f"{name} holds what is no number, in {which}: leave it out, or write "

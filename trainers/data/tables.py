@@ -7,6 +7,8 @@ import datetime
 import hashlib
 import math
 import pathlib
+import reprlib
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import msgspec
@@ -17,6 +19,8 @@ from privaudit.files import csv, json, toml
 from privaudit.files.manifest import digest
 from trainers.data.shares import NO_CLASS
 
+_EMPTY = {"", "na", "n/a", "nan", "null", "none", "nil", "unknown", "?", "-", "."}
+_MANY = 0.1  # of a column's cells, which nothing is learned of
 Words = Annotated[list[str | int], msgspec.Meta(min_length=2)]
 
 
@@ -81,6 +85,46 @@ def load(path: pathlib.Path) -> dict[str, Any]:
     test = [each for each in tests if each[1] != NO_CLASS]
     more = {"test": _data(test)} if test else {}
     return {"shares": shares, "classes": len(classes), **more}
+
+
+def unread(path: pathlib.Path) -> Iterator[str]:
+    """Complaints of columns, a tenth of whose cells are not as ``path`` says.
+
+    Of the target, any such cell. Empty cells are none, nor words for them.
+    """
+    table = json.convert(toml.read(path), Table)
+    said = {**table.columns, **table.target}
+    rows = csv.rows(path.parent / table.file, [*said])
+    cells = zip(*(own for _, own in rows), strict=True)
+    for (name, wanted), own in zip(said.items(), cells, strict=False):
+        held = [x for x in map(str.strip, own) if x.lower() not in _EMPTY]
+        unlike = _unlike_words if name in table.target else _unlike
+        found = [(why, x) for x in held if (why := unlike(wanted, x))]
+        if len(found) > (0 if name in table.target else _MANY * len(held)):
+            why, x = found[0]
+            yield (
+                f"{len(found):,} of {len(held):,} cells of column {name} that are not "
+                f"empty are as {reprlib.repr(x)}: {why}"
+            )
+
+
+def _unlike(said: list[Any], cell: str) -> str:
+    """Complaint of a cell of a column of words or of a range, or nothing."""
+    if type(said[0]) is str:
+        return _unlike_words(said, cell)
+    value, low, high = map(_number, (cell, *said))
+    if math.isnan(value):
+        return (
+            "no number, and counted as missing; numbers are written as 1234.5, "
+            "and dates as 2024-05-17"
+        )
+    beyond = f"beyond {said[0]} to {said[1]}, and counted as an end of it"
+    return "" if low <= value <= high else beyond
+
+
+def _unlike_words(said: Words, cell: str) -> str:
+    words = list(map(str, said))
+    return "" if cell in words else f"none of {', '.join(words)}, and counts nothing"
 
 
 def columns(path: pathlib.Path) -> str:

@@ -45,7 +45,7 @@ def _of_images(make: Callable[..., nn.Module], **options: int | None) -> Model:
         if len(shape) != 3 or shape[1] != shape[2]:
             raise ValueError(
                 "it takes square images, (channels, size, size), not inputs of shape "
-                f"{_text(shape)}"
+                f"{_text(shape)}, which softmax and tanh-mlp take"
             )
         return make(size=shape[1], channels=shape[0], classes=classes, **given)
 

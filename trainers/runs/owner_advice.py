@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import pathlib
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from trainers.data import forked
+from privaudit.task_settings import is_table
+from trainers.data import forked, tables
 from trainers.data.forked import Ended
 from trainers.data.records import Dataset
 from trainers.data.shares import NO_CLASS, Lazy
@@ -26,6 +28,7 @@ _IN_TEST = 0.1  # share of test records; in coarse tables a few are equal by cha
 _AT_ONCE = 4096  # records, whose words are widened at once
 _SAMPLE = 16  # records, whose gradients are taken
 _STEPS = 4  # at most, of that
+_UNEVEN = 0.75  # share of the commonest class, from which on accuracy says little
 _SECRET = "Keep this to yourself: it depends on private data, and is in no file"
 _TOO_LONG = 5.0  # clip norm over the norm of a usual gradient
 
@@ -52,6 +55,8 @@ def of_nodes(shares: Sequence[Dataset | Lazy], overlap: int = 1) -> list[str]:
 
 def _warnings(problem: Problem) -> Iterator[str]:
     training, shares = problem.training, problem.shares
+    if is_table(training.data):
+        yield from tables.unread(pathlib.Path(training.data))
     held = [share for share in shares if isinstance(share, Dataset)]
     if void := void_records(held):
         yield (
@@ -65,10 +70,17 @@ def _warnings(problem: Problem) -> Iterator[str]:
                 f"{beyond:,} labels are not among the model's classes, and their "
                 "records count nothing: classes are 0, 1, ..., one output each"
             )
-        elif problem.party is None and one_label(held):
+        most = commonest_label(held)
+        if problem.party is None and most == 1:
             yield (
                 "all labels are the same, so that there is nothing to learn: is the "
                 "word that makes them the one in the file, as in frame.ill == 'yes'?"
+            )
+        elif problem.party is None and most > _UNEVEN:
+            yield (
+                f"{most:.1%} of the labels are the same, and so accurate is a model "
+                "that always gives that one: count what it gives of the others, or "
+                "weigh them more by a loss"
             )
     elif (size := size_of(held[0].targets if held else torch.zeros(1))) > _LARGE:
         yield (
@@ -249,14 +261,15 @@ def size_of(numbers: Tensor) -> float:
     return float(numbers.square().mean().sqrt().nan_to_num())
 
 
-def one_label(held: Sequence[Dataset]) -> bool:
-    """Return whether all of several records have the same class.
+def commonest_label(held: Sequence[Dataset]) -> float:
+    """Share of the records that have the commonest class; 0 of fewer than two.
 
-    >>> one_label([Dataset(torch.eye(3), torch.tensor([1, 1, own])) for own in (1, 0)])
-    False
+    >>> commonest_label([Dataset(torch.eye(4), torch.tensor([1, 1, 0, 1]))])
+    0.75
     """
-    found = {label for share in held for label in share.targets.unique().tolist()}
-    return len(found) == 1 < sum(map(len, held))
+    labels = torch.cat([torch.zeros(0), *(one.targets.flatten() for one in held)])
+    counts = labels.unique(return_counts=True)[1]
+    return float(counts.max()) / len(labels) if len(labels) > 1 else 0.0
 
 
 def column_of_targets(held: Sequence[Dataset]) -> int | None:

@@ -79,12 +79,33 @@ def test_a_record_decides_alone_whether_it_is_a_test_record(told):
     assert told("test = 3", "test = 2", CSV)["test"][1].min() >= 0  # of the classes
 
 
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        ("n/a", "1 of 2 cells of column age that are not empty are as '1e3': beyond"),
+        ('"1,055"', "3 of 4 .* as '1,055': no number, and counted as missing"),
+        ("20240517", "3 of 4 .* as '20240517': beyond 20 to 90, and counted as an end"),
+        ("2024-05-17", "3 of 4 .* '2024-05-17': beyond"),
+    ],
+)
+def test_what_cannot_be_read_is_told(told, tmp_path, cell, said):
+    told(table=CSV.replace(",55,", f",{cell},"))
+    sex, age, since, outcome = tables.unread(tmp_path / "patients.toml")
+    assert re.search(said, age)
+    assert "1 of 5 cells of column sex" in sex
+    assert "as 'x': none of F, M, and counts nothing" in sex
+    assert "2 of 5 cells of column since that are not empty are as 'soon'" in since
+    assert "as 'lost': none of home, back" in outcome
+    told(table=CSV.replace(" x ,1e3,2023", "F,20,2024").replace("soon", ""))
+    assert [*tables.unread(tmp_path / "patients.toml")] == [outcome]
+
+
 def test_the_tutorials_trains(tmp_path, monkeypatch, capsys):
     page = pathlib.Path("docs/tutorial.md").read_text()
     monkeypatch.chdir(tmp_path)
     (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     pathlib.Path("patients.toml").write_text(text)
-    row = "{0},F,{1},2024-05-17,,{2}\n".format
+    row = "{0},F,{1},2024-05-17,'high,{2}\n".format
     lines = [
         row(clinic, 20 + each, ("home", "readmitted")[each > 30])
         for each in range(60)
@@ -94,7 +115,10 @@ def test_the_tutorials_trains(tmp_path, monkeypatch, capsys):
     pathlib.Path("patients.csv").write_text(head + "".join(lines))
     command = "train dp-dsgt --data patients.toml --model softmax --epsilon 2 --out run"
     assert main([*command.split(), "--set", "rounds=3"]) == 0
-    assert "on test data" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "on test data" in printed.out
+    assert "180 of 180 cells of column pressure" in printed.err
+    assert printed.err.count("cells of column") == 1
     assert main(["verify", "run"]) == 0
 
 
@@ -105,7 +129,7 @@ def test_the_tutorials_trains(tmp_path, monkeypatch, capsys):
         ("[20, 90]", "[0, inf]", "column age is a range"),
         ("[20, 90]", "[]", "got nothing"),
         ('["north", "south"]', '["north", "west"]', "line 4 of patients.csv is of cli"),
-        ("outcome", "result", "the first line must name the columns .*missing: result"),
+        ("outcome", "result", "must name, between commas, .*missing: result"),
         ("patients.csv", "none.csv", "No such file"),
         ("test = 3", "test = 1", "Expected `int` >= 2 - at `\\$.test`"),
         ("test = 3", "tset = 3", "unknown field `tset`"),

@@ -101,6 +101,8 @@ def enter(
     cannot = f"the model cannot take inputs of shape {shape} and {input.dtype}"
     if not input.is_floating_point() and not tokens_of(module):
         cannot += ", which is for tokens: give floats, such as pixels / 255"
+    elif any(one.dtype == torch.float64 for one in module.parameters()):
+        cannot += ", as records are held: give model.float()"
     with checked(cannot), torch.no_grad():
         rows = inputs.split(1)
         alone = torch.cat([taken(row, **saying(taken, None)) for row in rows])
@@ -336,7 +338,8 @@ def _loss(
         alone = taken(outputs, targets)
     candidates = [alone] if together.numel() > 1 else [alone.mean(), alone.sum()]
     if not drew and not any(
-        _close(together.reshape(each.shape), each) for each in candidates
+        len(each) == len(together) and _close(together, each)
+        for each in map(torch.atleast_1d, candidates)
     ):
         raise ValueError(
             "the loss of a batch is not made of the losses of its records alone: each "

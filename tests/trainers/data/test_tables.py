@@ -5,6 +5,7 @@ import re
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from privaudit.cli import main
 from trainers.data import tables
@@ -120,6 +121,8 @@ def test_the_tutorials_trains(tmp_path, monkeypatch, capsys):
     assert "180 of 180 cells of column pressure" in printed.err
     assert printed.err.count("cells of column") == 1
     assert main(["verify", "run"]) == 0
+    (home,) = re.findall(r"`(torch.nn.Sequential.*?)`", page)
+    eval(home).load_state_dict(load_file("run/node-0.safetensors"))
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,8 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise ValueError(f"{what} names one column, got {', '.join(said)}")
         if not self.columns:
             raise ValueError("columns names no column: the inputs are made of them")
+        if both := self.target.keys() & self.columns:
+            raise ValueError(f"{both.pop()} is the target: leave it out of columns")
 
 
 def load(path: pathlib.Path) -> dict[str, Any]:
@@ -80,7 +82,10 @@ def load(path: pathlib.Path) -> dict[str, Any]:
             (tests if _is_test(cells, table.test) else rows[at]).append(record)
     except (OSError, msgspec.ValidationError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        raise ValueError(f"data {path}: {why} (docs/tutorial.md has one)") from None
+        raise ValueError(
+            f"data {path}: {why} (below [columns] stand such as age = [20, 90] and sex "
+            '= ["F", "M"]; docs/tutorial.md has one)'
+        ) from None
     shares = [_data(each) for each in rows]
     test = [each for each in tests if each[1] != NO_CLASS]
     more = {"test": _data(test)} if test else {}

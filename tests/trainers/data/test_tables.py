@@ -136,6 +136,8 @@ def test_the_tutorials_trains(tmp_path, monkeypatch, capsys):
         ("patients.csv", "none.csv", "No such file"),
         ("test = 3", "test = 1", "Expected `int` >= 2 - at `\\$.test`"),
         ("test = 3", "tset = 3", "unknown field `tset`"),
+        ("[20, 90]", "'number'", r"got `str` .* stand such as age = \[20, 90\] and"),
+        ("age =", "outcome =", "outcome is the target: leave it out of columns"),
         ("[target]", "[target]\nsex = ['F', 'M']", "target names one column"),
         ('["home", "back"]', '["home"]', "length >= 2"),
         ("file =", "file", "Expected '='"),

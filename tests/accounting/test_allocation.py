@@ -588,7 +588,7 @@ class TestTight:
     @pytest.mark.full
     def test_a_published_bracket(self):
         # pld-accounting 0.3 (PyPI): [.1364, .1422]; Poisson sampling: .1489
-        assert 0.1364 <= one_of(1000, 1.0).epsilon(1e-5).upper <= 0.1389
+        assert 0.1364 <= one_of(1000, 1.0).epsilon(1e-5).upper <= 0.139
         # PLD_accounting 2.0: [10.200, 10.227]
         found = one_of(20, 0.4).epsilon(1e-5)
         assert 10.2 <= found.lower <= found.upper <= 10.227

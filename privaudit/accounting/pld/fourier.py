@@ -358,6 +358,8 @@ def compose(
     ``cut``: less the composition of their masses up to that grid point.
     """
     tilt = guess.tilt
+    if 8 * UNIT * sum(one.steps for one in bundles) > 1:
+        return None  # of powers rounding is all
     log_moment = math.fsum(one.steps * one.base for one in bundles)
     window = _window(bundles, spacing, guess, log_moment)
     if window is None or not (tilt * spacing) * ((1 + tilt) * spacing) > 1e-290:

@@ -191,6 +191,7 @@ class TestTwice:
     @pytest.fixture
     def way(self, monkeypatch):
         monkeypatch.setattr(layer, "CACHED", 1 << 14)  # several strips
+        monkeypatch.setattr(layer, "_LONG", 40)
         module = Mean(nn.Linear(280, 290), 290)
         way = BookKeeping(module, cross_entropy, torch.zeros(40, 280))
         assert way.ways.startswith("products taken twice: inside;")
@@ -365,7 +366,7 @@ class TestAllLayers:
 
 
 class TestNorms:
-    @given(st.integers(0, 10**6), st.sampled_from([2, 64, 511, 512, 513, 700]))
+    @given(st.integers(0, 10**6), st.sampled_from([4, 64, 511, 512, 513, 700]))
     def test_they_are_no_less_than_is_true(self, seed, positions):
         """Of products that cancel to the last bits, and all sizes of numbers."""
         generator = torch.Generator().manual_seed(seed)

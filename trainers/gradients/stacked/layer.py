@@ -16,6 +16,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 SCRATCH = 1 << 24
 CACHED = 1 << 17  # of doubles, on a CPU: in its nearer cache
 SHORT = 512  # positions over which norms may be added up in single precision
+_LONG = 256  # from which on products are taken twice
 TINY = 2.0**-60
 
 
@@ -156,7 +157,8 @@ def explicit_sums(
         for part in blocks(flat.shape[2], samples, flat):
             some, sums = flat[:, :, part], total[:, part]
             for here in blocks(replicas, some[0].numel(), flat):
-                sums[here] = torch.bmm(weights[here, None], some[here].double())[:, 0]
+                into_here = sums[here, None]
+                into_here.baddbmm_(weights[here, None], some[here].double(), beta=0)
 
 
 def outer_sum(left: Tensor, right: Tensor, weights: Tensor, total: Tensor) -> None:
@@ -237,28 +239,29 @@ def fits(values: int, kept: int) -> bool:
 
 
 def by_gram(positions: int, outputs: int, inputs: int) -> bool:
-    """Return whether Gram matrices make a squared norm with less work."""
-    # Products of doubles take twice the time, of which the first is none if short.
-    gram = (outputs + inputs) * positions * (2 if positions <= SHORT else 1)
-    return outputs * inputs > gram
+    """Return whether Gram matrices make a squared norm with less work.
 
-
-def twice(like: Tensor, positions: int, outputs: int, inputs: int) -> bool:
-    """Return whether products that are taken twice cost less than Gram matrices.
-
-    Of doubles, which a CPU multiplies at half the speed; to go through a product's
-    numbers, as often as both takes, is as much as some 20 multiplications of each.
+    Small ones of doubles take as long as four times as many multiplications of a large
+    product; and to go through its numbers takes as long as 30 of each.
     """
-    if like.device.type != "cpu" or get_proxy_mode() is not None:
-        return False
-    return 10 * outputs * inputs < positions**2 * (outputs + inputs)
+    gram = 4 * positions**2 * (outputs + inputs)
+    return outputs * inputs * (positions + 30) > gram
+
+
+def twice(left: Tensor) -> bool:
+    """Return whether products in single precision, twice, take less than of doubles.
+
+    Of few positions they do not: to go through a product's numbers takes as long.
+    """
+    on_host = left.device.type == "cpu" and get_proxy_mode() is None
+    return on_host and left.shape[1] >= _LONG
 
 
 def squared_sizes(left: Tensor, right: Tensor) -> Tensor:
     """(sum_t |left_t| |right_t|)^2 of samples, (samples, positions, ...) both."""
-    lengths = torch.linalg.vector_norm(left, dim=2, dtype=torch.float64)
-    lengths = lengths * torch.linalg.vector_norm(right, dim=2, dtype=torch.float64)
+    one, other = (squared_rows(part.flatten(0, 1)) for part in (left, right))
     # What underflows in single precision is far below this times the slack.
+    lengths = (one * other).sqrt().view(left.shape[:2])
     return lengths.sum(1).add(TINY).square()
 
 

@@ -57,7 +57,7 @@ class StackedLinear(StackedLayer):
             return Digest(square, (inside, back, *offset))
         if fits(outputs * inputs, positions * (outputs + inputs)):
             return written_out(torch.bmm(back.mT, inside), *offset)
-        if twice(inside, positions, outputs, inputs):
+        if twice(inside):
             squares = torch.stack(
                 [
                     torch.cat(
@@ -83,11 +83,8 @@ class StackedLinear(StackedLayer):
     ) -> None:
         if len(made_from) > len(into):  # not written out
             inside, back, *offset = made_from
-            sizes = back.shape[1], back.shape[2], inside.shape[2]
-            if twice(inside, *sizes):
-                product_sum(back, inside, weights, into[0])
-            else:
-                outer_sum(back, inside, weights, into[0])
+            add = product_sum if twice(inside) else outer_sum
+            add(back, inside, weights, into[0])
             made_from, into = tuple(offset), into[1:]
         explicit_sums(made_from, weights, into)
 

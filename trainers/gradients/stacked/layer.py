@@ -157,8 +157,7 @@ def explicit_sums(
         for part in blocks(flat.shape[2], samples, flat):
             some, sums = flat[:, :, part], total[:, part]
             for here in blocks(replicas, some[0].numel(), flat):
-                into_here = sums[here, None]
-                into_here.baddbmm_(weights[here, None], some[here].double(), beta=0)
+                sums[here] = torch.bmm(weights[here, None], some[here].double())[:, 0]
 
 
 def outer_sum(left: Tensor, right: Tensor, weights: Tensor, total: Tensor) -> None:
@@ -259,9 +258,9 @@ def twice(left: Tensor) -> bool:
 
 def squared_sizes(left: Tensor, right: Tensor) -> Tensor:
     """(sum_t |left_t| |right_t|)^2 of samples, (samples, positions, ...) both."""
-    one, other = (squared_rows(part.flatten(0, 1)) for part in (left, right))
+    lengths = torch.linalg.vector_norm(left, dim=2, dtype=torch.float64)
+    lengths = lengths * torch.linalg.vector_norm(right, dim=2, dtype=torch.float64)
     # What underflows in single precision is far below this times the slack.
-    lengths = (one * other).sqrt().view(left.shape[:2])
     return lengths.sum(1).add(TINY).square()
 
 

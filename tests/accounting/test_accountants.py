@@ -19,9 +19,8 @@ from dp_accounting.privacy_accountant import NeighboringRelation, UnsupportedEve
 from scipy import special, stats
 
 from privaudit.accounting import Certificate, tuning
-from privaudit.accounting.accountant import CertifiedAccountant
+from privaudit.accounting.accountant import CertifiedAccountant, RenyiAccountant
 from privaudit.accounting.events import from_json, ledger_of, to_json
-from privaudit.accounting.renyi_accountant import RenyiAccountant
 from privaudit.accounting.tuning import (
     mean_of,
     parameter_of,

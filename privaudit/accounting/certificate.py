@@ -98,7 +98,7 @@ class _Releases:
     def ways(self) -> tuple[Steps, ...]:
         """Steps that a record can enter, way by way; the worst bounds all."""
         return tuple(
-            Steps.of(view, self.relation) for view in views(self.entries, self.relation)
+            _steps(view, self.relation) for view in views(self.entries, self.relation)
         )
 
     @functools.cached_property
@@ -162,6 +162,11 @@ class _Releases:
         return Proved(Proof(low, _NO_NOISE), Proof(top.value, _NO_NOISE))
 
 
+@functools.lru_cache(maxsize=4)  # both sides ask for the same ones
+def _steps(view: Entries, relation: Relation) -> Steps:
+    return Steps.of(view, relation)
+
+
 @functools.lru_cache(maxsize=128)  # an account, its page and its check ask alike
 def _above(
     entries: Entries,
@@ -179,7 +184,7 @@ def _above(
             return {way: both[way] for way in ways}
 
     def proved(view: Entries) -> dict[Direction, Proved]:
-        found = prove(Steps.of(view, relation), question, "upper", ways)
+        found = prove(_steps(view, relation), question, "upper", ways)
         if releases.shared is None:
             return found
         return {way: Proved(NOTHING, each.upper) for way, each in found.items()}

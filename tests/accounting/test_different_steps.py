@@ -10,7 +10,7 @@ from scipy.special import ndtr
 import privaudit as pa
 from privaudit.accounting import account
 from privaudit.accounting.plans import Plan
-from privaudit.accounting.pld import compose_steps, fourier, grouping
+from privaudit.accounting.pld import compose_steps, composition, fourier, grouping
 from privaudit.accounting.pld.families import Family
 from privaudit.accounting.pld.fourier import (
     Bundle,
@@ -26,6 +26,7 @@ from privaudit.accounting.pld.grouping import Group, bundle
 from privaudit.accounting.pld.grouping_below import _positive
 from privaudit.accounting.pld.mechanisms.noise import ends
 from privaudit.accounting.pld.scout import Guess
+from privaudit.accounting.pld.targets import EpsilonAt
 
 
 def quiet_and_loud():
@@ -416,6 +417,30 @@ class TestSound:
             assert (after <= np.maximum(before, 0) * (1 + 1e-12) + 4e-16).all()
             if not seed:  # none but the last was negative
                 assert made[1] >= 1 - 4 * size
+
+    def test_kinds_apart_bound_from_above_by_what_is_above(self, monkeypatch):
+        steps = compose_steps(np.linspace(1.0, 2.0, 30), np.linspace(0.05, 0.1, 30))
+        truth = steps.epsilon(1e-6)
+        # Told by few means first, and found too wide: so are the coarse cells after it.
+        for module, name, value in (
+            (grouping, "_GROUPS", 2),
+            (grouping, "_MOST_WAVES", 0.0),
+            (composition, "_MOST_BLUR", 0.0),
+            (composition, "_FINE", 8.0),
+            (composition, "_ROUNDS", 1),
+        ):
+            monkeypatch.setattr(module, name, value)
+        search = composition._Search(*_asked(steps, EpsilonAt(1e-6, 0.01)))
+        search.run("remove")
+        assert search.apart
+        assert truth.lower <= search.upper["remove"]
+        assert search.inner["remove"] <= truth.upper
+        assert not search.met()
+
+
+def _asked(steps, target):
+    seen = {"remove": target.seen(steps._scout("remove"))}
+    return steps, target, target.width, seen, {}
 
 
 class TestTolerance:

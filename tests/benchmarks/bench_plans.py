@@ -21,7 +21,7 @@ import numpy as np
 from dp_accounting.pld import PLDAccountant
 
 import privaudit as pa
-from privaudit.accounting.certificate import _above
+from privaudit.accounting.certificate import _above, _steps
 from privaudit.accounting.plans import Plan
 from privaudit.ledger import Ledger
 
@@ -115,6 +115,12 @@ def peer(plan: dict, interval: float = 1e-4) -> float:
     return float(accountant.get_epsilon(plan["delta"]))
 
 
+def forget() -> None:
+    """Let nothing be known of an account before."""
+    _above.cache_clear()
+    _steps.cache_clear()
+
+
 def can_peer(plan: dict) -> bool:
     """Whether dp-accounting ends, and has the relation."""
     return len(plan["noise"]) <= _FEW and plan.get("relation") != "replace-one"
@@ -147,11 +153,11 @@ def main() -> None:
     plans = list(enumerate(draw(asked.seed, asked.plans)))
     for index, plan in plans[asked.start :]:
         one = certificate(plan)
-        _above.cache_clear()
+        forget()
         start = time.process_time()
         upper = one.epsilon(plan["delta"], sides="upper").upper
         uppers.append(time.process_time() - start)
-        _above.cache_clear()
+        forget()
         one, start = certificate(plan), time.process_time()
         found = one.epsilon(plan["delta"])
         times.append(time.process_time() - start)
@@ -168,7 +174,7 @@ def main() -> None:
         what += " laplace" * bool(plan.get("laplace"))
         if asked.calibrate and plan["kind"] == "likely":
             table = np.stack([plan["noise"], plan["rate"]], axis=1)
-            _above.cache_clear()
+            forget()
             start = time.process_time()
             pa.noise_multiplier(epsilon=upper, delta=plan["delta"], schedule=table)
             searches.append(time.process_time() - start)

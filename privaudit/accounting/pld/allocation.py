@@ -294,8 +294,8 @@ def _one(shifts: Floats, weights: Floats, side: Side, tail: float, fine: float) 
     for s, weight in zip(shifts.tolist(), weights.tolist(), strict=True):
         with np.errstate(divide="ignore"):
             x = np.append(np.log(edges) / s + s / 2, np.inf)
-        mass += weight * np.exp(log_normal_mass(x[:-1], x[1:]))
-        mean += weight * np.exp(log_normal_mass(x[:-1], x[1:], s))
+        mass += weight * np.exp(log_normal_mass(x))
+        mean += weight * np.exp(log_normal_mass(x, s))
         reach = max(reach, float(np.abs(x[1:-1]).max()) + s)
     accuracy = UNIT * (1024 + 32 * reach * reach)
     return _law(mass, mean, edges, side, accuracy)

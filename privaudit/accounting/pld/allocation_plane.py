@@ -165,7 +165,7 @@ def _one(
         # In logs of the one ratio; of the other they are those of -x.
         x = ends[0] / s + (0.0 if shape.opposed else s / 2)
         for i, centre in enumerate((0.0, s, -s)):
-            sums[i] += weight * np.exp(log_normal_mass(x[:-1], x[1:], centre))
+            sums[i] += weight * np.exp(log_normal_mass(x, centre))
         reach = max(reach, float(np.abs(x[1:-1]).max()) + s)
     mass, mean, other = sums
     error = UNIT * (1024 + 32 * reach * reach)

@@ -87,9 +87,7 @@ class _Way:
         number = math.ceil(far / max(min(_GEOMETRIC / s, self.fine), far / _MOST_CELLS))
         x = np.linspace(-far, far, 2 * number + 1)
         ends = np.concatenate([[-np.inf], x, [np.inf]])
-        mass, p, q = (
-            np.exp(log_normal_mass(ends[:-1], ends[1:], at)) for at in (0.0, s, -s)
-        )
+        mass, p, q = (np.exp(log_normal_mass(ends, at)) for at in (0.0, s, -s))
         error = UNIT * (1024 + 32 * (far + s) ** 2)
         if self.below:
             return self.law(mass, np.stack([p, q]), x, error)

@@ -122,9 +122,9 @@ def _half(
     else:
         raise ArithmeticError("losses of a fixed-size batch were not found")
     inside, beyond = [], []
-    base, end = log_normal_mass(x[:-1], x[1:], -others), -x[-1:]
+    base, end = log_normal_mass(x, -others), -x[-1:]
     for centre in (0.0, -apart):
-        mass = log_normal_mass(x[:-1], x[1:], centre)
+        mass = log_normal_mass(x, centre)
         inside.append(mix(rate, base, mass))
         tails = special.log_ndtr(end - others), special.log_ndtr(end + centre)
         beyond.append(float(mix(rate, *tails)[0]))

@@ -46,11 +46,26 @@ class Group:
     """Steps of a family, and the losses between their cells.
 
     ``edges``: increasing, even multiples of spacing; ``apart``: composed one by one.
+    ``seen``: the masses that were asked for last.
     """
 
     family: Family
     edges: Indices
     apart: bool
+    seen: dict[tuple[Direction, float, float], Rows] = dataclasses.field(
+        default_factory=dict
+    )
+
+    def rows(self, way: Direction, spacing: float, reach: float) -> Rows:
+        """Masses of all steps; kept, as those above are those below as well."""
+        asked = way, spacing, reach
+        if asked not in self.seen:
+            self.seen.clear()
+            kind = (self.family.noise, self.family.scheme)
+            at = self.edges.astype(float) * spacing
+            of = self.family.shift, self.family.rate
+            self.seen[asked] = rows(kind, way, at, *of, reach)
+        return self.seen[asked]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -348,8 +363,7 @@ def bundle(
     """Steps of a group, from above."""
     family, edges = group.family, group.edges
     at = edges.astype(float) * spacing
-    kind = (family.noise, family.scheme)
-    seen = rows(kind, way, at, family.shift, family.rate, reach)
+    seen = group.rows(way, spacing, reach)
     raised, most, base = _raised(seen, edges, spacing, tilt)
     lost = float(family.count @ np.exp(seen.log_p[:, -1])) * (1 + 4 * seen.accuracy)
     far = float(np.abs(at).max())

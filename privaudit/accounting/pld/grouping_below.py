@@ -20,7 +20,7 @@ from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.fourier import Bundle
 from privaudit.accounting.pld.grouping import Group
 from privaudit.accounting.pld.line import UNIT, Floats
-from privaudit.accounting.pld.mechanisms.noise import Rows, rows
+from privaudit.accounting.pld.mechanisms.noise import Rows
 
 Indices = NDArray[np.int64]
 
@@ -37,8 +37,7 @@ def bundle_below(
     """Steps of a group, each dominated by its own pair; None if doubles do not do."""
     family = group.family
     at = group.edges.astype(float) * spacing
-    kind = (family.noise, family.scheme)
-    seen = rows(kind, way, at, family.shift, family.rate, reach)
+    seen = group.rows(way, spacing, reach)
     apart = group.apart
     cells = _merged(seen, at, None if apart else family.count, spacing)
     log_p, away, knots, offset = cells

@@ -60,7 +60,7 @@ def masses(edges: Floats, shift: Floats, rate: Floats, reach: float) -> Masses:
 
 def _normal(x: Floats, centre: float | Floats) -> Floats:
     """Logs of the masses of N(centre, 1) below x, between, and above."""
-    inner = log_normal_mass(x[:, :-1], x[:, 1:], centre)
+    inner = log_normal_mass(x, centre)
     low = special.log_ndtr(x[:, :1] - centre)
     high = special.log_ndtr(centre - x[:, -1:])
     return np.concatenate([low, inner, high], axis=1)

@@ -65,12 +65,11 @@ class _Mixture(Pair):
     def masses(self, edges: Floats) -> tuple[Floats, Floats, float]:
         x, off = self._outputs(edges)
         x = np.maximum.accumulate(x)
-        ends = np.array([-np.inf, np.inf])
-        left, right = np.append(ends[0], x), np.append(x, ends[1])
-        log_q = _log_mass(left, right, 0.0)
+        ends = np.concatenate([[-np.inf], x, [np.inf]])
+        log_q = log_normal_mass(ends)
         log_p = np.full(log_q.shape, -np.inf)
         for s, w in zip(self.shifts, self.log_weights, strict=True):
-            log_p = np.logaddexp(log_p, w + _log_mass(left, right, float(s)))
+            log_p = np.logaddexp(log_p, w + log_normal_mass(ends, float(s)))
         far = float(self.shifts.max())
         finite = x[np.isfinite(x)]
         far += float(np.abs(finite).max()) if finite.size else 0.0
@@ -102,10 +101,6 @@ class _Mixture(Pair):
             return math.inf
         exponents = self.log_weights + order * (order - 1) * self.shifts**2 / 2
         return float(special.logsumexp(exponents)) / (order - 1) * (1 + 1e-12) + 1e-15
-
-
-def _log_mass(left: Floats, right: Floats, centre: float) -> Floats:
-    return log_normal_mass(left, right, centre)
 
 
 def loss(mechanism: MixtureOfGaussians, rate: float) -> Loss:

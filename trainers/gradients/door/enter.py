@@ -338,8 +338,8 @@ def _loss(
         alone = taken(outputs, targets)
     candidates = [alone] if together.numel() > 1 else [alone.mean(), alone.sum()]
     if not drew and not any(
-        len(each) == len(together) and _close(together, each)
-        for each in map(torch.atleast_1d, candidates)
+        each.numel() == together.numel() and _close(together.reshape(each.shape), each)
+        for each in candidates
     ):
         raise ValueError(
             "the loss of a batch is not made of the losses of its records alone: each "

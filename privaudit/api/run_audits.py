@@ -34,7 +34,7 @@ from privaudit.files.notebook import box
 from privaudit.ledger import Ledger
 from privaudit.report import page
 from privaudit.report.load import FinishedTraining, TrainingConfig, audits_of, load
-from privaudit.results import Status, UpperBound
+from privaudit.results import Finding, LowerBound, Status, UpperBound
 from privaudit.settings import AuditSettings
 from privaudit.task_settings import OWN
 from trainers.runs.outcome import PRIVATE, RANDOM, TrainingResult
@@ -80,10 +80,16 @@ class AuditedRun:
         return self.training.upper()
 
     @property
-    def lower(self) -> Any:
+    def verdict(self) -> Finding:
+        """Claim, account and audit together, of the attacker that shows most."""
+        best = max(self.results.values(), key=lambda one: one.lower().epsilon)
+        return best.verdict
+
+    @property
+    def lower(self) -> LowerBound:
         """The largest of the lower bounds, which hold together."""
-        bounds = [one.lower() for one in self.results.values()]
-        return max(bounds, key=lambda bound: bound.epsilon)
+        assert self.verdict.lower is not None
+        return self.verdict.lower
 
     def summary(self) -> dict[str, Any]:
         """All figures, for JSON."""

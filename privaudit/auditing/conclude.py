@@ -156,7 +156,8 @@ _STRONGER = {
     "releases": "noisy-gradients, which knows all records, and many runs show more",
     "final-models": (
         "of final models alone, gradients crafted anew for every step show more "
-        "(Cebere et al. 2025); in a network each model holds the noise of all nodes, "
+        "(Cebere et al. 2025), and so do crafted losses of other records; in a "
+        "network each model holds the noise of all nodes, "
         "which final-models-colluding takes off, and noisy-gradients sees every release"
     ),
     "final-models-colluding": "noisy-gradients sees every release by itself",

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from privaudit.auditing.bounds.contract import ANY
 from privaudit.files.folder import RunFolder
 from privaudit.files.text import visible
 from privaudit.report import (
@@ -215,7 +216,8 @@ def _of_attack(
     return {
         "audited": down(lower.epsilon),
         "confidence": ("at least" if lower.epsilon else "the attack showed nothing")
-        + f", with {100 * lower.confidence:g} % confidence",
+        + f", with {100 * lower.confidence:g} % confidence"
+        + ("" if lower.valid_for == ANY else f", for {lower.valid_for}"),
         "contradicted": upper is not None and lower.epsilon > upper.epsilon,
         "limits": limits.sentences(run),
         "operating_point": words.operating_point(run),

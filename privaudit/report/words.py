@@ -176,18 +176,22 @@ def assumptions(run: Paged | FinishedProgram) -> list[tuple[str, str]]:
     """Name and meaning of all that the figures stand on."""
     shared = isinstance(run, Finished) and len(run.ledger.nodes) > 1
     lines = of_figures(run.config.claim, run.upper, shared=shared)
+    lower = None
     if isinstance(run, FinishedAudit | FinishedProgram):
         lower = run.result.lower()
-        lines += [
-            ("the attacker sees", lower.sees),
+        lines.append(("the attacker sees", lower.sees))
+    elif isinstance(run, FinishedTraining) and (best := run.result.strongest()):
+        lower = best.finding.lower
+    if lower is not None:
+        lines.append(
             (
                 "audited",
                 f"holds with {100 * lower.confidence:g} % confidence over the audit's "
                 f"coins, for {lower.valid_for}; estimator: {lower.method} "
                 f"({lower.source}), on {lower.member_runs:,} + "
                 f"{lower.non_member_runs:,} {lower.counted}",
-            ),
-        ]
+            )
+        )
     return lines
 
 
@@ -318,10 +322,12 @@ def operating_point(run: FinishedAudit | FinishedProgram) -> str:
             f"and in {fpr.runs:,} non-member runs, wrong in {_rate(fpr)}.{note}"
         )
     if (tpr.low, fpr.high) == (0.0, 1.0):  # limits that the method does not use
+        lower = run.result.lower()
+        several = evidence.testing_runs > lower.member_runs + lower.non_member_runs
         return (
             f"At a score of {_signed(evidence.threshold)}, on {evidence.testing_runs:,}"
-            f" runs, it caught {_rate(tpr)} of the members and accused {_rate(fpr)} of "
-            f"the non-members.{note}"
+            f" {'canaries' if several else 'runs'}, it caught {_rate(tpr)} of the "
+            f"members and accused {_rate(fpr)} of the non-members.{note}"
         )
     side = "at or above" if evidence.tail == "upper" else "at or below"
     return (

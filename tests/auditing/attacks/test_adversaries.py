@@ -1,5 +1,7 @@
 """Every adversary: silent where nothing leaks, sure where nothing is hidden."""
 
+import runpy
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,9 @@ from privaudit.auditing.attacks.canaries import CANARIES
 from privaudit.auditing.attacks.likelihood import log_ratio, mixed_ratio
 from tests.auditing.attacks.scenes import SMALL, problem, right, scene, scores
 from tests.tiers import size
+from trainers.runs.material import Material
+from trainers.runs.problem import Problem
+from trainers.runs.training import training_from
 
 ALGORITHMS = {
     "dp-dsgd": {},
@@ -91,6 +96,26 @@ class TestSound:
 
 
 class TestTight:
+    def test_crafted_losses_carry_releases_to_the_end(self):
+        """Of `examples/hidden_state.py`; where losses are flat .71."""
+        example = runpy.run_path("examples/hidden_state.py")
+        own = Material.own(
+            example["Landscape"](8), example["shares"](200), loss=example["loss"]
+        )
+        settings = example["TRAINING"] | {
+            "algorithm": "dp-dsgd",
+            "data": "own",
+            "model": "own",
+            "partition": "given",
+            "nodes": 3,
+            "train": 600,
+            "rounds": 24,
+            "sampling_rate": 0.5,
+        }
+        landscape = Problem.of(training_from(settings, where="a test"), material=own)
+        of = scene(landscape, noise=2.0, many=8)
+        assert right(*scores("final-models", of, 60)) > 0.75
+
     @pytest.mark.sampled(6)
     @each_with(*CANARIES)
     def test_no_noise_is_caught(self, name, canary):

@@ -238,7 +238,7 @@ class TestWhatIsAttacked:
         )
         scores = [load(found.path / name).scores for name in found.results]
         assert list(found.results) == ["audit-own-loss", "audit-final-loss"]
-        np.testing.assert_allclose(scores[0].score, scores[1].score, atol=1e-5)
+        np.testing.assert_allclose(scores[0].score, scores[1].score, rtol=1e-5)
         assert "as own:loss scores it" in found.lines()[1]
         assert pa.verify(found.path).differences == ()
 

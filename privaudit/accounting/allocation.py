@@ -17,13 +17,14 @@ import msgspec
 from msgspec import UNSET
 
 from privaudit.accounting.pld.allocation import AllocatedBelow, Epoch
+from privaudit.accounting.pld.allocation_plane import MOST_SHIFT, MOST_TAKEN
 from privaudit.accounting.pld.mechanisms import Loss
 from privaudit.ledger import Entry
 from privaudit.release import NoSampling, RandomAllocation, Release
 from privaudit.results import Relation
 
 Entries = tuple[Entry, ...]
-_LITTLE = 0.01  # of the variance, which is half of that of epsilon
+_LITTLE = 0.004  # of the variance, which is half of that of epsilon
 
 
 def is_allocated(entry: Entry) -> bool:
@@ -59,7 +60,7 @@ class Allocated:
                 wanted -= some
 
     def above(self, relation: Relation) -> Iterator[tuple[Epoch, int]]:
-        """As mixtures over batches, and how often: of blocks of two, or one."""
+        """As mixtures over batches, and how often: of blocks of three, two or one."""
         if self.shuffled:
             return
         opposed = relation == "replace-one"
@@ -69,10 +70,11 @@ class Allocated:
             return
         shift = max(epoch.shifts)
         # What blocks of one add to the variance of L, over that: (k - 1) / 2 t times a
-        # ratio's. Two in a plane cost some percent by its cells.
+        # ratio's. Three in space cost little by their cells, and seconds.
         added = (taken - 1) / (2 * self.how.batches) * math.expm1(min(shift, 20) ** 2)
-        exact = taken == 2 and len(epoch.shifts) > 1 and not opposed
-        most = 1 if opposed or (added < _LITTLE and not exact) else 2
+        most = MOST_TAKEN if shift <= MOST_SHIFT else 2
+        exact = taken <= most and len(epoch.shifts) > 1
+        most = 1 if opposed or (added < _LITTLE and not exact) else min(most, taken)
         if taken == most:
             yield epoch, self.often
             return

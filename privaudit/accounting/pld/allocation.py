@@ -60,8 +60,8 @@ class Epoch:
     shifts: tuple[float, ...]
     counts: tuple[int, ...]
     batches: int  # how many the epoch has; those that were not released tell nothing
-    # taken, opposed: how many a record is in, one if more is not said, two at most from
-    # above; whether it is replaced by its opposite, not removed
+    # taken, opposed: how many a record is in, one if not said, from above at most 3;
+    # whether it is replaced by its opposite, not removed
     taken: int = 1
     opposed: bool = False
 

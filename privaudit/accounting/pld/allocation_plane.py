@@ -1,11 +1,11 @@
-"""Epochs whose likelihood ratio is of two sums, or of more: points in cells.
+"""Epochs whose likelihood ratio is of several sums: points in cells.
 
-Of a record in two of t batches L is e_2 / C(t, 2), e_j the elementary symmetric
-polynomials of the batches' ratios l_i; with (e_1, e_2) of one part of them and of
+Of a record in k of t batches L is e_k / C(t, k), e_j the elementary symmetric
+polynomials of the batches' ratios l_i; with (e_1, ..., e_k) of one part of them and of
 another, those of all are affine in each. Of a record replaced it is the quotient of two
-sums. From above the mass of a point of the plane goes to the corners of its cell, its
-mean kept. From below any vectors (e_1, ..., e_k) are put in groups, mass to the mean.
-The proofs, rounding included, are in ``allocation.md``.
+such. From above a point's mass goes to the corners of its cell, its mean kept; from
+below vectors are put in groups, mass to the mean. Cells are fine along what all batches
+make of a vector, and coarse across. Proofs, rounding included: ``allocation.md``.
 """
 
 from __future__ import annotations
@@ -26,11 +26,16 @@ from privaudit.accounting.pld.line import UNIT, Floats, log_normal_mass
 Side = Literal["remove", "add", "below"]  # above, in either direction; or below in both
 
 # Cells over the deviation, in the middle; they grow by that of each so many deviations.
-_FINE, _GROWS = 0.22, 5.0
-_FINE_BELOW = 0.8  # times that
-_OPPOSED_BELOW = 1.43  # and 2.5 times as wide far out across
-_COARSE = 0.3  # cells across, over their own deviation, or as wide as those along
-_FAR_RATIO, _ACROSS = 0.08, 0.35  # cells far out, over their distance and the shift
+_FINE, _GROWS = 0.12, 5.0
+_OPPOSED_BELOW = 2.6  # times that, and 2.5 times as wide far out across
+_FAR_RATIO = 0.05  # cells far out, over their distance and the shift
+# Even cells of what each e_j is of all that counts, by how many batches a record is in;
+# from below of the mean degree, for one degree.
+_PARTS = {1: (), 2: (16,), 3: (8, 4)}
+_BELOW_PARTS = 24
+MOST_TAKEN = 3  # from above
+MOST_SHIFT = 8.0  # e_3 of such ratios is a double
+_OTHERS = 2.0  # at most: a mean of the ratios of other batches, where it matters
 _MIDDLE = 9.0
 _AWAY = 1e-3  # of the tail that may be lost, what each sum loses
 _LEAST = 1e-140  # squares are no smaller than doubles
@@ -38,7 +43,7 @@ _LEAST_MASS = 1e-150
 _SAMPLE = 400  # points that are enough to lay cells
 _AT_ONCE = 1 << 21
 _SHORT = 8  # vectors longer than that have fewer cells, so that costs are alike
-_TALL = 16 * UNIT  # what one sum may move a point by, relatively
+_TALL = 16 * UNIT  # what one sum may move a point by, relatively, for each entry
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,10 +56,10 @@ class Shape:
     opposed: bool
     # e_j is kept times its j-th power, so that a vector's entries are of one size
     scale: float
-    # fine, coarse, ratio: widths of cells, over deviations along and across, and over
-    # distances far out
+    batches: int
+    others: float  # about a mean of other batches' ratios, times the scale
+    # fine, ratio: widths of cells, over the deviation, and over distances far out
     fine: float
-    coarse: float
     ratio: float
 
 
@@ -64,8 +69,7 @@ class Points:
 
     rows: Floats  # (e_1, ..., e_k); opposed, those of the one record and of the other
     mass: Floats
-    # parts of the means of the first two that lie above all rows
-    lacking: tuple[float, float]
+    lacking: Floats  # parts of the means that lie above all rows
     # accuracy, moved: bounds on relative errors of masses, and of rows
     accuracy: float
     moved: float
@@ -77,13 +81,16 @@ def shape_of(
 ) -> Shape:
     """Cells for such epochs: finer where more sums are made."""
     fine = _FINE / math.sqrt(math.log2(batches) + 1)
-    if side == "below":
-        fine *= _OPPOSED_BELOW if opposed else _FINE_BELOW
+    if opposed:
+        fine *= _OPPOSED_BELOW
+    elif side != "below":
+        fine *= taken - 1  # of three across cells are more
     long = math.sqrt(max(taken * (1 + opposed) / _SHORT, 1.0))
-    scale = taken / (batches - taken + 0.5) if taken > 2 else 1.0
+    scale = taken / (batches - taken + 0.5)
+    others = scale * min(math.exp(shift**2), _OTHERS)
     # Steps that move little need no cells finer than 3 % far out.
     ratio = max(0.03, _FAR_RATIO * shift)
-    return Shape(taken, opposed, scale, fine * long, _COARSE * long, ratio)
+    return Shape(taken, opposed, scale, batches, others, fine * long, ratio)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -113,13 +120,15 @@ def two_laws(
         law = dataclasses.replace(
             law,
             rows=_fold(law.rows, row, shape),
-            lacking=(law.lacking[0], law.lacking[1] + law.lacking[0] * blank),
+            lacking=_lacking(
+                law, dataclasses.replace(law, lacking=np.zeros(k), size=blank), shape
+            ),
         )
     whole = math.comb(batches, k) * shape.scale**k
     p = law.rows[:, k - 1] / whole
     q = law.rows[:, -1] / whole if shape.opposed else np.ones(p.size)
     error = law.accuracy + law.moved + (8 + 4 * k) * UNIT
-    lacking = law.lacking[k - 1] / whole * (1 + error) if k < 3 else 0.0
+    lacking = float(law.lacking[-1]) / whole * (1 + error)
     moved = 1 + 2 * (law.moved + (8 + 4 * k) * UNIT)
     if side == "remove":
         p = p * moved
@@ -175,7 +184,8 @@ def _one(
         if shape.opposed:
             rows.append(other[some] / mass[some])
         first = np.stack(rows, 1)
-        return Points(_wider(first, shape), mass[some], (0.0, 0.0), error, 3 * error, 1)
+        none = np.zeros(shape.taken)
+        return Points(_wider(first, shape), mass[some], none, error, 3 * error, 1)
     edges = np.exp(logs)
     edges = np.concatenate([[0.0], edges])
     inner, low = mass[:-1], edges[:-1] * mass[:-1]
@@ -187,10 +197,9 @@ def _one(
     found[1:] += upper
     found[-1] += mass[-1]
     lacking = max(float(mean[-1] * (1 + 2 * error) - edges[-1] * mass[-1]), 0.0)
-    rows2 = np.stack([edges, np.zeros(edges.size)], 1)
-    return Points(
-        rows2, np.maximum(found, _LEAST_MASS), (lacking, 0.0), error, _TALL, 1
-    )
+    lacks = _wider(np.array([[lacking]]), shape)[0]
+    rows2 = _wider(edges[:, None], shape)
+    return Points(rows2, np.maximum(found, _LEAST_MASS), lacks, error, _TALL, 1)
 
 
 def _wider(first: Floats, shape: Shape) -> Floats:
@@ -212,24 +221,44 @@ def _fold(one: Floats, other: Floats, shape: Shape) -> Floats:
     return found.reshape(len(one) * len(other), -1)
 
 
-def _places(rows: Floats, shape: Shape, side: Side) -> tuple[Floats, Floats]:
+def _weights(shape: Shape, size: int) -> Floats:
+    """About how much e_1, ..., e_k of so many ratios count: e_(k-j) of others' means.
+
+    None is 0 but that of an e_j that no choice of ``taken`` batches has.
+    """
+    k, rest = shape.taken, shape.batches - size
+    counts = [math.comb(rest, k - j) * shape.others ** (k - j) for j in range(1, k + 1)]
+    return np.array(counts, float)
+
+
+def _blank(shape: Shape, size: int) -> float:
+    """Of what `_weights` has, that of e_0."""
+    return math.comb(shape.batches - size, shape.taken) * shape.scale**shape.taken
+
+
+def _sums(rows: Floats, shape: Shape, size: int) -> tuple[Floats, Floats]:
+    """Weighted rows, and for each what it and all that follow add up to."""
+    terms = rows * _weights(shape, size)
+    return terms, np.cumsum(terms[:, ::-1], 1)[:, ::-1]
+
+
+def _places(rows: Floats, shape: Shape, size: int) -> tuple[Floats, Floats]:
     """Coordinates of rows along and across, by which cells are laid."""
+    k = shape.taken
     if shape.opposed:
-        u, v = rows[:, 0], rows[:, rows.shape[1] // 2]
+        u, v = (
+            _sums(part, shape, size)[1][:, 0] for part in (rows[:, :k], rows[:, k:])
+        )
         return u - v, 2 * np.minimum(u, v)
-    if side == "below" and shape.taken > 2:
-        whole = 1 + rows.sum(1)  # about the product of all 1 + scale l
-        return whole, 1 + rows @ np.arange(1.0, shape.taken + 1) / whole
-    u = rows[:, 0]
-    return u, rows[:, 1] / np.maximum(u, _LEAST) ** 2
+    _, tails = _sums(rows, shape, size)
+    return tails[:, 0], tails.sum(1) / np.maximum(tails[:, 0], 1e-300)
 
 
 def _added(one: Points, other: Points, shape: Shape, side: Side, tail: float) -> Points:
     """The law of the vector of two independent parts."""
-    along, across = _cells(one, other, shape, side, tail)
     if side == "below":
-        return _grouped(one, other, shape, along, across)
-    return _at_corners(one, other, shape, side, tail, along, across)
+        return _grouped(one, other, shape, *_cells(one, other, shape, side, tail))
+    return _at_corners(one, other, shape, side, tail)
 
 
 def _pairs(one: Points, other: Points, shape: Shape) -> Iterator[tuple[Floats, Floats]]:
@@ -265,7 +294,7 @@ def _grouped(
         held = np.isfinite(rows).all(1)
         if not held.all():  # beyond doubles: left out of both laws
             rows, masses = rows[held], masses[held]
-        x, y = _places(rows, shape, "below")
+        x, y = _places(rows, shape, one.size + other.size)
         i = np.clip(np.searchsorted(along, x, "right") - 1, 0, None)
         at = i * across.size + np.clip(np.searchsorted(across, y, "right") - 1, 0, None)
         mass += np.bincount(at, masses, size)
@@ -277,7 +306,7 @@ def _grouped(
     return Points(
         (means[:, some] / mass[some]).T,
         mass[some],
-        (0.0, 0.0),
+        np.zeros(shape.taken),
         one.accuracy + other.accuracy + error,
         one.moved + other.moved + 2 * error + 2 * shape.taken * UNIT,
         one.size + other.size,
@@ -285,81 +314,99 @@ def _grouped(
 
 
 def _at_corners(
-    one: Points,
-    other: Points,
-    shape: Shape,
-    side: Side,
-    tail: float,
-    along: Floats,
-    across: Floats,
+    one: Points, other: Points, shape: Shape, side: Side, tail: float
 ) -> Points:
     """From above: each point's mass at the corners of its cell, its mean kept."""
-    size, width = along.size * across.size, across.size
-    found, terms = np.zeros(size), np.zeros(size, np.int64)
-    tall = along**2
-    lack = [0.0, 0.0]
+    k, size = shape.taken, one.size + other.size
+    weights = _weights(shape, size)
+    along, _ = _cells(one, other, shape, side, tail)
+    cuts = [np.arange(parts + 1) / parts for parts in _PARTS[k]]  # doubles
+    # How far apart in `found` corners are: along, and across each share.
+    steps = [math.prod([ends.size for ends in cuts[r:]]) for r in range(k)]
+    found = np.zeros(along.size * steps[0])
+    terms = np.zeros(found.size, np.int64)
+    lack = np.zeros(k)
     for rows, mass in _pairs(one, other, shape):
-        x, y = _places(rows, shape, side)
+        each, tails = _sums(rows, shape, size)
+        x = tails[:, 0]
         i = np.clip(np.searchsorted(along, x, "right") - 1, 0, along.size - 2)
         p = np.clip((x - along[i]) / (along[i + 1] - along[i]), 0.0, 1.0)
-        out = x > along[-1]
-        h = tall[i] * (1 - p) + tall[i + 1] * p
-        c = np.minimum(np.where(out, y, rows[:, 1] / np.maximum(h, _LEAST**2)), 0.5)
-        if out.any():
-            lack[0] += float(mass[out] @ (x[out] - along[-1]))
-            lack[1] += float(mass[out] @ (rows[out, 1] - c[out] * tall[-1]))
-        j = np.minimum(np.searchsorted(across, c, "right") - 1, width - 2)
-        q = (c - across[j]) / (across[j + 1] - across[j])
-        at = i * width + j
-        low, high = mass * (1 - p), mass * p
-        terms += np.bincount(at, minlength=size)
-        for move, part in ((0, low), (width, high)):
-            found += np.bincount(at + move, part * (1 - q), size)
-            found += np.bincount(at + move + 1, part * q, size)
-    u, v = np.repeat(along, width), np.repeat(tall, width) * np.tile(across, along.size)
-    error = (4 * int(terms.max()) + 16) * UNIT
-    more = (*_lacking(one, other), error)
+        if side == "remove" and (out := x > along[-1]).any():
+            lack += mass[out] @ (rows[out] * (1 - along[-1] / x[out])[:, None])
+        at, shares = i * steps[0], [(steps[0], p, 1 - p)]
+        for r in range(k - 1):
+            whole = np.maximum(tails[:, r], 1e-300)
+            up, down = each[:, r] / whole, tails[:, r + 1] / whole
+            # By the less of a share and of what is left: small relatively to both.
+            less, is_up = np.minimum(up, down), up < down
+            ends, most = cuts[r], cuts[r].size - 2
+            low = np.clip(np.searchsorted(ends, less, "right") - 1, 0, most)
+            q = np.clip((less - ends[low]) / (ends[low + 1] - ends[low]), 0.0, 1.0)
+            at = at + np.where(is_up, low, most - low) * steps[r + 1]
+            shares.append(
+                (steps[r + 1], np.where(is_up, q, 1 - q), np.where(is_up, 1 - q, q))
+            )
+        terms += np.bincount(at, minlength=found.size)
+        for high in itertools.product((False, True), repeat=k):
+            place, weight = at, mass
+            for (step, q, rest), is_high in zip(shares, high, strict=True):
+                weight = weight * (q if is_high else rest)
+                place = place + step * is_high
+            found += np.bincount(place, weight, found.size)
+    kept = found.nonzero()[0]
+    left, rows = along[kept // steps[0]], np.zeros((kept.size, k))
+    for r in range(k):
+        share = (
+            cuts[r][kept // steps[r + 1] % cuts[r].size] if r < k - 1 else np.ones(1)
+        )
+        if weights[r]:
+            rows[:, r] = left * share / weights[r]
+        left = left * (1 - share)
+    error = (2**k * int(terms.max()) + 16) * UNIT
     law = Points(
-        np.stack([u, v], 1),
-        found,
-        (
-            (more[0] + lack[0]) * (1 + error),
-            (more[1] + lack[1]) * (1 + error),
-        ),
+        rows,
+        np.maximum(found[kept], _LEAST_MASS),
+        (_lacking(one, other, shape) + lack) * (1 + error),
         one.accuracy + other.accuracy + error,
-        one.moved + other.moved + _TALL,
-        one.size + other.size,
+        one.moved + other.moved + _TALL * k,
+        size,
     )
-    return _pruned(law, side, tail)
+    return _pruned(law, shape, side, tail)
 
 
-def _lacking(one: Points, other: Points) -> tuple[float, float]:
-    """Add up what both lack of the means: of e_2 also e_1 times the other's."""
-    first = one.lacking[0] + other.lacking[0]
-    second = one.lacking[1] + other.lacking[1]
-    second += one.lacking[0] * other.size + other.lacking[0] * one.size
-    return first * (1 + 4 * UNIT), second * (1 + 8 * UNIT)
+def _lacking(one: Points, other: Points, shape: Shape) -> Floats:
+    """Add up what both lack of the means: times what the other's are."""
+    means = [
+        np.array(
+            [math.comb(law.size, j) * shape.scale**j for j in range(shape.taken + 1)]
+        )
+        for law in (one, other)
+    ]
+    found = np.zeros(shape.taken + 1)
+    for law, mean in zip((one, other), means[::-1], strict=True):
+        some = np.append(0.0, law.lacking)
+        found += [some[: j + 1] @ mean[j::-1] for j in range(found.size)]
+    return found[1:] * (1 + 8 * shape.taken * UNIT)
 
 
-def _pruned(law: Points, side: Side, tail: float) -> Points:
+def _pruned(law: Points, shape: Shape, side: Side, tail: float) -> Points:
     """With points that hardly count at 0, which lacks their means but for ``add``."""
-    u, v = law.rows.T
-    if side == "add":
-        cost = law.mass
-    else:
-        cost = law.mass * (u / law.size + v / math.comb(law.size, 2))
+    cost = law.mass
+    if side == "remove":
+        k = shape.taken
+        means = [
+            math.comb(law.size, j) * shape.scale**j or 1.0 for j in range(1, k + 1)
+        ]
+        cost = law.mass * (law.rows / means).sum(1)
     order = np.argsort(cost)
     none = int(np.searchsorted(np.cumsum(cost[order]), 0.1 * _AWAY * tail))
     gone, kept = order[:none], np.sort(order[none:])
     more = 1 + gone.size * UNIT
-    rows = np.vstack([[0.0, 0.0], law.rows[kept]])
+    rows = np.vstack([np.zeros(shape.taken), law.rows[kept]])
     at_0 = max(float(law.mass[gone].sum()) * more, _LEAST_MASS)
     lacking = law.lacking
     if side == "remove":
-        lacking = (
-            lacking[0] + float(law.mass[gone] @ u[gone]) * more,
-            lacking[1] + float(law.mass[gone] @ v[gone]) * more,
-        )
+        lacking = lacking + law.mass[gone] @ law.rows[gone] * more
     mass = np.append(at_0, law.mass[kept])
     return dataclasses.replace(law, rows=rows, mass=mass, lacking=lacking)
 
@@ -373,20 +420,19 @@ def _cells(
     mass = (mass[:, None] * weight).ravel()
     held = np.isfinite(rows).all(1)
     rows, mass = rows[held], mass[held]
-    x, y = _places(rows, shape, side)
+    size = one.size + other.size
+    x, y = _places(rows, shape, size)
     lay = functools.partial(_ends, mass=mass, tail=tail, fine=shape.fine)
     if shape.opposed:
         half, width = lay(np.abs(x), ratio=shape.ratio, start=0.0)
         along = np.concatenate([-half[:0:-1], half])
         across, _ = lay(y, ratio=2.5 * shape.ratio, least=2 * width)
         return along, across
-    along, width = lay(x, ratio=shape.ratio)
-    middle = x[np.argsort(x)[x.size // 2]]
-    half = y[np.argsort(y)[y.size // 2]]
-    lay = functools.partial(_ends, mass=mass, tail=tail, fine=shape.coarse)
-    across, _ = lay(y, ratio=_ACROSS, least=1.5 * width / middle * half)
+    along, width = lay(x, ratio=shape.ratio, base=_blank(shape, size))
     if side != "below":
-        across = np.append(across[across < 0.5], 0.5)
+        return along, along
+    k = shape.taken
+    across = np.linspace(0, k, 1 + _BELOW_PARTS * k)
     return along, across
 
 
@@ -399,12 +445,13 @@ def _ends(
     ratio: float,
     least: float = 0.0,
     start: float | None = None,
+    base: float = 0.0,
 ) -> tuple[Floats, float]:
     """Ends of cells for such values, from 0 on, and their width in the middle."""
     order = np.argsort(value)
     value, mass = value[order], mass[order]
     below = np.cumsum(mass)
-    above = np.cumsum((mass * (value + below[-1]))[::-1])[::-1]
+    above = np.cumsum((mass * (value + value @ mass / below[-1]))[::-1])[::-1]
 
     def at(share: float) -> float:
         return float(value[min(np.searchsorted(below, share * below[-1]), last)])
@@ -415,6 +462,10 @@ def _ends(
     high = float(
         value[min(int(np.searchsorted(-above, -_AWAY * tail * above[0])), last)]
     )
+    if start is None and not middle:  # mostly 0: from the least that is not
+        middle = float(value[min(np.searchsorted(value, 0.0, "right"), last)])
+        if not middle:
+            return np.array([0.0, 1.0]), 1.0
     deviation = max((late - early) / 2, 1e-3 * middle)
     if start is not None:
         middle, deviation = start, max(at(0.68), 1e-6 * high)
@@ -426,7 +477,7 @@ def _ends(
         off = abs(at - middle)
         wide = size * (1 + off / deviation / _GROWS)
         wide = max(wide, ratio * (off - _MIDDLE * deviation))
-        return wide if start is not None else min(ratio * at, wide)
+        return wide if start is not None else min(ratio * (at + base), wide)
 
     ends = [middle]
     while ends[-1] < high:
@@ -436,6 +487,8 @@ def _ends(
     ends.reverse()
     while ends[-1] > max(low, _LEAST):
         ends.append(ends[-1] - width(ends[-1]))
+    if ends[-1] <= 0:
+        ends.pop()
     return np.array([*ends, 0.0])[::-1], size
 
 

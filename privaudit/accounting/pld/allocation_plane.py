@@ -232,7 +232,7 @@ def _weights(shape: Shape, size: int) -> Floats:
 
 
 def _blank(shape: Shape, size: int) -> float:
-    """Of what `_weights` has, that of e_0."""
+    """Return the weight of e_0 beside those of `_weights`."""
     return math.comb(shape.batches - size, shape.taken) * shape.scale**shape.taken
 
 

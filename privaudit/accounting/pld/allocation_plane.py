@@ -36,6 +36,7 @@ _BELOW_PARTS = 24
 MOST_TAKEN = 3  # from above
 MOST_SHIFT = 8.0  # e_3 of such ratios is a double
 _OTHERS = 2.0  # at most: a mean of the ratios of other batches, where it matters
+_FEWER = 0.6  # such a mean, where a record is added
 _MIDDLE = 9.0
 _AWAY = 1e-3  # of the tail that may be lost, what each sum loses
 _LEAST = 1e-140  # squares are no smaller than doubles
@@ -87,7 +88,7 @@ def shape_of(
         fine *= taken - 1  # of three across cells are more
     long = math.sqrt(max(taken * (1 + opposed) / _SHORT, 1.0))
     scale = taken / (batches - taken + 0.5)
-    others = scale * min(math.exp(shift**2), _OTHERS)
+    others = scale * (_FEWER if side == "add" else min(math.exp(shift**2), _OTHERS))
     # Steps that move little need no cells finer than 3 % far out.
     ratio = max(0.03, _FAR_RATIO * shift)
     return Shape(taken, opposed, scale, batches, others, fine * long, ratio)

@@ -434,6 +434,9 @@ class TrainingSettings(AccountSettings, TaskChanges, RunSettings):
         the recipe's, or float32.
     save
         models: keep every node's final model (model.safetensors); none: do not.
+    shards
+        In how many parts each node's parameters, sums and noise lie, each at a rank of
+        torchrun: the same bits for any number, models that no process holds whole.
     parties
         Each process is a party: it loads only its own data, has its own key, ledger and
         folder (OUT/party-N), and sends the algorithm's messages and nothing else.
@@ -494,6 +497,7 @@ class TrainingSettings(AccountSettings, TaskChanges, RunSettings):
     compiled: bool | None = None
     precision: Precision | None = None
     save: Saved = "models"
+    shards: Annotated[int, Meta(ge=1)] | None = None
     parties: bool = False
     exchange: Carrier | None = None
     kit: pathlib.Path | None = None
@@ -509,6 +513,13 @@ class TrainingSettings(AccountSettings, TaskChanges, RunSettings):
         if (self.exchange == "flare") != (self.kit is not None):
             raise ValueError(
                 "a kit is a FLARE site's: give --exchange flare and --kit together"
+            )
+        if self.shards is not None and (
+            self.parties or self.canaries or self.clip_quantile
+        ):
+            raise ValueError(
+                "shards are of nodes whose noise and clip norm are given, under one "
+                "torchrun: leave parties, canaries, clip_quantile or shards out"
             )
         if self.exchange == "flare":
             object.__setattr__(self, "parties", True)

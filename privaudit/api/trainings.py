@@ -419,6 +419,15 @@ def _runner(
             "by the real clock processes share no memory and no key: each is a party; "
             "add --parties, or leave torchrun out"
         )
+    if settings.shards is not None:
+        if not launched() and not by_torchrun():
+            raise ValueError(
+                f"shards are ranks of torchrun: start {settings.shards} of them, or a "
+                "multiple, or leave shards out"
+            )
+        from trainers.runs.over_shards import OverShards  # slow to import
+
+        return OverShards(settings.shards)
     if launched():
         return OverRanks()
     return (ClockAlone if by_real_clock else OneProcess)(settings.key_file)

@@ -48,6 +48,7 @@ FILES = (
 TRIES = "tries"  # a folder of what a tuning that can go on has made
 _LOCK = ".lock"
 _AUDIT = re.compile(r"audit-[a-z-]+\d*")  # a folder in that of the audited run
+_SHARDS = re.compile(r"shards-\d+")  # a folder of a checkpoint, by shard
 _PART = re.compile(r"(.+?)(\.[0-9a-f]{16})?\.part")  # a file as it is written
 NODE_MODEL = re.compile(r"node-(\d+)\.safetensors")  # its `state_dict`
 _KEYS = re.compile(rf"{KEY}(-\d+)?({RELEASES})?")
@@ -151,7 +152,8 @@ class RunFolder:
         own = _KEYS.fullmatch(name) or NODE_MODEL.fullmatch(name)
         if name in cls.files or name == _LOCK or own:
             return True
-        return bool(name == TRIES or _AUDIT.fullmatch(name)) and entry.is_dir()
+        inside = name == TRIES or _AUDIT.fullmatch(name) or _SHARDS.fullmatch(name)
+        return bool(inside) and entry.is_dir()
 
     @property
     def audits(self) -> list[RunFolder]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -33,6 +34,7 @@ class Dsgt:
     """
 
     step_size: Schedule
+    by_coordinate: ClassVar[bool] = True
 
     def init(self, start: Tensor) -> State:
         """All nodes at ``start``, nothing tracked."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -54,6 +55,7 @@ class Muffliato:
     step_size: Schedule
     gossips: int = 1
     gamma: float = 1.0
+    by_coordinate: ClassVar[bool] = True
 
     def init(self, start: Tensor) -> State:
         """All nodes at ``start``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -57,6 +57,7 @@ class Momentum:
     """v <- decay v + gradient; at <- at - eta v (Polyak 1964), as torch's SGD."""
 
     decay: float = 0.9
+    by_coordinate: ClassVar[bool] = True  # and to the bit, which lerp is not
 
     def __post_init__(self) -> None:
         _check_decay("decay", self.decay)
@@ -174,6 +175,12 @@ class Optimised:
 
     algorithm: Algorithm
     optimiser: Optimiser
+
+    @property
+    def by_coordinate(self) -> bool:
+        """Return whether both are computed coordinate by coordinate."""
+        both = (self.algorithm, self.optimiser)
+        return all(getattr(one, "by_coordinate", False) for one in both)
 
     def init(self, start: Tensor) -> State:
         """Both at their beginning."""

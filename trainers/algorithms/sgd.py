@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -26,6 +27,7 @@ class Sgd:
     """
 
     step_size: Schedule
+    by_coordinate: ClassVar[bool] = True
 
     def init(self, start: Tensor) -> State:
         """All nodes at ``start``."""

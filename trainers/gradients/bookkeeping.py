@@ -9,8 +9,10 @@ batched matrix product a layer.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
+import functools
 from collections.abc import Iterable
 
 import torch
@@ -21,6 +23,7 @@ from trainers.gradients.door.stacked import StackedCopy, StackedGraph
 from trainers.gradients.door.traced import Traced
 from trainers.gradients.per_sample import Loss, Weigh, check_module, trained
 from trainers.gradients.rounding import SLACK
+from trainers.gradients.spread import Gathers, Spread
 from trainers.gradients.stacked import (
     StackedLayer,
     UnknownLayerError,
@@ -60,6 +63,7 @@ class BookKeeping:
     positions = length = coarse = 0
     ways = ""
     word: int | Tensor = 0
+    shards: Gathers | None = None  # over which parameters lie, where they do
 
     def __init__(
         self,
@@ -224,18 +228,29 @@ class BookKeeping:
         """As `values_per_sample`, where each replica has but one sample."""
         return self._values_alone
 
-    def _run(self, at: Tensor, inputs: Tensor, *, keeps: bool) -> Tensor:
+    def _run(self, at: Tensor | Spread, inputs: Tensor, *, keeps: bool) -> Tensor:
         if at.device != self._device:
             follow(self.template, at.device)
             self._device = at.device
         for layer in self.layers:
             layer.taken, layer.given, layer.keeps = [], [], keeps
-        for place in self.places:
-            part = at[:, place.offset : place.offset + place.shape.numel()]
-            place.layer.parameters_now[place.name] = part.unflatten(1, place.shape)
+        if isinstance(at, Spread):
+            for layer in self.layers:
+                own = {
+                    place.name: (place.offset, place.shape)
+                    for place in self.places
+                    if place.layer is layer
+                }
+                layer.lent = functools.partial(at.lent, layer, own)
+        else:
+            for place in self.places:
+                part = at[:, place.offset : place.offset + place.shape.numel()]
+                place.layer.parameters_now[place.name] = part.unflatten(1, place.shape)
         for layer, own in self.frozen:
             layer.parameters_now = {
-                name: value.detach().to(at).expand(len(at), *value.shape)
+                name: value.detach()
+                .to(at.device, at.dtype)
+                .expand(len(at), *value.shape)
                 for name, value in own.named_parameters()
             }
         if isinstance(self.template, StackedGraph):
@@ -252,14 +267,16 @@ class BookKeeping:
     def _forget(self) -> None:
         for layer in self.layers:
             layer.taken, layer.given, layer.parameters_now = [], [], {}
+            layer.lent = None
         for layer, _ in self.frozen:
             layer.parameters_now = {}
 
     def _digests(
-        self, at: Tensor, inputs: Tensor, targets: Tensor
+        self, at: Tensor | Spread, inputs: Tensor, targets: Tensor
     ) -> list[tuple[StackedLayer, Digest]]:
         """Digest of the samples' gradients in each layer that is used."""
-        with torch.enable_grad(), lowered(at.device, self.lower):
+        recalled = at.recalled() if isinstance(at, Spread) else contextlib.nullcontext()
+        with torch.enable_grad(), lowered(at.device, self.lower), recalled:
             outputs = self._run(at.detach(), inputs, keeps=True).to(at.dtype)
             losses = self.loss(outputs, targets.reshape(-1, *targets.shape[2:]))
             used = [layer for layer in self.layers if layer.given]
@@ -290,13 +307,16 @@ class BookKeeping:
 
     def weighted_sum(
         self,
-        at: Tensor,
+        at: Tensor | Spread,
         inputs: Tensor,
         targets: Tensor,
         weigh: Weigh,
         slack: float = SLACK,
     ) -> Tensor:
-        """See `trainers.gradients.differentiator.Differentiator.weighted_sum`."""
+        """See `trainers.gradients.differentiator.Differentiator.weighted_sum`.
+
+        Where ``at`` lies in shards, sums are added to its total: that is returned.
+        """
         digests = self._digests(at, inputs, targets)
         with torch.no_grad():
             square, *terms = _squares([digest for _, digest in digests])
@@ -307,27 +327,34 @@ class BookKeeping:
             norms = norms.view(inputs.shape[:2])
             weights = weigh(norms).masked_fill(lost.view_as(norms), 0)
             # Layers that are not used have no sums.
-            empty = (
-                torch.empty_like
-                if len(digests) == len(self.layers)
-                else torch.zeros_like
-            )
-            result = empty(at, dtype=torch.float64)
+            empty = torch.empty if len(digests) == len(self.layers) else torch.zeros
+            spread = at if isinstance(at, Spread) else None
+            result = None
+            if spread is None:
+                result = empty(at.shape, dtype=torch.float64, device=at.device)
             purge = may_hold(lost, getattr(weigh, "watch", None))
             weights = weights.double()
             for layer, digest in digests:
                 made_from = digest.without(lost) if purge else digest.made_from
+                own = [place for place in self.places if place.layer is layer]
                 into = [
-                    result[:, place.offset : place.offset + place.shape.numel()]
-                    for place in self.places
-                    if place.layer is layer
+                    spread.room(place.offset, place.shape, torch.float64)
+                    if result is None
+                    else result[:, place.offset : place.offset + place.shape.numel()]
+                    for place in own
                 ]
                 layer.sums(made_from, weights, into)
+                if result is None:
+                    for place, sums in zip(own, into, strict=True):
+                        spread.add(place.offset, sums)
         self._forget()
-        return result
+        return spread.total if result is None else result
 
     def outputs(self, at: Tensor, inputs: Tensor) -> Tensor:
         """Outputs of each replica's model for its inputs, (replicas, samples, ...)."""
+        if self.shards is not None and at.shape[1] < self.dims:
+            whose = torch.arange(len(at), device=at.device)
+            at = Spread(at, whose, self.dims, self.shards)
         with torch.no_grad():
             outputs = self._run(at, inputs, keeps=False)
         self._forget()

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from scipy import stats
-from torch import Tensor
+from torch import Tensor, nn
 
 from trainers.data import PrivateData
 from trainers.gradients.batches import Packed
@@ -22,6 +22,7 @@ from trainers.gradients.differentiator import Differentiator
 from trainers.gradients.per_sample import Weigh, check_hooks
 from trainers.gradients.rounding import Rounding
 from trainers.gradients.shapes import Shape, lined, moving_shape_for, shape_for
+from trainers.gradients.spread import Spread
 from trainers.numerics.deferred_checks import Watch
 
 # glibc's names. Blocks up to the first size are taken from what was freed before, and
@@ -92,7 +93,8 @@ class Summation:
         finite, which count nothing, and are an error if ``clip`` is infinite.
         ``width``: no batch is larger, which ``watch`` sees to. ``weigh``: weights in
         the place of those that clip, from the rows' replicas, a mask, and norms.
-        Returns (replicas, dims) doubles.
+        Returns (replicas, dims) doubles. Where models lie in shards, dims are those
+        held here, and each call is one shard's, in turn: all must call.
         """
         check_hooks()  # which an algorithm or a loop may have set meanwhile
         exact_products()
@@ -107,41 +109,58 @@ class Summation:
         total = None
         # A replica that must not move has the same row in each call.
         group = max(1, len(packed.replica) if moves else len(at))
-        for start in range(0, len(packed.replica), group):
-            for first in range(start, start + group, self.rows):
-                here = slice(first, min(first + self.rows, start + group))
-                replica = packed.replica[here]
-                spare = self.rows - len(replica)
-                wide = self.shape.spare_columns
-                taken = _extended(packed.taken[here], spare, wide)
-                if spare or wide:
-                    taken[len(replica) :], taken[:, columns:] = False, False
-                inputs, targets = self.data.records(
-                    _extended(node[replica], spare, 0),
-                    _extended(packed.record[here], spare, wide),
-                )
-                if isinstance(word, Tensor):  # one a replica
-                    places = _extended(replica[:, None], spare, 0)[:, 0]
-                    self.differentiator.word = word[places]
-                own: Weigh = ClipTo(clip, taken, watch=watch)
-                if weigh is not None:
-                    whose = _extended(replica[:, None], spare, 0)[:, 0]
-                    own = functools.partial(weigh, whose, taken)
-                with self.shape.in_threads():
-                    found = self.differentiator.weighted_sum(
-                        lined(at, replica, spare),
-                        inputs,
-                        targets,
-                        own,
-                        self.rounding.slack,
-                    )
-                done = 0
-                if total is None and packed.each and len(replica) >= len(at):
-                    done = len(at)  # first chunks of all replicas, in their order
-                    total = found[:done]
-                elif total is None:
+        calls = [
+            slice(first, min(first + self.rows, start + group))
+            for start in range(0, len(packed.replica), group)
+            for first in range(start, start + group, self.rows)
+        ]
+        shards = getattr(self.differentiator, "shards", None)
+        size, turn = (1, 0) if shards is None else (shards.size, shards.rank)
+        for first in range(0, len(calls), size):
+            together = calls[first : first + size]
+            idle = turn >= len(together)  # it has the first one's records, but none
+            here = together[0 if idle else turn]
+            replica = packed.replica[here]
+            spare = self.rows - len(replica)
+            wide = self.shape.spare_columns
+            taken = _extended(packed.taken[here], spare, wide)
+            if spare or wide:
+                taken[len(replica) :], taken[:, columns:] = False, False
+            inputs, targets = self.data.records(
+                _extended(node[replica], spare, 0),
+                _extended(packed.record[here], spare, wide),
+            )
+            if isinstance(word, Tensor):  # one a replica
+                places = _extended(replica[:, None], spare, 0)[:, 0]
+                self.differentiator.word = word[places]
+            own: Weigh = ClipTo(clip, torch.zeros_like(taken) if idle else taken, watch)
+            if weigh is not None:
+                whose = _extended(replica[:, None], spare, 0)[:, 0]
+                own = functools.partial(weigh, whose, taken)
+            if shards is None:
+                models = lined(at, replica, spare)
+            else:
+                if total is None:
                     total = torch.zeros_like(at, dtype=torch.float64)
-                total.index_add_(0, replica[done:], found[done : len(replica)])
+                models = Spread(
+                    *(at, nn.functional.pad(replica, (0, spare))),
+                    *(self.differentiator.dims, shards),
+                    whose=[packed.replica[each] for each in together],
+                    total=total,
+                )
+            with self.shape.in_threads():
+                found = self.differentiator.weighted_sum(
+                    models, inputs, targets, own, self.rounding.slack
+                )
+            if shards is not None:
+                continue  # it is in the total
+            done = 0
+            if total is None and packed.each and len(replica) >= len(at):
+                done = len(at)  # first chunks of all replicas, in their order
+                total = found[:done]
+            elif total is None:
+                total = torch.zeros_like(at, dtype=torch.float64)
+            total.index_add_(0, replica[done:], found[done : len(replica)])
         return torch.zeros_like(at, dtype=torch.float64) if total is None else total
 
 

@@ -249,17 +249,17 @@ def mixing_weights(hears: np.ndarray, rule: WeightName) -> np.ndarray:
     return matrix
 
 
-def add_up(sent: Tensor, terms: Sequence[Terms]) -> Tensor:
+def add_up(sent: Tensor, terms: Sequence[Terms], *, is_part: bool = False) -> Tensor:
     """Sums of messages times weights, in the order of ``terms``, (runs, terms, dims).
 
     ``sent`` is (runs, messages, dims); there is a sum for each of ``terms``, whose bits
     do not depend on the others'. Where all hear the same, as on the complete graph, one
-    sum is made.
+    sum is made. ``is_part``: whether others have more of the vectors.
     """
     if len(terms) > 1 and terms.count(terms[0]) == len(terms):
-        return add_up(sent, terms[:1]).repeat_interleave(len(terms), 1)
+        return add_up(sent, terms[:1], is_part=is_part).repeat_interleave(len(terms), 1)
     total = sent.new_empty(sent.shape[0], len(terms), *sent.shape[2:])
-    if sent.device.type == "cpu" and sent.shape[2] <= _SHORT:
+    if is_part or (sent.device.type == "cpu" and sent.shape[2] <= _SHORT):
         return _add_up_short(sent, terms, total)
     each = sent.unbind(1)
     for own, ((first, weight), *rest) in zip(total.unbind(1), terms, strict=True):

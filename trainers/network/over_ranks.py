@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from trainers.network.engine import Inbox, Network, begun
 from trainers.network.exchange import Exchange
 from trainers.network.mixing import Terms, add_up
 from trainers.network.ranks import Ranks, explained
+from trainers.network.shards import Shards
 from trainers.numerics.device import placed
 
 
@@ -23,22 +24,24 @@ from trainers.numerics.device import placed
 class RankInbox(Inbox):
     """An `Inbox` of the nodes of one rank.
 
-    ``_sent`` has, by name, what they hear: (runs, those that are heard, dims). In the
-    place of one that is not there a node hears itself: its weight becomes a node's own,
+    ``_sent`` has, by name, what they hear: (runs, those that are heard, dims), once it
+    has ``_arrived``, which is waited for where it is read. In the place of one that
+    ``_arrived`` says is gone a node hears itself: its weight becomes a node's own,
     so that weights that were symmetric are symmetric among those that are there.
     """
 
     _own: range
     _places: Mapping[int, int]  # of nodes among those that are heard
-    _gone: Set[int] = frozenset()
+    _arrived: Callable[[], Set[int]] = frozenset
+    _is_part: bool = False  # whether other processes have more coordinates
 
     def __getitem__(self, name: str) -> Tensor:
         """sum_j w_ij times what j sent."""
-        return add_up(self._sent[name], self._here(self._mixing.terms(self._k)))
+        return self._sum(name, self._mixing.terms(self._k))
 
     def neighbour_sum(self, name: str) -> Tensor:
         """Unweighted sum over those that a node hears, itself among them."""
-        return add_up(self._sent[name], self._here(self._mixing.heard(self._k)))
+        return self._sum(name, self._mixing.heard(self._k))
 
     @property
     def degree(self) -> Tensor:
@@ -48,14 +51,16 @@ class RankInbox(Inbox):
         here = tuple(degree[node] for node in self._own)
         return placed(here, like.device, like.dtype)[:, None]
 
-    def _here(self, terms: Sequence[Terms]) -> list[Terms]:
-        return [
+    def _sum(self, name: str, terms: Sequence[Terms]) -> Tensor:
+        gone = self._arrived()
+        here = [
             [
-                (self._places[node if other in self._gone else other], weight)
+                (self._places[node if other in gone else other], weight)
                 for other, weight in terms[node]
             ]
             for node in self._own
         ]
+        return add_up(self._sent[name], here, is_part=self._is_part)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,14 +68,17 @@ class RankNetwork(Network):
     """A `Network` of which this process holds the nodes of one rank.
 
     States, messages and models are those of these nodes alone. A node's message goes
-    once to every other rank that has a node which hears it. Sums are taken in the order
-    of the nodes' numbers, as in one process.
+    once to every other rank that has a node which hears it, and is waited for where it
+    is first read: whatever is computed before that goes on meanwhile. Sums are taken in
+    the order of the nodes' numbers, as in one process.
 
     ``algorithm``, ``mixing``, ``needs``: of the whole network. ``ranks``: who holds
-    which nodes.
+    which nodes. ``shards``: where each holds some coordinates of them: these go to who
+    has the same ones.
     """
 
     ranks: Ranks = dataclasses.field(kw_only=True)
+    shards: Shards | None = None
 
     @property
     def nodes(self) -> int:
@@ -88,6 +96,7 @@ class RankNetwork(Network):
 
     def deliver(self, sent: Mapping[str, Tensor], k: int) -> Inbox:
         """Send what others hear, receive what is heard here; every rank must call."""
+        self._settle()
         plan = self._plans[k % self.mixing.period]
         first = self.ranks.held.start
         where = next(iter(sent.values())).device
@@ -111,10 +120,34 @@ class RankNetwork(Network):
             for rank, nodes in plan.receives.items():
                 buffer = own.new_empty(own.shape[0], len(nodes), *own.shape[2:])
                 coming.append(Parcel(rank, name, nodes, buffer))
-        gone = self.carry(going, coming, 2 * k + 1 if self._broadcasts else k)
-        for parcel in coming:
-            heard[parcel.name][:, at(parcel.nodes)] = parcel.rows
-        return RankInbox(heard, self.mixing, k, self.ranks.held, plan.places, gone)
+        number = 2 * k + 1 if self._broadcasts else k
+        carried = self.begin_to_carry(going, coming, number)
+
+        @functools.cache
+        def arrived() -> Set[int]:
+            gone = carried()
+            for parcel in coming:
+                heard[parcel.name][:, at(parcel.nodes)] = parcel.rows
+            return gone
+
+        self._under_way.append(arrived)
+        where_to = (self.ranks.held, plan.places, arrived, self.shards is not None)
+        return RankInbox(heard, self.mixing, k, *where_to)
+
+    @functools.cached_property
+    def _under_way(self) -> list[Callable[[], Set[int]]]:
+        return []
+
+    def _settle(self) -> None:
+        """Wait for messages of the round before that nobody has read."""
+        while self._under_way:
+            self._under_way.pop()()
+
+    def run(self, *given: Any, **more: Any) -> Tensor:
+        """As `Network.run`."""
+        found = super().run(*given, **more)
+        self._settle()
+        return found
 
     @property
     def _broadcasts(self) -> bool:
@@ -144,14 +177,27 @@ class RankNetwork(Network):
         self, going: list[Parcel], coming: list[Parcel], k: int
     ) -> frozenset[int]:
         """Send what goes in round ``k``, and fill in what comes; nodes that left."""
+        return self.begin_to_carry(going, coming, k)()
+
+    def begin_to_carry(
+        self, going: list[Parcel], coming: list[Parcel], k: int
+    ) -> Callable[[], frozenset[int]]:
+        """As `carry`, which it begins: what is returned waits for the end."""
+        holder = (lambda rank: rank) if self.shards is None else self.shards.holder
         operations = [
-            *(dist.P2POp(dist.isend, one.rows, one.rank) for one in going),
-            *(dist.P2POp(dist.irecv, one.rows, one.rank) for one in coming),
+            *(dist.P2POp(dist.isend, one.rows, holder(one.rank)) for one in going),
+            *(dist.P2POp(dist.irecv, one.rows, holder(one.rank)) for one in coming),
         ]
         with explained():
-            for work in dist.batch_isend_irecv(operations) if operations else ():
-                work.wait()
-        return frozenset()
+            works = dist.batch_isend_irecv(operations) if operations else []
+
+        def end() -> frozenset[int]:
+            with explained():
+                for work in works:
+                    work.wait()
+            return frozenset()
+
+        return end
 
     @functools.cached_property
     def _plans(self) -> list[Routes]:
@@ -191,6 +237,13 @@ class PartyNetwork(RankNetwork):
             one.rows.copy_(torch.zeros_like(like) if found is None else found)
         gone = (self.ranks.held_by(rank) for rank in self.exchange.left)
         return frozenset(itertools.chain.from_iterable(gone))
+
+    def begin_to_carry(
+        self, going: list[Parcel], coming: list[Parcel], k: int
+    ) -> Callable[[], frozenset[int]]:
+        """All of it at once: who is lost is known before anything is computed."""
+        gone = self.carry(going, coming, k)
+        return lambda: gone
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -221,9 +221,9 @@ def told(value: Any) -> Any:
     return box[0]
 
 
-def summed(value: torch.Tensor) -> torch.Tensor:
-    """The sum of every rank's ``value``, at every rank."""
+def summed(value: torch.Tensor, group: dist.ProcessGroup | None = None) -> torch.Tensor:
+    """The sum of the ``value`` of every rank, of ``group`` or all, at each of them."""
     total = value.clone()
     with explained():
-        dist.all_reduce(total)
+        dist.all_reduce(total, group=group)
     return total

@@ -158,6 +158,8 @@ class Rows:
     runs: range
     fingerprints: tuple[tuple[bytes, ...], ...] | None = None
     level: int = 0
+    # first position, a multiple of 8, and width of the rows that these are a part of
+    part: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         _check_in("purpose", self.purpose, tuple(PURPOSES))
@@ -174,9 +176,18 @@ class Rows:
             raise ValueError(
                 f"runs must be consecutive numbers, at least one, got {self.runs}"
             )
-        if self.runs.stop * self.padded > WORDS * MAX_BLOCKS:
+        if self.part is not None and (
+            self._first % WORDS
+            or not 0 <= self._first <= self._whole - self.width
+            or len(self.runs) > 1
+        ):
             raise ValueError(
-                f"{self.runs.stop} runs of {self.width} words are more than the "
+                f"{self.width} words of one run must begin at a multiple of {WORDS} "
+                f"and lie within its row, got {self.part}"
+            )
+        if self.runs.stop * self._padded(self._whole) > WORDS * MAX_BLOCKS:
+            raise ValueError(
+                f"{self.runs.stop} runs of {self._whole} words are more than the "
                 f"{WORDS * MAX_BLOCKS} that one release can have; start runs under "
                 "another key"
             )
@@ -199,12 +210,24 @@ class Rows:
     @functools.cached_property
     def padded(self) -> int:
         """Words that a row takes: whole blocks."""
-        return WORDS * -(-self.width // WORDS)
+        return self._padded(self.width)
+
+    @staticmethod
+    def _padded(width: int) -> int:
+        return WORDS * -(-width // WORDS)
+
+    @property
+    def _first(self) -> int:
+        return self.part[0] if self.part else 0
+
+    @property
+    def _whole(self) -> int:
+        return self.part[1] if self.part else self.width
 
     def _derive(self, use: bytes, mark: bytes) -> bytes:
         data = struct.pack(
             "<16sBQ?32s",
-            self.key.run, PURPOSES[self.purpose], self.width, bool(mark), mark,
+            self.key.run, PURPOSES[self.purpose], self._whole, bool(mark), mark,
         )  # fmt: skip
         return self.key.derive(use, data)
 
@@ -225,7 +248,8 @@ class Rows:
         mark = self._mark(row, column)
         subkey = self._derive(self._use, mark)[:32] if mark else self._plain
         nonce = struct.pack("<IQ", self.nodes[column], self.release)
-        return subkey, nonce, self.runs[row] * self.padded // WORDS
+        block = self.runs[row] * self._padded(self._whole) + self._first
+        return subkey, nonce, block // WORDS
 
     @property
     def alike(self) -> int:
@@ -305,6 +329,7 @@ class Rows:
     def more(self, row: int, column: int, position: int, level: int) -> int:
         """512 further bits for a word, at each ``level``, by the keyed hash itself."""
         node, run = self.nodes[column], self.runs[row]
+        position += self._first
         place = struct.pack("<IQQQQ", node, self.release, run, position, level)
         subkey = self._derive(b"more", self._mark(row, column))
         return int.from_bytes(hashlib.blake2b(place, key=subkey).digest())

@@ -6,10 +6,12 @@ Public numbers, as a start or the deal of a study's data: `public_generator`.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import hashlib
 import math
 from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -36,6 +38,28 @@ def public_generator(seed: int, purpose: str) -> torch.Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest[:4]))
 
 
+class Shard(Protocol):
+    """Coordinates of a node that one of several processes holds."""
+
+    @property
+    def held(self) -> range:
+        """The coordinates, from a multiple of 8 on."""
+        ...
+
+    @property
+    def dims(self) -> int:
+        """Number of the node's coordinates."""
+        ...
+
+    def marks(self, own: Sequence[bytes]) -> tuple[bytes, ...]:
+        """A fingerprint of each node's whole sum, from those of all shards' parts."""
+        ...
+
+    def wait(self) -> None:
+        """Wait until all shards are here."""
+        ...
+
+
 class Streams:
     """The random numbers of one block of runs, by a key or the seed of a study.
 
@@ -46,6 +70,7 @@ class Streams:
     """
 
     numbers: tuple[int, ...] | None = None
+    shard: Shard | None = None
 
     def __init__(
         self,
@@ -67,6 +92,12 @@ class Streams:
         """The same for those nodes of a larger network that are here."""
         found = copy.copy(self)
         found.numbers = tuple(numbers)
+        return found
+
+    def within(self, shard: Shard) -> Streams:
+        """The same where sums are a shard's: their noise is that of whole nodes."""
+        found = copy.copy(self)
+        found.shard = shard
         return found
 
     @property
@@ -193,9 +224,17 @@ class Streams:
         """
         step = grid_step(deviation) if step is None else step
         scale = deviation / step
-        shape = (sums.shape[0], sums.shape[2])
+
+        def rows_of(marks: Sequence[Sequence[bytes]] | None) -> Rows:
+            shape = (sums.shape[0], sums.shape[2])
+            if self.shard is None:
+                return self.rows(purpose, nodes, release, shape, marks)
+            first, dims = self.shard.held.start, self.shard.dims
+            whole = self.rows(purpose, nodes, release, (shape[0], dims), marks)
+            return dataclasses.replace(whole, width=shape[1], part=(first, dims))
+
         if self.key.seed is not None:
-            rows = self.rows(purpose, nodes, release, shape)
+            rows = rows_of(None)
             return noise.noisy(sums, step, rows, scale, law)
         whole = noise.to_grid(sums, step)
         marked = whole
@@ -203,10 +242,14 @@ class Streams:
             bits = point.double().contiguous().view(torch.int64).to(whole.device)
             marked = torch.cat([whole, bits], 2)
         marks = self.key.fingerprints(marked, step, scale)
+        if self.shard is not None:  # no part has noise that another sum's had
+            marks = (self.shard.marks(marks[0]),)
         if self.journal is not None:
             (row,) = marks  # a run that can be resumed is one
             self.journal.enter(purpose, nodes, release, row)
-        rows = self.rows(purpose, nodes, release, shape, marks)
+        if self.shard is not None:  # until the one with the journal has entered it
+            self.shard.wait()
+        rows = rows_of(marks)
         noise.add_noise_(whole, rows, scale, law)
         return noise.from_grid(whole, step, sums.dtype)
 

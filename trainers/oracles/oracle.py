@@ -240,7 +240,8 @@ class Oracle:
             )
             # With shared noise also what it is rounded by, in all later releases.
             rounded = step * self.mechanism.rounded
-            clip = _clip_left(clip, self._rounding(at).share, rounded, at.shape[2])
+            dims = self._differentiator.dims  # of which ``at`` may be a shard
+            clip = _clip_left(clip, self._rounding(at).share, rounded, dims)
         if isinstance(self.data, Drawn):
             self.data.release = index
         if self._drops:
@@ -397,10 +398,15 @@ class Oracle:
         clips = self.mechanism.clip_norm != math.inf
         key = (at.shape, at.dtype, self._memory_limit, torch.get_num_threads())
         if key not in self._summations:
+            models = at.flatten(0, 1)
+            if getattr(self._differentiator, "shards", None) is not None:
+                models = at.new_zeros(1, 1).expand(
+                    len(models), self._differentiator.dims
+                )
             self._summations[key] = summation(
                 self._differentiator,
                 self.data,
-                at.flatten(0, 1),
+                models,
                 batch_size=self.mechanism.batch_size,
                 memory_limit=self._memory_limit,
                 clips=clips,

@@ -195,7 +195,10 @@ class CurveRecorder:
 
     def final(self, models: Tensor) -> Tensor | None:
         """Quality of the last models, (runs, nodes), measured once; None if no data."""
-        if self._final is None or not torch.equal(self._final[0], models):
+        known = self._final is not None and (
+            self._final[0] is models or torch.equal(self._final[0], models)
+        )
+        if not known:
             self._final = (models, self._values(models, self._test))
         return self._final[1]
 

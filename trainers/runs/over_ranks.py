@@ -21,6 +21,7 @@ from trainers.numerics.releases import ReleaseJournal
 from trainers.runs import checkpoint
 from trainers.runs.measures import CurveRecorder, Measured, as_figures
 from trainers.runs.outcome import TrainingResult
+from trainers.runs.problem import Problem
 from trainers.runs.run import (
     Assignment,
     Keeper,
@@ -69,7 +70,8 @@ class OverRanks(OneProcess):
 
         def own() -> tuple[Key, ReleaseJournal | None]:
             folder.path.mkdir(parents=True, exist_ok=True)  # where ranks share no disk
-            beyond = folder / f"{KEY}-{dist.get_world_size()}"
+            keys = len(self.holders([*range(dist.get_world_size())]))
+            beyond = folder / f"{KEY}-{keys}"
             alone = folder.has("checkpoint.pt") and folder.has(KEY)
             if run.seed is None and (alone or beyond.exists()):
                 raise FolderError(
@@ -77,26 +79,40 @@ class OverRanks(OneProcess):
                     "ranks, each with a secret key: go on with as many, or choose "
                     "another folder"
                 )
-            return OneProcess.key(self, run, folder, stack)
+            return self.own_key(run, folder, stack)
 
         key, journal = _together(own)
         if run.seed is None:  # rank 0 keeps them all, before anything is released
-            ids = gathered(key.run)
-            self.at_first(lambda: _keep_ids(folder, ids or ()))
+            ids = self.holders(gathered(key.run) or [])
+            self.at_first(lambda: _keep_ids(folder, ids))
         return key, journal
+
+    def own_key(
+        self, run: TrainingRun, folder: RunFolder, stack: contextlib.ExitStack
+    ) -> tuple[Key, ReleaseJournal | None]:
+        """Key and journal of the nodes here, as one process has them."""
+        return OneProcess.key(self, run, folder, stack)
+
+    def holders(self, found: list[Any]) -> list[Any]:
+        """Entries of ``found`` by rank that are of who speaks for nodes."""
+        return found
 
     def keeper(self, given: Assignment, folder: RunFolder) -> Keeper:
         return RankKeeper(given, folder, self.at_first)
 
     def result(self, given: Assignment, folder: RunFolder) -> TrainingResult | None:
         """As `OneProcess.result`, from models that are the same at all ranks."""
-        start = given.problem.start(given.run.public_seed)[0, 0]  # all nodes share it
+        self.check_start(given.problem, given.run)
+        return super().result(given, folder)
+
+    def check_start(self, problem: Problem, run: TrainingRun) -> None:
+        """``ValueError`` if the ranks' models differ."""
+        start = problem.start(run.public_seed)[0, 0]  # all nodes share it
         if len(set(told(gathered(digest(start.numpy().tobytes()))))) > 1:
             raise ValueError(
                 "the ranks' models start at different parameters: make them the same "
                 "at all ranks, as with torch.manual_seed"
             )
-        return super().result(given, folder)
 
     def gathered(self, part: Part) -> list[Part] | None:
         """The parts of all ranks, at rank 0."""
@@ -169,22 +185,24 @@ class RankKeeper(Keeper):
 
     def _restore(self) -> None:
         self._at_first(super()._restore)
-        whole, ranks = told(self.resume), self._given.problem.ranks
-        if whole is None or ranks is None:
+        self.resume, ranks = told(self.resume), self._given.problem.ranks
+        if self.resume is None:
             return
-        self._seen = whole["done"]
+        self._seen = self.resume["done"]
         self.recorder.resume(self._seen)
-        parts = {
-            name: checkpoint.part(whole[name], ranks.held)
-            for name in ("state", "oracle")
-        }
-        self.resume = {"done": whole["done"], **parts}
+        for name in ("state", "oracle") if ranks is not None else ():
+            self.resume[name] = checkpoint.part(self.resume[name], ranks.held)
 
     def _spend(self, done: int, ledger: Ledger) -> float | None:
         parts = gathered(ledger.to_json())
         if parts is None:
             return None
+        parts = self._of_nodes(parts)
         return super()._spend(done, Ledger.joined(map(Ledger.from_json, parts)))
+
+    def _of_nodes(self, found: list[Any]) -> list[Any]:
+        """Entries of ``found`` by rank, one for each node."""
+        return found
 
     def keep(self, done: int, middle: Callable[[], Any]) -> None:
         """Write a checkpoint where epsilon is computed: at rounds known to all."""
@@ -193,7 +211,7 @@ class RankKeeper(Keeper):
         traffic = self._given.problem.traffic
         found = gathered((checkpoint.tree(middle()), traffic))
         if found is not None:
-            parts = [part for part, _ in found]
+            parts = [part for part, _ in self._of_nodes(found)]
             self._write(
                 {
                     "done": done,

@@ -23,6 +23,7 @@ from trainers.algorithms.setting import Setting
 from trainers.data import Dataset
 from trainers.data.records import users_of
 from trainers.data.shares import private_data
+from trainers.gradients.bookkeeping import BookKeeping
 from trainers.gradients.choose import differentiator
 from trainers.gradients.differentiator import Differentiator
 from trainers.gradients.per_sample import parameter_places, parameter_vector
@@ -30,10 +31,11 @@ from trainers.models import initial_parameters
 from trainers.network.engine import Network, Observer, Runner
 from trainers.network.over_ranks import Party, RankNetwork, Traffic
 from trainers.network.ranks import Ranks
+from trainers.network.shards import Shards
 from trainers.numerics.randomness import Streams, public_generator
 from trainers.oracles.capabilities import HearsAll
 from trainers.oracles.mechanism import Mechanism
-from trainers.oracles.oracle import MEMORY_LIMIT, ReleaseObserver
+from trainers.oracles.oracle import MEMORY_LIMIT, Oracle, ReleaseObserver
 from trainers.runs import checkpoint
 from trainers.runs.material import Material
 from trainers.runs.training import Training
@@ -97,6 +99,7 @@ class Problem:
     ranks: Ranks | None = None  # who holds which nodes, where not all are here
     party: Party | None = None  # where each process has its own data alone
     counted: float | None = None  # noise of counts from which the clip norm is
+    shards: Shards | None = None  # which coordinates of its nodes are here, if not all
 
     @classmethod
     def of(
@@ -183,6 +186,41 @@ class Problem:
         noise = None if clip is None else clip.noise_multiplier
         return dataclasses.replace(self, counted=noise)
 
+    def over(self, shards: Shards) -> Problem:
+        """This problem, of whose nodes some coordinates are here.
+
+        ``ValueError`` for an algorithm, a mechanism or a model that is computed from
+        more than that.
+        """
+        training, why = self.training, ""
+        how = self.mechanism(1.0)
+        if not getattr(self.network.algorithm, "by_coordinate", False):
+            why = f"{training.algorithm} is not computed coordinate by coordinate"
+        elif training.family.oracle is not Oracle or how.strategy[1:] or how.buffers:
+            why = f"the noise of {training.algorithm} is not of one release alone"
+        elif self.counted is not None:
+            why = "counts of norms are made by one process"
+        if why:
+            raise ValueError(f"{why}: leave shards out")
+
+        def gradients() -> Differentiator:
+            found = self.gradients()
+            if not isinstance(found, BookKeeping) or found.lower:
+                raise ValueError(
+                    "shards are for gradients by book-keeping in float32 "
+                    f"({getattr(found, 'why', None) or 'not compiled, not bf16'}): "
+                    "leave shards out"
+                )
+            found.shards = shards
+            return found
+
+        network = self.network
+        if isinstance(network, RankNetwork):
+            network = dataclasses.replace(network, shards=shards)
+        return dataclasses.replace(
+            self, network=network, gradients=gradients, shards=shards
+        )
+
     @property
     def module(self) -> nn.Module:
         """The model."""
@@ -250,6 +288,8 @@ class Problem:
             vector = parameter_vector(self.module)
         else:
             vector = initial_parameters(self.module, generator, gain=self.training.gain)
+        if self.shards is not None:
+            vector = vector[self.shards.held.start : self.shards.held.stop].clone()
         return vector.repeat(runs, len(self.shares), 1)
 
     @functools.cached_property
@@ -277,6 +317,8 @@ class Problem:
         mechanism = self.mechanism(noise_multiplier)
         if self.ranks is not None:
             streams = streams.of(self.ranks.held)
+        if self.shards is not None:
+            streams = streams.within(self.shards)
         return self.training.family.oracle(
             self.material.data(
                 private_data(

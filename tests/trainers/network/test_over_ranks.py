@@ -257,7 +257,7 @@ def test_in_the_place_of_one_that_is_gone_a_node_hears_itself():
     on, nodes = mixing("ring", "metropolis", 5), range(4)
     sent = torch.randn(1, 5, 3, generator=torch.Generator().manual_seed(0)).double()
     inbox = RankInbox(
-        {"x": sent}, on, 0, nodes, dict(enumerate(range(5))), frozenset({4})
+        {"x": sent}, on, 0, nodes, dict(enumerate(range(5))), lambda: frozenset({4})
     )
     whole = torch.tensor(on.matrices[0].copy())
     rest = whole[:4, :4] + torch.diag(whole[:4, 4])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar
 
 import torch
@@ -40,14 +41,17 @@ class StackedLayer(nn.Module, abc.ABC):
         super().__init__()
         self.names = [name for name, _ in layer.named_parameters()]
         self.parameters_now: dict[str, Tensor] = {}
+        # puts them there for as long as the layer computes, where they lie in shards
+        self.lent: Callable[[], contextlib.AbstractContextManager[None]] | None = None
         self.keeps = False
         self.aligned = False
         self.taken: list[Tensor] = []
         self.given: list[Tensor] = []
 
     def forward(self, flat: Tensor) -> Tensor:  # (replicas * samples, ...)
-        replicas = self.parameters_now[self.main].shape[0]
-        taken, given = self.compute(flat, replicas)
+        with contextlib.nullcontext() if self.lent is None else self.lent():
+            replicas = self.parameters_now[self.main].shape[0]
+            taken, given = self.compute(flat, replicas)
         if self.keeps:
             if not given.requires_grad:
                 given.requires_grad_()

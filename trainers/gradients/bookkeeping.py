@@ -328,35 +328,37 @@ class BookKeeping:
             weights = weigh(norms).masked_fill(lost.view_as(norms), 0)
             # Layers that are not used have no sums.
             empty = torch.empty if len(digests) == len(self.layers) else torch.zeros
-            spread = at if isinstance(at, Spread) else None
-            result = None
-            if spread is None:
-                result = empty(at.shape, dtype=torch.float64, device=at.device)
+            result = (
+                at.total
+                if isinstance(at, Spread)
+                else empty(at.shape, dtype=torch.float64, device=at.device)
+            )
             purge = may_hold(lost, getattr(weigh, "watch", None))
             weights = weights.double()
             for layer, digest in digests:
                 made_from = digest.without(lost) if purge else digest.made_from
                 own = [place for place in self.places if place.layer is layer]
                 into = [
-                    spread.room(place.offset, place.shape, torch.float64)
-                    if result is None
+                    at.room(place.offset, place.shape, torch.float64)
+                    if isinstance(at, Spread)
                     else result[:, place.offset : place.offset + place.shape.numel()]
                     for place in own
                 ]
                 layer.sums(made_from, weights, into)
-                if result is None:
-                    for place, sums in zip(own, into, strict=True):
-                        spread.add(place.offset, sums)
+                for place, sums in zip(own, into, strict=True):
+                    if isinstance(at, Spread):
+                        at.add(place.offset, sums)
         self._forget()
-        return spread.total if result is None else result
+        return result
 
     def outputs(self, at: Tensor, inputs: Tensor) -> Tensor:
         """Outputs of each replica's model for its inputs, (replicas, samples, ...)."""
+        models: Tensor | Spread = at
         if self.shards is not None and at.shape[1] < self.dims:
             whose = torch.arange(len(at), device=at.device)
-            at = Spread(at, whose, self.dims, self.shards)
+            models = Spread(at, whose, self.dims, self.shards)
         with torch.no_grad():
-            outputs = self._run(at, inputs, keeps=False)
+            outputs = self._run(models, inputs, keeps=False)
         self._forget()
         return outputs.unflatten(0, inputs.shape[:2])
 

@@ -8,6 +8,7 @@ import functools
 import math
 import os
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -137,6 +138,7 @@ class Summation:
             if weigh is not None:
                 whose = _extended(replica[:, None], spare, 0)[:, 0]
                 own = functools.partial(weigh, whose, taken)
+            models: Any
             if shards is None:
                 models = lined(at, replica, spare)
             else:

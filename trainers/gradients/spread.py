@@ -55,7 +55,7 @@ class Spread:
         whose: Sequence[Tensor] = (),
         total: Tensor | None = None,
     ) -> None:
-        self.total = total
+        self._total = total
         self.shape = torch.Size((len(rows), dims))
         self.dtype, self.device = own.dtype, own.device
         self._own, self._rows, self._shards, self._whose = own, rows, shards, whose
@@ -63,6 +63,12 @@ class Spread:
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    @property
+    def total(self) -> Tensor:
+        """What sums were added to, (nodes, coordinates held here) doubles."""
+        assert self._total is not None
+        return self._total
 
     def detach(self) -> Spread:
         """Itself: nothing is differentiated by it."""
@@ -129,5 +135,4 @@ class Spread:
 
     def add(self, first: int, sums: Tensor) -> None:
         """Add ``sums`` of a parameter from coordinate ``first`` on to the totals."""
-        assert self.total is not None
         self._shards.add(sums, first, self._whose, self.total)

@@ -195,12 +195,11 @@ class CurveRecorder:
 
     def final(self, models: Tensor) -> Tensor | None:
         """Quality of the last models, (runs, nodes), measured once; None if no data."""
-        known = self._final is not None and (
-            self._final[0] is models or torch.equal(self._final[0], models)
-        )
-        if not known:
-            self._final = (models, self._values(models, self._test))
-        return self._final[1]
+        known = self._final
+        # The very same where there is no number, too: ranks decide alike.
+        if known is None or not (known[0] is models or torch.equal(known[0], models)):
+            known = self._final = (models, self._values(models, self._test))
+        return known[1]
 
     def _values(self, models: Tensor, test: Dataset | None) -> Tensor | None:
         if test is None:

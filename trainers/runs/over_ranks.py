@@ -190,8 +190,9 @@ class RankKeeper(Keeper):
             return
         self._seen = self.resume["done"]
         self.recorder.resume(self._seen)
-        for name in ("state", "oracle") if ranks is not None else ():
-            self.resume[name] = checkpoint.part(self.resume[name], ranks.held)
+        if ranks is not None:
+            for name in ("state", "oracle"):
+                self.resume[name] = checkpoint.part(self.resume[name], ranks.held)
 
     def _spend(self, done: int, ledger: Ledger) -> float | None:
         parts = gathered(ledger.to_json())

@@ -14,16 +14,14 @@ import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
 
 from privaudit.files.folder import KEY, RunFolder
-from privaudit.ledger import Ledger
 from trainers.gradients.per_sample import parameter_vector
 from trainers.network.over_ranks import Traffic
-from trainers.network.ranks import gathered, joined, summed, told
+from trainers.network.ranks import gathered, joined, summed
 from trainers.network.shards import Shards
 from trainers.numerics.keys import Key
 from trainers.numerics.releases import ReleaseJournal
@@ -44,8 +42,8 @@ def spread(problem: Problem, size: int, device: str = "cpu") -> Problem:
 class OverShards(OverRanks):
     """Each ``size`` ranks hold the same nodes, some coordinates each.
 
-    A run goes on in any number of shards, with the same bits; without a seed their
-    folder must be one disk's, where the first shard's key is.
+    Their folder must be one disk's. With a seed a run goes on in any number of shards,
+    with the same bits; without one in as many, as the first shard of each has the key.
     """
 
     def __init__(self, size: int) -> None:

@@ -27,6 +27,10 @@ class Gathers(Protocol):
         """Number of the shard that is here."""
         ...
 
+    def agree(self, what: str, own: Any) -> None:
+        """``ValueError`` if ``own`` is not equal at all shards."""
+        ...
+
     def gather(self, own: Tensor, first: int, into: Tensor) -> None:
         """Write coordinates from ``first`` on ``into`` (nodes, some)."""
         ...

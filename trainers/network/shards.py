@@ -161,6 +161,20 @@ class Shards:
                     into[:, held.start : held.stop] = part
         return into
 
+    def agree(self, what: str, own: Any) -> None:
+        """``ValueError`` if ``own`` is not equal at all shards; all must call.
+
+        Else a record might be in two shards' calls, and count twice.
+        """
+        found: list[Any] = [None] * self.size
+        with explained():
+            dist.all_gather_object(found, own, group=self.group)
+        if any(one != own for one in found):
+            raise ValueError(
+                f"the shards of a node have different {what}: give all the same data, "
+                "libraries, processors and number of threads"
+            )
+
     def marks(self, own: Sequence[bytes]) -> tuple[bytes, ...]:
         """A fingerprint of each node's whole sum, from those of all shards' parts."""
         parts: list[Any] = [None] * self.size

@@ -399,7 +399,8 @@ class Oracle:
         key = (at.shape, at.dtype, self._memory_limit, torch.get_num_threads())
         if key not in self._summations:
             models = at.flatten(0, 1)
-            if getattr(self._differentiator, "shards", None) is not None:
+            shards = getattr(self._differentiator, "shards", None)
+            if shards is not None:
                 models = at.new_zeros(1, 1).expand(
                     len(models), self._differentiator.dims
                 )
@@ -413,6 +414,10 @@ class Oracle:
                 varies=self.mechanism.varies,
                 width=self._width if self._unseen else None,
             )
+            if shards is not None:
+                made = self._summations[key]
+                plan = (made.rows, made.shape, made.rounding)
+                shards.agree("shapes of calls", plan)
         return self._summations[key]
 
     def _clipped_sum(

@@ -19,6 +19,8 @@ import torch.distributed.checkpoint as dcp
 from torch import Tensor
 
 from privaudit.files.folder import KEY, RunFolder
+from privaudit.files.manifest import digest
+from trainers.data import Dataset
 from trainers.gradients.per_sample import parameter_vector
 from trainers.network.over_ranks import Traffic
 from trainers.network.ranks import gathered, joined, summed
@@ -36,7 +38,17 @@ from trainers.runs.run import Assignment, Keeper, Part, TrainingRun, beside
 def spread(problem: Problem, size: int, device: str = "cpu") -> Problem:
     """``problem`` in ``size`` shards of each node; ``ValueError`` if it cannot be."""
     dims = parameter_vector(problem.module).numel()
-    return problem.over(Shards.over(size, dims, device))
+    shards = Shards.over(size, dims, device)
+    records = [
+        [
+            digest(part.contiguous().numpy().tobytes())
+            for part in (one.inputs, one.targets)
+        ]
+        for one in problem.shares
+        if isinstance(one, Dataset)  # what is read as asked for is not read twice
+    ]
+    shards.agree("records", (problem.sizes, records))
+    return problem.over(shards)
 
 
 class OverShards(OverRanks):

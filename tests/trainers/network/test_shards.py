@@ -80,6 +80,10 @@ def work(rank, ports, folder):
                 models, ledger = problem.train(1.0, Streams(3), memory_limit=LITTLE)
                 whole = problem.shards.whole(models[0])
                 parts = gathered((whole, ledger.to_json()))
+                if shards > 1:
+                    said = "" if rank % shards else "other"
+                    with pytest.raises(ValueError, match="have different records"):
+                        problem.shards.agree("records", said)
                 if parts is not None:
                     torch.save(parts[::shards], folder / f"{name}-{shards}.pt")
     for seed in (3, None) if FULL else ():
@@ -129,8 +133,10 @@ def test_bits_of_one_process(done, name):
 @pytest.mark.parametrize("seed", [3, None])
 def test_a_run_that_stopped_goes_on(done, seed):
     """Begun in 4 shards, ended in 2, with a secret key in 4; each wrote its own."""
-    problem = run_of(3).problem()
-    whole, ledger = problem.train(2.0, Streams(3))
+    run = run_of(3)
+    problem = run.problem()
+    start = problem.start(run.public_seed)
+    whole, ledger = problem.train(2.0, Streams(3), start=start)
     models = load_file(done / f"{seed}" / "model.safetensors")
     for name, place in parameter_places(problem.module).items():
         same = models[f"node1.{name}"].flatten().equal(whole[0, 1, place])

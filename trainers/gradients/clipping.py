@@ -8,7 +8,7 @@ import functools
 import math
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -138,18 +138,18 @@ class Summation:
             if weigh is not None:
                 whose = _extended(replica[:, None], spare, 0)[:, 0]
                 own = functools.partial(weigh, whose, taken)
-            models: Any
             if shards is None:
                 models = lined(at, replica, spare)
             else:
                 if total is None:
                     total = torch.zeros_like(at, dtype=torch.float64)
-                models = Spread(
+                spread = Spread(
                     *(at, nn.functional.pad(replica, (0, spare))),
                     *(self.differentiator.dims, shards),
                     whose=[packed.replica[each] for each in together],
                     total=total,
                 )
+                models = cast("Any", spread)
             with self.shape.in_threads():
                 found = self.differentiator.weighted_sum(
                     models, inputs, targets, own, self.rounding.slack

@@ -70,7 +70,7 @@ class Spread:
 
     @property
     def total(self) -> Tensor:
-        """What sums were added to, (nodes, coordinates held here) doubles."""
+        """Sums so far, (nodes, coordinates held here) doubles."""
         assert self._total is not None
         return self._total
 

@@ -78,7 +78,7 @@ class OverShards(OverRanks):
             yield dataclasses.replace(given, problem=here)
 
     def key_file(self, folder: RunFolder) -> pathlib.Path:
-        """That of all shards of a node."""
+        """File of the key of the nodes here, of all their shards."""
         return folder / f"{KEY}-{dist.get_rank() // self._size}"
 
     def key(

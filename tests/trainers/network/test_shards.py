@@ -84,6 +84,11 @@ def work(rank, ports, folder):
                     said = "" if rank % shards else "other"
                     with pytest.raises(ValueError, match="have different records"):
                         problem.shards.agree("records", said)
+                    own = bytes(32)
+                    marks = problem.shards.marks([own])
+                    problem.shards.agree("marks", marks)
+                    # Of all shards' sums, the first one's too.
+                    assert marks != problem.shards.marks([own[rank % shards == 0 :]])
                 if parts is not None:
                     torch.save(parts[::shards], folder / f"{name}-{shards}.pt")
     for seed in (3, None) if FULL else ():

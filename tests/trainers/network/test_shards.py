@@ -6,6 +6,7 @@ import hashlib
 import multiprocessing
 import os
 import socket
+from unittest import mock
 
 import pytest
 import torch
@@ -78,6 +79,7 @@ def work(rank, ports, folder):
                 ranks = (rank // shards, RANKS // shards)
                 problem = spread(Problem.of(each, ranks=ranks), shards)
                 models, ledger = problem.train(1.0, Streams(3), memory_limit=LITTLE)
+                assert problem.shards is not None
                 whole = problem.shards.whole(models[0])
                 parts = gathered((whole, ledger.to_json()))
                 if shards > 1:
@@ -206,4 +208,4 @@ class TestNoise:
 )
 def test_what_is_refused(more, why):
     with pytest.raises(ValueError, match=f"{why}.*leave shards out"):
-        Problem.of(training(**more)).over(None)
+        Problem.of(training(**more)).over(mock.Mock())

@@ -158,7 +158,7 @@ def _record(record: Any, material: Material | None) -> Canary:
     """A record of the user's, an input and a target, as a canary."""
     from privaudit.auditing.attacks.canaries import Canary
     from trainers.data import Dataset
-    from trainers.data.shares import check_alike, data_set, example
+    from trainers.data.shares import check_alike, data_set
 
     if not (isinstance(record, tuple | list) and len(record) == 2):
         raise ValueError("record is an input and its target, as a pair")
@@ -168,7 +168,7 @@ def _record(record: Any, material: Material | None) -> Canary:
     found = data_set(tuple(pair), "record")
     assert isinstance(found, Dataset)
     if material is not None:
-        check_alike(found, example(material.shares[0]), "record")
+        check_alike(found, material.shares[0].example, "record")
     return Canary(found)
 
 

@@ -433,6 +433,8 @@ TRANSFORMS["gives tensors with code"] = lambda: lambda x: x.as_subclass(Sub)
 class Rows(Dataset):
     """Keeps what a holder keeps, and perhaps draws by a generator of its own."""
 
+    example = torch.zeros(WIDTH), 0
+
     def __init__(self, inputs, targets, holder=None) -> None:
         self.inputs, self.targets, self.holder = inputs, targets, holder
         self.draws = random.Random(0)

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import json
 import os
 import pathlib
 import re
 import tempfile
+import types
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +30,9 @@ from torch.utils.data import DataLoader, Dataset
 
 import privaudit as pa
 from privaudit.cli import main
-from privaudit.files.folder import NODE_MODEL
+from privaudit.files.folder import NODE_MODEL, RunFolder
+from trainers.gradients.clipping import Summation
+from trainers.oracles.updates import UpdateOracle
 
 RECORDS, WIDTH, TOKENS, EACH = 24, 5, 7, 84
 # What is made of the released sums, and of the clock.
@@ -86,6 +90,8 @@ def plain():
 
 class Asked(Dataset):
     """Records that are read as they are asked for; some cannot be, or are unlike."""
+
+    example = torch.zeros(WIDTH), 0
 
     def __init__(self, inputs, targets) -> None:
         self.inputs, self.targets = inputs, targets
@@ -201,17 +207,26 @@ def run(way: Way, number: int | None) -> Any:
     more: dict[str, Any] = {"batch_size": 6}
     if way.users:
         users = [np.arange(RECORDS) // 3] * 2
-        options = {"local_steps": 2, "local_batch": 2}
-        more = {"algorithm": "dp-fedavg", "batch_size": 0.3, "options": options}
+        options = {"local_steps": 2, "user_rate": 0.5}
+        more = {"algorithm": "dp-fedavg", "batch_size": 2, "options": options}
         more |= {"users": [u + 100 * k for k, u in enumerate(users)]}
-    found = pa.train(
-        way.model, shares, epsilon=4, rounds=2, seed=3, out="out", **more, **way.how
-    )
+    settings = {"epsilon": 4, "rounds": 2, "seed": 3, "out": "out", **more, **way.how}
+    found = pa.train(way.model, shares, **settings)
     return found.ledger, found.result.independence, found.result.warning
 
 
-def left_by(way: Way, number: int | None, capfd: Any, caplog: Any) -> dict[str, Any]:
-    """All that a training leaves: its files, and what it says and gives."""
+def left_by(
+    way: Way,
+    number: int | None,
+    capfd: Any,
+    caplog: Any,
+    seen: Callable[[pathlib.Path], Any] = lambda path: seen_of(path),
+    times: int = 1,
+) -> dict[str, Any]:
+    """All that a training leaves: its files, and what it says and gives.
+
+    ``times``: how often it is begun, where it is killed in between.
+    """
     before = os.getcwd()
     capfd.readouterr(), caplog.clear()
     with tempfile.TemporaryDirectory() as folder:
@@ -219,16 +234,18 @@ def left_by(way: Way, number: int | None, capfd: Any, caplog: Any) -> dict[str, 
         try:
             with warnings.catch_warnings(record=True) as warned:
                 warnings.simplefilter("always")
-                try:
-                    gave = run(way, number)
-                except BaseException as error:
-                    gave = repr(error)
-            out = pathlib.Path("out")
-            left = {
-                str(path): seen(path)
-                for path in sorted(out.rglob("*"))
-                if path.is_file()
-            }
+                gave, left = [], {}
+                for _ in range(times):
+                    try:
+                        gave.append(run(way, number))
+                    except BaseException as error:
+                        gave.append(repr(error))
+                    files = sorted(pathlib.Path("out").rglob("*"))
+                    left |= {
+                        (len(gave), str(path)): (path.stat().st_mode, seen(path))
+                        for path in files
+                        if path.is_file()
+                    }
         finally:
             os.chdir(before)
     out, errors = capfd.readouterr()
@@ -247,7 +264,7 @@ def released(name: str) -> bool:
     return name in RELEASED or NODE_MODEL.fullmatch(name) is not None
 
 
-def seen(path: pathlib.Path) -> Any:
+def seen_of(path: pathlib.Path) -> Any:
     """What of a file is not of released sums: their shapes, and all else."""
     content = path.read_bytes()
     if path.suffix == ".html":
@@ -286,5 +303,83 @@ def test_neighbours_leave_the_same(name, number, capfd, caplog):
     way, kept = WAYS[name], usual(name)
     if not kept:
         kept["all"] = left_by(way, None, capfd, caplog)
+        assert kept["all"]["gave"][0] == 0 or kept["all"]["gave"][0][0].nodes  # trained
     other = left_by(way, number, capfd, caplog)
     assert kept["all"] == other
+
+
+KINDS = {
+    "dp-dsgd": Way(Own),
+    "dp-dsgt": Way(plain, how={"algorithm": "dp-dsgt"}),
+    "dp-butterfly": Way(plain, how={"algorithm": "dp-butterfly"}),
+    "partpsp": Way(plain, how={"algorithm": "partpsp"}),
+    "dp-fedavg": Way(Own, users=True),
+    "isolated": Way(Looks, Asked),
+    "a transform": WAYS["a transform that fails"],
+}
+# Infinity and a label; a record that raises; one of another length; one that is a word.
+NOTED = (12, 3, 4, 7, 33)
+WHOLE = [(kind, number) for kind in KINDS for number in NOTED]
+
+
+class Killed(BaseException):
+    """In the middle of a training."""
+
+
+@pytest.fixture
+def pinned(monkeypatch):
+    """Sums are made, and are then 0: with a key's noise, and a clock that counts.
+
+    What differs now does so by a way that no noise covers.
+    """
+    for oracle, name in ((Summation, "clipped_sum"), (UpdateOracle, "_clipped_sum")):
+        made = getattr(oracle, name)
+        monkeypatch.setattr(
+            oracle,
+            name,
+            lambda *given, made=made, **more: torch.zeros_like(made(*given, **more)),
+        )
+    write, ticks, kept = RunFolder.write, itertools.count(), []
+
+    def written(folder, name, *content):
+        write(folder, name, *content)
+        if name == "checkpoint.pt":
+            kept.append(content)
+            if len(kept) == 1:
+                raise Killed
+
+    monkeypatch.setattr(RunFolder, "write", written)
+    clock = types.SimpleNamespace(monotonic=lambda: 10.0 * next(ticks))
+    monkeypatch.setattr("trainers.runs.run.time", clock)
+
+    def again():
+        nonlocal ticks
+        ticks = itertools.count()
+        kept.clear()
+
+    return again
+
+
+@functools.cache
+def whole(kind: str) -> dict[str, Any]:
+    """What ordinary records of a kind left, filled as they are asked for."""
+    return {}
+
+
+@pytest.mark.sampled(17)
+@pytest.mark.parametrize(("kind", "number"), WHOLE)
+def test_every_byte_but_of_sums_is_the_same(kind, number, capfd, caplog, pinned):
+    """Of trainings that are killed after a round, and go on."""
+    way, kept, found = KINDS[kind], whole(kind), []
+    for one in (None, number):
+        if one is None and kept:
+            found.append(kept["all"])
+            continue
+        pinned()
+        found.append(left_by(way, one, capfd, caplog, pathlib.Path.read_bytes, 2))
+        kept.setdefault("all", found[0])
+    first, other = found
+    assert first["gave"][0] == "Killed()"
+    assert first["gave"][1][1] in ("by construction", "by isolation")
+    assert first.keys() == other.keys()
+    assert [name for name in first if first[name] != other[name]] == []

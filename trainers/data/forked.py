@@ -291,7 +291,7 @@ def _be_a_child(
         _set_up(silent)
         _own_memory()
         if silent:  # else lines of a log would be written over
-            _own_files()
+            _own_files(write)
         with warnings.catch_warnings(), as_written():
             warnings.simplefilter("ignore")
             answer = b"+" + packed(call())
@@ -361,26 +361,30 @@ def _own_memory() -> None:
             os.close(file)
 
 
-def _own_files() -> None:
-    """Open files anew that are open: processes share where in them they read."""
-    import fcntl
+def _own_files(answer: int) -> None:
+    """Take away what processes share by open files, but for ``answer``.
 
+    Where in files and folders they read is their own, and nothing is written to what is
+    open; pipes, sockets and the like are at their end. Numbers stay taken: by another
+    file's, what is written to a connection would go there.
+    """
     numbers = os.listdir("/proc/self/fd") if sys.platform.startswith("linux") else []
-    for number in map(int, numbers):
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for number in {*map(int, numbers)} - {1, 2, answer, nothing}:
         with contextlib.suppress(OSError):  # such as of this list itself
-            if not stat.S_ISREG(os.fstat(number).st_mode):
+            kind = os.fstat(number).st_mode
+            if stat.S_ISCHR(kind) or stat.S_ISBLK(kind):
                 continue
-            place = os.lseek(number, 0, os.SEEK_CUR)
-            ways = os.O_WRONLY | os.O_RDWR | os.O_APPEND
-            try:
-                how = fcntl.fcntl(number, fcntl.F_GETFL) & ways
-                own = os.open(f"/proc/self/fd/{number}", how)
-            except OSError:  # better that code fails than that it reads elsewhere
-                os.close(number)
-                continue
-            os.lseek(own, place, os.SEEK_SET)
+            own = nothing
+            if stat.S_ISREG(kind) or stat.S_ISDIR(kind):
+                place = os.lseek(number, 0, os.SEEK_CUR)
+                with contextlib.suppress(OSError):
+                    again = os.open(f"/proc/self/fd/{number}", os.O_RDONLY)
+                    os.lseek(again, place, os.SEEK_SET)
+                    own = again
             os.dup2(own, number)
-            os.close(own)
+            if own != nothing:
+                os.close(own)
 
 
 def _shared() -> Iterator[tuple[int, int, int, str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -17,6 +16,11 @@ class Records(Protocol):
     """One node's records, in memory or read as they are asked for."""
 
     def __len__(self) -> int: ...
+
+    @property
+    def example(self) -> tuple[Tensor, Tensor]:
+        """An input and a target, of which shape and type are looked at."""
+        ...
 
     def read(self, index: Tensor, seeds: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Records at ``index``, (samples,), that draw by ``seeds`` or their numbers."""
@@ -54,6 +58,11 @@ class Dataset:
         """The samples at ``index``."""
         users = None if self.users is None else self.users[index]
         return Dataset(self.inputs[index], self.targets[index], users)
+
+    @property
+    def example(self) -> tuple[Tensor, Tensor]:
+        """See `Records.example`."""
+        return self.inputs[0], self.targets[0]
 
     def read(self, index: Tensor, seeds: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Inputs and targets of the samples at ``index``, which draw nothing."""
@@ -206,11 +215,10 @@ class ReadAsAsked(Drawn):
         """Number of nodes."""
         return len(self.sizes)
 
-    @functools.cached_property
+    @property
     def values_per_record(self) -> int:
         """Numbers in one record's inputs."""
-        inputs, _ = self.shares[0].read(torch.zeros(1, dtype=torch.long))
-        return inputs.numel()
+        return self.shares[0].example[0].numel()
 
     def present(self, runs: int, planted: Tensor | None) -> Tensor:
         """As `PrivateData.present`."""

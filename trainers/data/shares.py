@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import logging
 import mmap
 from collections.abc import Callable, Mapping, Sequence, Sized
@@ -13,9 +14,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import (
     BatchSampler,
+    ConcatDataset,
     DataLoader,
     RandomSampler,
     SequentialSampler,
+    Subset,
     TensorDataset,
     default_collate,
 )
@@ -25,11 +28,9 @@ from trainers.data import forked
 from trainers.data.forked import Ended
 from trainers.data.records import Dataset, PrivateData, ReadAsAsked, Records
 from trainers.data.splits import Partition
-from trainers.data.transforms import Alone, plain
+from trainers.data.transforms import NO_CLASS, Alone, plain, void
 from trainers.numerics.randomness import public_generator
 
-NO_CLASS = -100  # what torch's cross entropy passes over
-_SHAPED_BY = 3  # readable records, most of which say what shape all have
 _READ = 0x5DEECE66D  # so that a transform of the same record draws other numbers
 _FORMS = (
     "a pair of arrays or tensors (inputs, targets), pandas' frames among them, or a "
@@ -38,6 +39,31 @@ _FORMS = (
 
 
 Pair = forked.Tensors  # the input and the target of a record, or of several
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OneByOne:
+    """Records of a torch Dataset: each by itself, and like what is declared."""
+
+    code: Alone
+    like: Pair
+
+    def found(self, rows: np.ndarray, seeds: np.ndarray) -> list[Pair | Ended]:
+        """Each record at its own seed, or why there is none."""
+        given = rows.tolist(), (seeds ^ _READ).tolist(), rows.tolist()
+        unlike = Ended("its shape or type is not that of the data set's example")
+        return [
+            one
+            if isinstance(one, Ended) or forked.kind(one) == forked.kind(self.like)
+            else unlike
+            for one in self.code.each(*given)
+        ]
+
+    def __call__(self, rows: np.ndarray, seeds: np.ndarray) -> Pair:
+        made = self.found(rows, seeds)
+        pairs = [void(self.like) if isinstance(one, Ended) else one for one in made]
+        inputs, targets = zip(*pairs, strict=True)
+        return torch.stack(inputs), torch.stack(targets)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,9 +78,18 @@ class Lazy:
     classes: int | None = None
     users: Tensor | None = None  # of each of ``records``
     by_their_code: bool = False  # a torch Dataset's, which may do anything
+    like: Pair | None = None  # a made-up record, where one is declared
 
     def __len__(self) -> int:
         return len(self.records)
+
+    @property
+    def example(self) -> Pair:
+        """As `trainers.data.records.Records.example`: what was declared, if it was."""
+        if self.like is not None:
+            return self.like
+        inputs, targets = self.read(torch.zeros(1, dtype=torch.long))
+        return inputs[0], targets[0]
 
     def read(self, index: Tensor, seeds: Tensor | None = None) -> tuple[Tensor, Tensor]:
         rows = self.records[index]
@@ -162,12 +197,6 @@ def private_data(shares: Sequence[Dataset | Lazy], **canary: Any) -> Any:
     return ReadAsAsked(shares)
 
 
-def example(share: Records) -> tuple[Tensor, Tensor]:
-    """The input and the target of a share's first record."""
-    inputs, targets = share.read(torch.zeros(1, dtype=torch.long))
-    return inputs[0], targets[0]
-
-
 def check_labels(targets: Tensor, classes: int, name: str) -> None:
     """Raise ``ValueError`` for a class that is not in [0, ``classes``)."""
     wrong = targets[(targets < 0) | (targets >= classes)]
@@ -207,13 +236,9 @@ def data_set(data: Any, name: str) -> Dataset | Lazy:
         if len(data) == 0:
             raise ValueError(f"{name} is empty: every node needs a record")
         rows: TorchDataset = data
-        read = Alone(lambda row: rows[row], _record)
-        like = _usual(read, len(data), name)
-        found = Lazy(
-            lambda rows, seeds: _one_by_one(read, rows, seeds, like),
-            torch.arange(len(data)),
-            by_their_code=True,
-        )
+        like = _declared(data, name)
+        read = OneByOne(Alone(lambda row: rows[row], _record), like)
+        found = Lazy(read, torch.arange(len(data)), by_their_code=True, like=like)
     elif isinstance(data, (tuple, list)) and len(data) == 2:
         inputs, targets = data
         found = _pair(inputs, targets, name)
@@ -224,7 +249,7 @@ def data_set(data: Any, name: str) -> Dataset | Lazy:
     if len(found) == 0:
         raise ValueError(f"{name} is empty: every node needs a record")
     try:
-        input, target = example(found)
+        input, target = found.example
     except (TypeError, ValueError, IndexError, KeyError) as error:
         raise ValueError(f"{name}: its first record cannot be read: {error}") from error
     for part, value in (("input", input), ("target", target)):
@@ -273,11 +298,19 @@ class _Collated(TorchDataset):
     def __init__(self, data: Any, collate: Callable[..., Any]) -> None:
         self._data, self._collate = data, collate
 
+    @property
+    def example(self) -> Any:
+        """Of the loader's data set, collated."""
+        return self._alone(_declared(self._data, "the data set of a DataLoader"))
+
     def __len__(self) -> int:
         return len(self._data)
 
     def __getitem__(self, index: int) -> Any:
-        input, target = self._collate([self._data[index]])
+        return self._alone(self._data[index])
+
+    def _alone(self, record: Any) -> Any:
+        input, target = self._collate([record])
         return input[0], target[0]
 
 
@@ -357,48 +390,39 @@ def _mapped(values: np.memmap, rows: np.ndarray) -> np.ndarray:
     return found
 
 
-def _usual(read: Alone, count: int, name: str) -> Pair:
-    """A record of the shape and kind that most of the first readable ones have."""
-    found: list[forked.Tensors] = []
-    first: Ended | None = None
-    for row in range(count):
-        (one,) = read.each([row], [row], [row])
-        if isinstance(one, Ended):
-            first = first or one
-        else:
-            found.append(one)
-        if len(found) == _SHAPED_BY:
-            break
-    if not found:
-        raise ValueError(f"{name}: no record can be read: {first}") from first
-    kinds = [forked.kind(pair) for pair in found]
-    return found[kinds.index(max(kinds, key=kinds.count))]
+def _declared(data: Any, name: str) -> Pair:
+    """Made-up record of a torch Dataset, as that declares it: no private one is read.
 
+    Of torch's own data sets it is what they have of it.
+    """
+    declares = inspect.getattr_static(data, "example", None) is not None
+    if isinstance(data, Subset) and not declares:
+        return _declared(data.dataset, name)
+    if isinstance(data, ConcatDataset) and not declares:
+        return _declared(data.datasets[0], name)
+    if not declares and not isinstance(data, TensorDataset):
+        raise ValueError(
+            f"{name} is a {type(data).__name__}, whose code reads each record, and the "
+            "shape of all is public: say it by a made-up record, such as "
+            "data.example = (torch.zeros(3, 32, 32), 0)"
+        )
 
-def _one_by_one(read: Alone, rows: np.ndarray, seeds: np.ndarray, like: Pair) -> Pair:
-    """Read records one by one, each at its own seed; unlike ones are void."""
-    pairs = [
-        _void(like)
-        if isinstance(one, Ended) or forked.kind(one) != forked.kind(like)
-        else one
-        for one in read.each(rows.tolist(), (seeds ^ _READ).tolist(), rows.tolist())
-    ]
-    inputs, targets = zip(*pairs, strict=True)
-    return torch.stack(inputs), torch.stack(targets)
+    def made() -> Pair:
+        if declares:
+            return _record(data.example, 0)
+        return _record([part.new_zeros(part.shape[1:]) for part in data.tensors], 0)
+
+    try:
+        return forked.one(made)
+    except Ended as error:
+        raise ValueError(
+            f"{name}: its example must be an input and a target: {error}"
+        ) from error
 
 
 def _record(found: Any, row: int) -> Pair:
     input, target = found
     return _tensors(input, target)
-
-
-def _void(like: Pair) -> Pair:
-    """Record without a finite gradient: no number, or else no class."""
-    filled = (torch.nan if part.is_floating_point() else 0 for part in like)
-    input, target = (torch.full_like(*each) for each in zip(like, filled, strict=True))
-    if not (input.is_floating_point() or target.is_floating_point()):
-        target = torch.full_like(target, NO_CLASS)
-    return input, target
 
 
 def check_finite(data: Dataset, name: str) -> None:
@@ -412,7 +436,7 @@ def check_finite(data: Dataset, name: str) -> None:
 
 
 def _check_alike(found: Sequence[Dataset | Lazy]) -> None:
-    first = example(found[0])
+    first = found[0].example
     for node, share in enumerate(found):
         check_alike(share, first, f"node {node}")
 
@@ -420,7 +444,7 @@ def _check_alike(found: Sequence[Dataset | Lazy]) -> None:
 def check_alike(share: Records, first: tuple[Tensor, Tensor], name: str) -> None:
     """Raise ``ValueError`` if a share's records are unlike node 0's ``first``."""
     for part, ours, theirs in zip(
-        ("inputs", "targets"), example(share), first, strict=True
+        ("inputs", "targets"), share.example, first, strict=True
     ):
         if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
             raise ValueError(

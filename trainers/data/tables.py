@@ -17,7 +17,7 @@ from torch import Tensor
 
 from privaudit.files import csv, json, toml
 from privaudit.files.manifest import digest
-from trainers.data.shares import NO_CLASS
+from trainers.data.transforms import NO_CLASS
 
 _EMPTY = {"", "na", "n/a", "nan", "null", "none", "nil", "unknown", "?", "-", "."}
 _MANY = 0.1  # of a column's cells, which nothing is learned of

@@ -16,6 +16,7 @@ from trainers.data.forked import Ended
 from trainers.data.generators import GLOBAL, Generators
 from trainers.numerics.randomness import Streams
 
+NO_CLASS = -100  # what torch's cross entropy passes over
 _KEPT = 1 << 29  # bytes
 Transform = Callable[[Tensor], Any]  # of one record's input, to one like it
 
@@ -76,7 +77,7 @@ class Transformed(Drawn):
         if isinstance(self._data, Drawn):
             self._data.release = self.release
         inputs, targets = self._data.records(node, index)
-        found = inputs.cpu().clone()
+        found, labels = inputs.cpu().clone(), targets.clone()
         for row, (who, wanted) in enumerate(zip(node.tolist(), index, strict=True)):
             once, places = wanted.cpu().unique(return_inverse=True)
             first = [int((places == each).nonzero()[0]) for each in range(len(once))]
@@ -86,8 +87,14 @@ class Transformed(Drawn):
                 keys = [(*key, self.release) for key in keys]
             made = self._transform.each(keys, self._seeds(who)[once].tolist(), rows)
             for place, record in enumerate(places.tolist()):
-                found[row, place] = _made(made[record], rows[record])
-        return found.to(inputs.device), targets
+                one, before = made[record], rows[record]
+                if isinstance(one, Ended) or forked.kind(one) != forked.kind([before]):
+                    found[row, place], labels[row, place] = void(
+                        (before, targets[row, place])
+                    )
+                else:
+                    (found[row, place],) = one
+        return found.to(inputs.device), labels
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._data, name)
@@ -118,11 +125,13 @@ def _numbers(found: Any, input: Tensor) -> tuple[Tensor, ...]:
     return (plain(torch.as_tensor(found)).to(input.dtype),)
 
 
-def _made(found: tuple[Tensor, ...] | Ended, input: Tensor) -> Tensor:
-    """Input that was made; a void one where the transform failed on it."""
-    if isinstance(found, Ended) or forked.kind(found) != forked.kind([input]):
-        return torch.full_like(input, torch.nan if input.is_floating_point() else 0)
-    return found[0]
+def void(like: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Record without a finite gradient: no number, or else no class, in any case."""
+    filled = (torch.nan if part.is_floating_point() else 0 for part in like)
+    input, target = (torch.full_like(*each) for each in zip(like, filled, strict=True))
+    if not (input.is_floating_point() or target.is_floating_point()):
+        target = torch.full_like(target, NO_CLASS)
+    return input, target
 
 
 def drawn_from(seed: int) -> None:

@@ -31,7 +31,6 @@ from trainers.data.shares import (
     check_finite,
     check_labels,
     data_set,
-    example,
     shares_of,
     within_classes,
 )
@@ -75,7 +74,7 @@ class Material:
     @property
     def example(self) -> tuple[Tensor, Tensor]:
         """A made-up input and target, of the shape and type of a record's."""
-        input, target = example(self.shares[0])
+        input, target = self.shares[0].example
         return placeholders(self.module, input, 1)[0], torch.zeros_like(target)
 
     @property
@@ -95,7 +94,7 @@ class Material:
 
     def with_transform(self, transform: Callable[[Tensor], Any]) -> Material:
         """The same, with a transform of records; ``ValueError`` if it is none."""
-        input, _ = example(self.shares[0])
+        input, _ = self.shares[0].example
         check_transform(transform, placeholders(self.module, input, 3))
         return dataclasses.replace(self, transform=transform)
 
@@ -103,7 +102,7 @@ class Material:
         """The same with all records in memory, where a canary can be planted."""
         if all(isinstance(share, Dataset) for share in self.shares):
             return self
-        input, target = example(self.shares[0])
+        input, target = self.shares[0].example
         numbers = sum(map(len, self.shares)) * (input.numel() + target.numel())
         if numbers > _MOST_READ:
             raise ValueError(
@@ -192,7 +191,7 @@ class Material:
                     ) from error
         module = training.module(tuple(train.inputs.shape[1:]))
         if is_place(training.model):  # somebody's code, too
-            taken = enter(module, None, *example(shares[0]))
+            taken = enter(module, None, *shares[0].example)
             more = {"given": module, "why_not": taken.why_not}
             return cls(shares, test, taken.module, taken.loss, **more)
         return cls(shares, test, module)
@@ -229,12 +228,12 @@ class Material:
             raise ValueError(
                 f"model is a torch.nn.Module or makes one, got {type(module).__name__}"
             )
-        input, targets = example(found[0])
+        input, targets = found[0].example
         entered = enter(module, loss, input, targets)
         outputs = entered.outputs
         tested = None if test is None else _in_memory(test)
         if tested is not None:
-            check_alike(tested, example(found[0]), "test")
+            check_alike(tested, found[0].example, "test")
         classifies = loss is None or entered.loss is cross_entropy
         if classifies and not targets.is_floating_point() and outputs.dim() > 1:
             if classes not in (None, outputs.shape[1]):
@@ -284,7 +283,7 @@ def _in_memory(test: Any) -> Dataset:
 def _named(
     model: str, shares: Sequence[Dataset | Lazy], classes: int | None
 ) -> nn.Module:
-    inputs, target = example(shares[0])
+    inputs, target = shares[0].example
     if target.is_floating_point() or target.dim():
         raise ValueError(
             f"the model {model} tells classes apart, and targets are no classes: give "

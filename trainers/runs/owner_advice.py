@@ -16,7 +16,8 @@ from privaudit.task_settings import is_table
 from trainers.data import forked, tables
 from trainers.data.forked import Ended
 from trainers.data.records import Dataset
-from trainers.data.shares import NO_CLASS, Lazy
+from trainers.data.shares import Lazy, OneByOne
+from trainers.data.transforms import NO_CLASS
 from trainers.gradients.choose import differentiator
 from trainers.gradients.per_sample import trained
 from trainers.runs.planning import is_planned
@@ -58,6 +59,12 @@ def _warnings(problem: Problem) -> Iterator[str]:
     if is_table(training.data):
         yield from tables.unread(pathlib.Path(training.data))
     held = [share for share in shares if isinstance(share, Dataset)]
+    for node, share in enumerate(shares):
+        if (why := _unreadable(share)) is not None:
+            yield (
+                f"none of the first records of node {node} can be used, and they count "
+                f"nothing: {why}"
+            )
     if void := void_records(held):
         yield (
             f"{void:,} records hold NaN or infinity, and count nothing: fill these in "
@@ -319,6 +326,17 @@ def _table(held: Sequence[Dataset]) -> Tensor:
     tables = [x for x in every if x.dim() == 2 and x.is_floating_point()]
     whole = torch.cat(tables).double() if tables else torch.zeros(0, 1)
     return whole[whole.isfinite().all(1)]
+
+
+def _unreadable(share: Dataset | Lazy) -> Ended | None:
+    """Why none of the first records of a torch Dataset can be used; None if one can."""
+    code = getattr(share, "rows", None)
+    if not isinstance(code, OneByOne):
+        return None
+    rows = share.records[:_SAMPLE].numpy()  # type: ignore[union-attr]
+    found = code.found(rows, rows)
+    whys = [one for one in found if isinstance(one, Ended)]
+    return whys[0] if len(whys) == len(found) else None
 
 
 def _digests(share: Dataset | Lazy) -> tuple[Tensor]:

@@ -35,7 +35,6 @@ from privaudit.task_settings import is_own, is_table
 from privaudit.version import __version__
 from trainers.algorithms.family import Noise
 from trainers.data import tables
-from trainers.data.shares import example
 from trainers.network.by_torch import joined
 from trainers.network.exchange import Exchange, plain
 from trainers.network.intersection import counted, identifiers_in
@@ -79,7 +78,7 @@ def sizes_of(
     ``shares`` are this party's. Raises ``ValueError``, at all, if records are unlike.
     """
     exchange, data = party.exchange, training.data
-    kind = str([(*value.shape, str(value.dtype)) for value in example(shares[0])])
+    kind = str([(*value.shape, str(value.dtype)) for value in shares[0].example])
     said = tables.columns(pathlib.Path(data)) if is_table(data) else ""
     own = Facts(sizes=units(shares, training.unit), kind=kind, columns=said)
     all_facts = exchange.told("data", own, Facts)

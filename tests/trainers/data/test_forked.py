@@ -6,9 +6,10 @@ import ctypes
 import gc
 import mmap
 import os
-import select
 import signal
+import socket
 import sys
+import tempfile
 import threading
 import time
 
@@ -124,22 +125,56 @@ class TestSound:
         (found,) = forked.each([lambda: failing(lambda: exec(loops))])
         assert "signal" in str(found)
 
-    def test_a_process_that_it_leaves_behind_holds_nothing_up(self):
-        (ends, held), (told, tells) = os.pipe(), os.pipe()
+    def test_a_process_that_it_leaves_behind_holds_nothing_up(self, tmp_path):
+        ends, told = tmp_path / "ends", tmp_path / "told"
+        for name in (ends, told):
+            os.mkfifo(name)
+        holds, tells = os.open(ends, os.O_RDWR), os.open(told, os.O_RDWR)
 
         def call():
             if not os.fork():
-                os.close(held)
-                over, _, _ = select.select([ends], [], [], 60)  # `held` is closed
-                os.write(tells, b"over" if over else b"late")
+                with open(ends, "rb", 0) as file:
+                    over = file.read(4)  # which its parent writes once it has an answer
+                with open(told, "wb", 0) as file:
+                    file.write(over)
                 os._exit(0)
             return (ONE,)
 
         assert forked.one(call)[0].equal(ONE)
-        os.close(held)
-        assert os.read(told, 4) == b"over"
-        for one in (ends, told, tells):
+        os.write(holds, b"over")
+        assert os.read(tells, 4) == b"over"
+        for one in (holds, tells):
             os.close(one)
+
+    def test_what_processes_share_is_not_there(self, tmp_path):
+        """A pipe, a connection, what counts, a folder's place, a file that is open."""
+        (ends, end), (one, other) = os.pipe(), socket.socketpair()
+        counts, names = os.eventfd(5, os.EFD_NONBLOCK), os.scandir(tmp_path)
+        for name in "abc":
+            (tmp_path / name).touch()
+        os.write(end, b"123456"), other.send(b"123456")
+        with tempfile.TemporaryFile(buffering=0) as file:
+            ways = (
+                lambda: os.read(ends, 2),
+                lambda: one.recv(2),
+                lambda: os.eventfd_read(counts).to_bytes(),
+                lambda: os.write(end, b"7").to_bytes(),
+                lambda: os.pwrite(file.fileno(), b"7", 0).to_bytes(),
+                lambda: next(names).name.encode(),
+            )
+            taken = []
+            for way in ways:
+                found = forked.each([lambda way=way: (torch.tensor([*way()]),)] * 2)
+                taken.append(
+                    [None if isinstance(x, Ended) else x[0].tolist() for x in found]
+                )
+            assert not file.read()
+        assert taken[:-1] == [[[]] * 2, *[[None] * 2] * 4]
+        assert taken[-1][0] == taken[-1][1] is not None
+        assert (os.read(ends, 9), one.recv(9)) == (b"123456",) * 2
+        for each in (ends, end, counts):
+            os.close(each)
+        one.close(), other.close(), names.close()
 
     def test_what_is_unlike_has_ended(self):
         calls = [lambda: (ONE,), lambda: (ONE.double(),), lambda: (ONE, ONE), tuple]

@@ -86,6 +86,8 @@ COUNT = size(10, 3)  # a process for each is read
 class Flips(torch.utils.data.Dataset):
     """Flips records by the global generators, as an augmenting data set does."""
 
+    example = torch.zeros(2), 0
+
     def __len__(self):
         return COUNT
 

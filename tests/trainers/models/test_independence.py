@@ -51,6 +51,8 @@ class Late(nn.Module):
 class Flips(Dataset):
     """Flips a record by the global generator."""
 
+    example = torch.zeros(5), 0
+
     def __init__(self) -> None:
         self.inputs = torch.randn(40, 5, generator=torch.Generator().manual_seed(0))
 

@@ -297,7 +297,8 @@ def train(
         pandas frames, or torch Datasets, or DataLoaders, of which the data set and
         ``collate_fn`` (of one record) are used, not the sampler and batch size. With
         ``nodes``, a single data set, which ``split`` deals to the nodes. Memory-mapped
-        arrays and torch Datasets are read record by record, as batches are drawn.
+        arrays and torch Datasets are read record by record, as batches are drawn; a
+        Dataset's ``example``, a made-up record, says what shape and type all have.
     algorithm
         A name in `trainers.algorithms.ALGORITHMS`, or your own as ``module:Class``.
         Default: "dp-dsgt", or "dp-fedavg" with ``users`` or the unit "user".

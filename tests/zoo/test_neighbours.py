@@ -309,16 +309,16 @@ def test_neighbours_leave_the_same(name, number, capfd, caplog):
 
 
 KINDS = {
-    "dp-dsgd": Way(Own),
-    "dp-dsgt": Way(plain, how={"algorithm": "dp-dsgt"}),
+    "dp-dsgt": Way(),  # unless another algorithm is named
+    "dp-dsgd": Way(Own, how={"algorithm": "dp-dsgd"}),
     "dp-butterfly": Way(plain, how={"algorithm": "dp-butterfly"}),
     "partpsp": Way(plain, how={"algorithm": "partpsp"}),
     "dp-fedavg": Way(Own, users=True),
     "isolated": Way(Looks, Asked),
     "a transform": WAYS["a transform that fails"],
 }
-# Infinity and a label; a record that raises; one of another length; one that is a word.
-NOTED = (12, 3, 4, 7, 33)
+# No numbers; what raises; what is of another length; a word; what leaves; what is large.
+NOTED = (17, 3, 4, 5, 14, 33)
 WHOLE = [(kind, number) for kind in KINDS for number in NOTED]
 
 
@@ -366,7 +366,7 @@ def whole(kind: str) -> dict[str, Any]:
     return {}
 
 
-@pytest.mark.sampled(17)
+@pytest.mark.sampled(len(WHOLE))
 @pytest.mark.parametrize(("kind", "number"), WHOLE)
 def test_every_byte_but_of_sums_is_the_same(kind, number, capfd, caplog, pinned):
     """Of trainings that are killed after a round, and go on."""

@@ -130,7 +130,8 @@ def shares_of(
     and other torch Datasets than TensorDataset are read as records are drawn: they may
     be larger than memory. ``nodes``: to how many nodes the one data set is dealt.
     ``split``: how: "even", shuffled; or "file:PATH", see
-    `trainers.data.splits.split_by_file`. Nothing reads labels: they are private.
+    `trainers.data.splits.split_by_file`. Nothing reads labels: they are private. A
+    torch Dataset of somebody's has ``example``, a made-up record of the shape of all.
     ``seed``: of the dealing. Public. ``users``: whose each record is; of the one data
     set, "even" then deals users.
 

@@ -308,16 +308,17 @@ def test_neighbours_leave_the_same(name, number, capfd, caplog):
     assert kept["all"] == other
 
 
+ALL = {"batch_size": RECORDS}  # so that the record is in each
 KINDS = {
-    "dp-dsgt": Way(),  # unless another algorithm is named
-    "dp-dsgd": Way(Own, how={"algorithm": "dp-dsgd"}),
-    "dp-butterfly": Way(plain, how={"algorithm": "dp-butterfly"}),
-    "partpsp": Way(plain, how={"algorithm": "partpsp"}),
-    "dp-fedavg": Way(Own, users=True),
-    "isolated": Way(Looks, Asked),
-    "a transform": WAYS["a transform that fails"],
+    "dp-dsgt": Way(how=ALL),  # unless another algorithm is named
+    "dp-dsgd": Way(Own, how={"algorithm": "dp-dsgd", **ALL}),
+    "dp-butterfly": Way(how={"algorithm": "dp-butterfly", **ALL}),
+    "partpsp": Way(how={"algorithm": "partpsp", **ALL}),
+    "dp-fedavg": Way(Own, users=True, how={"options": {"user_rate": 1.0}, **ALL}),
+    "isolated": Way(Looks, Asked, how=ALL),
+    "a transform": Way(how={"transform": failing, **ALL}),
 }
-# No numbers; what raises; what is of another length; a word; what leaves; what is large.
+# nan; what raises; what is of another length; a word; what leaves; what is large.
 NOTED = (17, 3, 4, 5, 14, 33)
 WHOLE = [(kind, number) for kind in KINDS for number in NOTED]
 

@@ -301,7 +301,7 @@ class _Collated(TorchDataset):
 
     @property
     def example(self) -> Any:
-        """Of the loader's data set, collated."""
+        """Example of the loader's data set, collated."""
         return self._alone(_declared(self._data, "the data set of a DataLoader"))
 
     def __len__(self) -> int:

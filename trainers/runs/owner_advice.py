@@ -329,7 +329,7 @@ def _table(held: Sequence[Dataset]) -> Tensor:
 
 
 def _unreadable(share: Dataset | Lazy) -> Ended | None:
-    """Why none of the first records of a torch Dataset can be used; None if one can."""
+    """Reason why no first record of a torch Dataset can be used; None if one can."""
     code = getattr(share, "rows", None)
     if not isinstance(code, OneByOne):
         return None

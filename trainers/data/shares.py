@@ -84,10 +84,11 @@ class Lazy:
         return len(self.records)
 
     @property
-    def example(self) -> Pair:
+    def example(self) -> tuple[Tensor, Tensor]:
         """As `trainers.data.records.Records.example`: what was declared, if it was."""
         if self.like is not None:
-            return self.like
+            input, target = self.like
+            return input, target
         inputs, targets = self.read(torch.zeros(1, dtype=torch.long))
         return inputs[0], targets[0]
 
@@ -408,9 +409,11 @@ def _declared(data: Any, name: str) -> Pair:
             "data.example = (torch.zeros(3, 32, 32), 0)"
         )
 
+    own: Any = data
+
     def made() -> Pair:
         if declares:
-            return _record(data.example, 0)
+            return _record(own.example, 0)
         return _record([part.new_zeros(part.shape[1:]) for part in data.tensors], 0)
 
     try:

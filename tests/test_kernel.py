@@ -978,7 +978,7 @@ class TestJudge:
     )
     def test_different_steps(self, noise, rate, delta, more):
         """Grids are chosen by the steps' own losses."""
-        random_, many = random.Random(7), size(1500, 210)
+        random_, many = random.Random(7), size(1500, 60)
         parts = [(of_sum(more["first"]), 1)] if "first" in more else []
         for k in range(many):
             sampling = PoissonSampling(rate / (1 + k / many)) if rate < 1 else None

@@ -7,6 +7,7 @@ import pytest
 
 from tests.testing.mechanisms import CASES
 from tests.testing.test_plugin import run_pytest
+from tests.tiers import size
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGE = (ROOT / "docs/testing.md").read_text()
@@ -18,9 +19,11 @@ def test_there_are_six():
 
 
 @pytest.mark.sampled(9)
+@pytest.mark.sized
 @pytest.mark.parametrize("at", range(len(SNIPPETS)))
 def test_snippet(tmp_path, at):
     text = "".join(f"    {line}\n" for line in SNIPPETS[at].splitlines())
+    text = text.replace("max_examples=20", f"max_examples={size(20, 2)}")
     shown = run_pytest(tmp_path, text, "-p", "no:randomly")
     if at:
         assert " passed" in shown

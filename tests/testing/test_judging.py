@@ -184,13 +184,13 @@ class TestManyAtOnce:
                 (0, 1),
                 epsilon=1.0,
                 confidence=0.6,
-                runs=20_000,
+                runs=size(20_000, 4000),
                 seed=seed,
                 vectorised=True,
             ).refuted
-            for seed in range(size(100, 40))
+            for seed in range(size(100, 20))
         ]
-        assert sum(found) <= most_alarms(size(100, 40), 0.2)
+        assert sum(found) <= most_alarms(size(100, 20), 0.2)
 
     def test_what_it_gives_may_have_any_shape(self):
         def texts(data, size, rng):

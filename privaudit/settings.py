@@ -475,8 +475,8 @@ class TrainingSettings(AccountSettings, TaskChanges, RunSettings):
     --------
     >>> TrainingSettings(clip_norm=0.5, seed=0).changes()
     {'clip_norm': 0.5}
-    >>> TrainingSettings(clip_norm=0.5)
-    TrainingSettings(clip_norm=0.5)
+    >>> TrainingSettings(clip_norm=0.5, key_file="run.key").key_file.name
+    'run.key'
     >>> TrainingSettings(clip_norm=0)
     Traceback (most recent call last):
         ...

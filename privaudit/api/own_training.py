@@ -254,7 +254,7 @@ def train(
     graph: str | None = None,
     epsilon: float | Sequence[float] | None = None,
     rounds: int | None = None,
-    plan: TrainingPlan | None = None,
+    plan: TrainingPlan | str | os.PathLike[str] | None = None,
     settings: TrainingSettings = PLAIN,
     options: Mapping[str, Any] | None = None,
     loss: Callable[..., Any] | None = None,
@@ -315,8 +315,8 @@ def train(
         model and budget; for algorithms that release no noisy gradients of records,
         they are 200, 32, 1, .1 and none.
     plan
-        A `privaudit.plan`, for algorithm, graph, budget and settings; what is given
-        beside it has precedence.
+        A `privaudit.plan`, or the file of one, for algorithm, graph, budget and
+        settings; what is given beside it has precedence.
     settings, changes
         `TrainingSettings`, such as ``TrainingSettings(delta=1e-6, clip_norm=0.5)``, or
         fields of it by name, such as ``delta=1e-6, clip_norm=0.5``.
@@ -411,6 +411,7 @@ def train(
         rounds=rounds,
     )
     if plan is not None:
+        plan = TrainingPlan.of(plan)
         algorithm = algorithm or plan.settings["algorithm"]
         graph = graph or plan.settings["graph"]
         settings = plan.under(settings)

@@ -170,6 +170,11 @@ class TrainingPlan:
             raise ValueError(f"cannot write {path}: {error.strerror}") from None
 
     @classmethod
+    def of(cls, plan: TrainingPlan | str | os.PathLike[str]) -> TrainingPlan:
+        """``plan`` itself, or that in the file of this name."""
+        return plan if isinstance(plan, TrainingPlan) else cls.read(plan)
+
+    @classmethod
     def read(cls, path: str | os.PathLike[str]) -> TrainingPlan:
         """The plan in a file that `save` wrote, with noise and figures computed anew.
 

@@ -48,7 +48,7 @@ DRAWN = 30  # candidates of a strategy
 
 @public
 def tune(
-    plan: TrainingPlan,
+    plan: TrainingPlan | str | os.PathLike[str],
     grid: Any,
     model: nn.Module | Callable[[], nn.Module] | str,
     shares: Any,
@@ -77,7 +77,7 @@ def tune(
     Parameters
     ----------
     plan
-        A `privaudit.plan`: the budget, and the settings that are not tuned.
+        A `privaudit.plan`, or the file of one: the budget, and what is not tuned.
     grid
         Values by setting, such as ``{"step_size": [0.1, 0.3], "clip_norm": [0.5, 1]}``,
         of which all combinations are candidates; or a list of candidates, each such as
@@ -136,7 +136,7 @@ def tune(
     from trainers.runs.material import Material
     from trainers.runs.tries import forget
 
-    settings = with_changes(settings, changes)
+    settings, plan = with_changes(settings, changes), TrainingPlan.of(plan)
     more = _taken(settings)
     candidates = _candidates(grid, plan, settings.public_seed)
     if like is not None and judge is not None:

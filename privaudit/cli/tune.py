@@ -119,14 +119,13 @@ def tune(
     assumes so.
     """
     from privaudit.api.console import Console
-    from privaudit.api.training_plan import TrainingPlan
     from privaudit.api.trainings import Trained
     from privaudit.api.tuning import tune
 
     check_key(sign)
     out = tried.out or _folder(plan.stem)
     found = tune(
-        TrainingPlan.read(plan),
+        plan,
         _grid(grid),
         **tried.arguments(settings),
         out=out,

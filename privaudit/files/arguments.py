@@ -10,6 +10,7 @@ import inspect
 import math
 import numbers
 import os
+import pathlib
 import re
 import sys
 import typing
@@ -59,7 +60,7 @@ def public(function: Callable[P, T]) -> Callable[P, T]:
     value that is not of the annotated type raises ``ValueError``; only annotations made
     of numbers, text, paths, mappings, None, some words (``Literal``, by its name),
     torch's modules and classes of privaudit are looked at. A float that is a whole
-    number is passed on as an int where one is asked for.
+    number is passed on as an int where one is asked for, and text as a path.
 
     >>> @public
     ... def spent(*, steps: int) -> int:
@@ -302,8 +303,11 @@ def _named(part: str, names: Mapping[str, Any]) -> tuple[str, Any] | None:
 
 def _taken(name: str, value: Any, kinds: Kinds) -> Any:
     types = [one for _, one in kinds]
-    if not kinds or any(_is(value, one) for one in types):
+    if not kinds:
         return value
+    for one in types:
+        if _is(value, one):
+            return pathlib.Path(value) if one is _PATH else value
     real = isinstance(value, numbers.Real) and not isinstance(value, bool)
     near = float(value) if real and numbers.Integral in types else 0.5
     if near.is_integer() and near == value:

@@ -51,9 +51,10 @@ class TestPlan:
             for own, spent in zip(budgets, plan.certified, strict=True):
                 assert 0.99 * own < spent <= own
 
-    def test_what_is_planned_is_what_is_trained(self):
+    def test_what_is_planned_is_what_is_trained(self, tmp_path):
         plan = pa.plan(net(), shares(), [2, 2, 1], rounds=10)
-        run = pa.train(net(), shares(), plan=plan)
+        plan.save(tmp_path / "plan.toml")
+        run = pa.train(net(), shares(), plan=str(tmp_path / "plan.toml"))
         assert tuple(node.epsilon for node in run.result.nodes) == plan.certified
         assert run.result.noise_multiplier == plan.noise_multiplier
         assert plan.seconds > 0
@@ -362,6 +363,9 @@ class TestWarnings:
             pa.train(nn.Linear(4, 1), [(x, y)], epsilon=2)
         with pytest.raises(ValueError, match="which is for tokens: give floats"):
             pa.train(net(), [(x.byte(), y)], epsilon=2)
+        for model, said in ((net(), "are they the inputs"), ("softmax", "this order")):
+            with pytest.raises(ValueError, match=rf"shape \(4,\).*{said}"):
+                pa.train(model, [(y, x)], epsilon=2, classes=2)
         with pytest.raises(ValueError, match=r"as records are held: give model\.float"):
             pa.train(net().double(), [(x, y)], epsilon=2)
         each = nn.MSELoss(reduction="none")

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import tempfile
 
 import numpy as np
@@ -42,13 +43,13 @@ def net():
     return nn.Linear(4, 2)
 
 
-def tuned(grid=STEPS, epsilon=4, **more):
+def tuned(grid=STEPS, epsilon=4, data=None, **more):
     torch.manual_seed(1)
     made = net()
     plan = pa.plan(made, shares(), epsilon, rounds=10)
     # Quicker to charge than the Poisson law.
     return pa.tune(
-        plan, grid, made, shares(), **{"seed": 0, "law": "geometric", **more}
+        plan, grid, made, data or shares(), **{"seed": 0, "law": "geometric", **more}
     )
 
 
@@ -372,6 +373,12 @@ class TestStopped:
         with pytest.raises(KeyboardInterrupt):
             tuned(**one, out=tmp_path / "run")
         assert (tmp_path / "run" / "tries" / "0" / "key").exists()
+        other = shutil.copytree(tmp_path / "run", tmp_path / "other")
+        (other / "tries" / "0" / "checkpoint.pt").unlink()
+        x, y = shares()[0]
+        with pytest.raises(ValueError, match="made again with other sums, which no"):
+            tuned(**one, out=other, data=[(x.flip(0) + 1, y), *shares()[1:]])
+        rounds[6:] = []
         run = tuned(**one, out=tmp_path / "run")
         assert rounds == [*range(1, 7), *range(7, 11)]
         assert sum(entry.count for entry in run.ledger.nodes[0]) == 10 + 1

@@ -286,8 +286,9 @@ def _named(
     inputs, target = shares[0].example
     if target.is_floating_point() or target.dim():
         raise ValueError(
-            f"the model {model} tells classes apart, and targets are no classes: give "
-            "a module for other data"
+            f"the model {model} tells classes apart, and targets, of shape "
+            f"{tuple(target.shape)}, are no classes: give a module for other data, or "
+            "pairs (inputs, targets) in this order"
         )
     if classes is None:
         raise ValueError(

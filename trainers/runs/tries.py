@@ -142,7 +142,7 @@ class Tries:
             if "not finite" not in str(error):
                 raise
             return None
-        _check_planned(given, Ledger.from_json(part.ledger))
+        _check_planned(given, part)
         assert part.models is not None
         return {
             "drawn": [candidate, seed],
@@ -163,9 +163,15 @@ def _own(folder: RunFolder) -> None:
     folder.path.chmod(0o700)
 
 
-def _check_planned(given: Assignment, ledger: Ledger) -> None:
+def _check_planned(given: Assignment, part: Part) -> None:
     """``ValueError`` if a try released more than is charged for each."""
-    run, problem = given.run, given.problem
+    run, problem, ledger = given.run, given.problem, Ledger.from_json(part.ledger)
+    if part.further:
+        raise ValueError(
+            "a try went on with other data, threads or libraries, and of its releases "
+            f"{part.further:,} were made again with other sums, which no tuning "
+            "charges: the tries in this folder have spent their budget, and more"
+        )
     planned = problem.stated(problem.ledger(run.noise_multiplier))
     most = run.training.family.plans_at_most(problem.setting)
     if ledger.nodes != planned.nodes and not most:

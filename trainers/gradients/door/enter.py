@@ -99,7 +99,12 @@ def enter(
             taken = Isolated(module)
     shape = tuple(input.shape)
     cannot = f"the model cannot take inputs of shape {shape} and {input.dtype}"
-    if not input.is_floating_point() and not tokens_of(module):
+    if target.dim() > input.dim() == 0:
+        cannot += (
+            f", and targets have shape {tuple(target.shape)}: are they the inputs? A "
+            "data set is a pair (inputs, targets)"
+        )
+    elif not input.is_floating_point() and not tokens_of(module):
         cannot += ", which is for tokens: give floats, such as pixels / 255"
     elif any(one.dtype == torch.float64 for one in module.parameters()):
         cannot += ", as records are held: give model.float()"

@@ -16,6 +16,7 @@ ELSEWHERE = {
     "integrations.md": "tests/integrations/test_docs.py",
     "testing.md": "tests/testing/test_docs.py",
 }
+TRAIN = ("training.md", "tutorial.md")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -26,8 +27,8 @@ def snippets(page):
 @pytest.mark.parametrize(
     "page",
     [
-        # The page on training has audits, which train hundreds of times.
-        pytest.param(p, marks=[pytest.mark.full] * (p.name == "training.md"), id=p.name)
+        # Those that train more than once; README trains once.
+        pytest.param(p, marks=[pytest.mark.full] * (p.name in TRAIN), id=p.name)
         for p in PAGES
         if snippets(p) and p.name not in ELSEWHERE
     ],

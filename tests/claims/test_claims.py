@@ -1,6 +1,7 @@
 """The papers' claims: certified columns against dp-accounting, verdicts, JSON."""
 
 import collections
+import functools
 import json
 import math
 import pathlib
@@ -39,6 +40,7 @@ KEYS = [
 ]
 
 
+@functools.cache
 def found(key):
     (claim,) = [one for one in all_claims() if one.key == key]
     return judged(claim)
@@ -69,7 +71,7 @@ def lower_bound(epsilon, **change):
 class TestAgainstIndependentAccount:
     @pytest.mark.sampled(3)
     @pytest.mark.parametrize(
-        ("epsilon", "steps"), [(0.3, 2500), (1.0, 2500), (3, 2500)]
+        ("epsilon", "steps"), [(1.0, 2500), (0.3, 2500), (3, 2500)]
     )
     def test_dyn_d2p(self, epsilon, steps):
         noise = printed_noise(epsilon, steps)

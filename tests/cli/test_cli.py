@@ -283,6 +283,7 @@ class TestWhereItIsComputed:
 
 
 class TestJson:
+    @pytest.mark.sampled(6)  # test_shapes.py has one of each command
     @pytest.mark.parametrize(
         "arguments",
         [

@@ -67,6 +67,7 @@ class TestFolders:
         assert [one.file.name for one in found.differences] == [CERTIFICATE]
         assert main(["verify", str(folder)]) == REFUTED
 
+    @pytest.mark.full  # as many as make bundles
     def test_bundles_may_differ(self, tmp_path):
         """They are the kernel's to judge; what they hold is the ledger's."""
         steps = (

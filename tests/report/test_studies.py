@@ -148,8 +148,14 @@ class TestPages:
         assert set(study.results()) <= set(study.cells())
 
 
-@pytest.mark.sampled(30)
-@by_name
+@pytest.mark.parametrize(
+    "study",
+    [
+        # In the quick tier one that trains nothing.
+        pytest.param(s, marks=[pytest.mark.full] * (s.name != "mechanisms"), id=s.name)
+        for s in STUDIES
+    ],
+)
 def test_a_quick_study_is_few_small_cells_that_run(study, tmp_path):
     path = tmp_path / "quick.json"
     cells = study.cells(quick=True)

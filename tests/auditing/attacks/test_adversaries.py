@@ -174,6 +174,7 @@ class TestTight:
             reader.known[np.ix_(reader.map.own, reader.map.own)], known, atol=1e-9
         )
 
+    @pytest.mark.full
     def test_where_all_others_collude_final_models_tell_all_again(self):
         """Every noise but the canary's node's is known; so are all that is mixed."""
         of = scene(problem(batch_size=20.0), "gradient")

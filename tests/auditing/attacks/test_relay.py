@@ -76,6 +76,7 @@ class TestRefutes:
 
 
 class TestSound:
+    @pytest.mark.full  # in the quick tier a path of three
     @examples(12)
     @given(
         st.sampled_from(["dp-dsgd", "dp-dsgt", "dp-muffliato", "const-d2p"]),

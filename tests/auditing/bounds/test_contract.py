@@ -34,7 +34,7 @@ def randomised_response(random, runs, epsilon, delta):
 
 def exceeds_too_often(estimator, draw, truth, delta, repeats=100, confidence=0.9):
     """Whether more bounds lie above the truth than chance allows, 1 time in 10 000."""
-    repeats = size(repeats, repeats // 2)
+    repeats = size(repeats, repeats // 4)
     if "betting" in estimator.name or estimator.name == "best":
         repeats //= 4  # of parts that are tested at length
     if isinstance(estimator, RankWalk):  # its level is exact for any number
@@ -105,7 +105,7 @@ class TestSound:
     )
     def test_noise_sorted_by_world_is_not_refuted(self, estimator, design, counts):
         """As many as one in twenty, and what chance adds 1 in 10 000."""
-        files = size(200, 80) if design == "coin-flip" else size(60, 40)
+        files = size(200, 40) if design == "coin-flip" else size(60, 40)
         if isinstance(estimator, RankWalk):
             estimator = dataclasses.replace(estimator, simulations=399)
         if isinstance(estimator, Betting):  # as much as to bet against the whole grid

@@ -73,7 +73,7 @@ def worlds(random, runs, members=None):
     return random.permutation(np.arange(runs) < members)
 
 
-REPEATS = size(40, 12)
+REPEATS = size(40, 6)
 
 
 def exceeds(estimator, truth, draw, *, repeats, delta=1e-5, confidence=0.9):
@@ -242,7 +242,8 @@ class TestSound:
             assert count <= allowed
 
     @pytest.mark.sized
-    @pytest.mark.parametrize("mu", [0.0, 1.0])
+    @pytest.mark.sampled(2)
+    @pytest.mark.parametrize("mu", [1.0, 0.0])
     def test_coverage_of_canaries_that_share_runs(self, mu):
         def draw(repeat):
             member, score = canary_scores(repeat, mu=mu)
@@ -251,7 +252,7 @@ class TestSound:
 
         truth = epsilon_down(mu, 1e-5) if mu else 0.0
         count, most = exceeds(
-            RanksOfFamily(GAUSSIAN), truth, draw, repeats=size(400, 12)
+            RanksOfFamily(GAUSSIAN), truth, draw, repeats=size(400, 8)
         )
         assert count <= most
 

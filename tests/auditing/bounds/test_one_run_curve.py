@@ -38,7 +38,7 @@ def family(noise=1 / MU, shares=(0.4, 0.1), weights=()):
     return one_run_family((Entry(release, 1),), ADD, shares, weights)
 
 
-REPEATS = size(400, 120)
+REPEATS = size(400, 40)
 
 
 def exceeds(scores_of, repeats=REPEATS, canaries=120, alpha=0.1):
@@ -84,15 +84,16 @@ class TestSound:
 
         assert exceeds(scores) <= stats.binom.isf(1e-4, REPEATS, 0.1)
 
+    @pytest.mark.sized
     def test_no_signal(self):
-        positive = 0
-        for repeat in range(200):
+        positive, repeats = 0, size(200, 50)
+        for repeat in range(repeats):
             random = np.random.default_rng([7, repeat])
             member = random.random(200) < 0.5
             scores = Scores(member, random.normal(size=200), "one-run")
             bound = family()(scores, DELTA, 0.9, threat_model="x", seed=repeat)
             positive += bound.epsilon > 0
-        assert positive <= stats.binom.isf(1e-4, 200, 0.1)
+        assert positive <= stats.binom.isf(1e-4, repeats, 0.1)
 
     def test_more_noise_than_accounted_is_found(self):
         """The ledger states half the noise that there is: the bound is of the truth."""

@@ -174,7 +174,7 @@ class TestSound:
         """Whatever is declared; 114 of 200 passes for coins."""
         if design == "coin-flip" and members != 114:
             pytest.skip("refused as coins")
-        files = size(60, 25)
+        files = size(60, 10)
         alarms = fixed_alarms(members, design, files)
         assert alarms <= stats.binom.isf(1e-4, files, 0.05)
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -38,6 +39,20 @@ def through(monkeypatch, oracle):
     """The algorithm that `audit` runs, given ``oracle`` in the oracle's place."""
     family = dataclasses.replace(ALGORITHMS["dp-dsgd"], oracle=oracle)
     monkeypatch.setitem(ALGORITHMS, "dp-dsgd", family)
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    """The folder of a finished audit; not to be changed."""
+    path = tmp_path_factory.mktemp("once") / "audit"
+    done(path, audit(runs=60, rounds=1))
+    return path
+
+
+@pytest.fixture
+def finished(once, tmp_path):
+    """A copy of it."""
+    return shutil.copytree(once, tmp_path / "audit")
 
 
 class TestSound:
@@ -110,11 +125,10 @@ class TestSound:
         other = Scores.load(tmp_path / "b" / "scores.npz")
         assert (scores.member != other.member).any()
 
-    def test_the_ledger_is_what_was_planned(self, tmp_path):
-        plan = audit(runs=100, rounds=2)
-        done(tmp_path, plan)
+    def test_the_ledger_is_what_was_planned(self, once):
+        plan = audit(runs=60, rounds=1)
         problem = experiment.Problem.of(plan.training)
-        kept = RunFolder(tmp_path).read("ledger.json", experiment.Ledger)
+        kept = RunFolder(once).read("ledger.json", experiment.Ledger)
         assert kept == problem.ledger(plan.noise_multiplier)
 
 
@@ -122,7 +136,7 @@ class TestLaws:
     def test_scores_do_not_depend_on_workers_or_memory(self, tmp_path):
         plan = audit(runs=110, rounds=3)
         done(tmp_path / "a", plan, workers=1)
-        done(tmp_path / "b", plan, workers=3)
+        done(tmp_path / "b", plan, workers=2)
         one, other = arrays(tmp_path / "a"), arrays(tmp_path / "b")
         for name in one:
             np.testing.assert_array_equal(one[name], other[name])
@@ -137,21 +151,17 @@ class TestLaws:
         one, other = arrays(tmp_path / "a"), arrays(tmp_path / "b")
         np.testing.assert_array_equal(one["score"], other["score"][:60])
 
-    def test_a_finished_audit_is_not_run_again(self, tmp_path, monkeypatch):
-        plan = audit(runs=60, rounds=1)
-        first = done(tmp_path, plan)
+    def test_a_finished_audit_is_not_run_again(self, finished, monkeypatch):
+        first = RunFolder(finished).read("result.json", AuditResult)
         monkeypatch.setattr(experiment, "train_block", None)
-        assert done(tmp_path, plan) == first
+        assert done(finished, audit(runs=60, rounds=1)) == first
 
     def test_progress_is_told(self, tmp_path):
         seen = []
-        done(
-            tmp_path,
-            audit(runs=120, rounds=1),
-            progress=lambda *counts: seen.append(counts),
-        )
-        assert seen[0] == (0, 120)
-        assert seen[-1] == (120, 120)
+        plan = audit(runs=60, rounds=1)
+        done(tmp_path, plan, progress=lambda *counts: seen.append(counts))
+        assert seen[0] == (0, 60)
+        assert seen[-1] == (60, 60)
 
 
 PROGRAM = """
@@ -205,10 +215,9 @@ class TestKilled:
 
 class TestFolders:
     @pytest.fixture
-    def finished(self, tmp_path):
-        done(tmp_path, audit(runs=60, rounds=1))
-        (tmp_path / "result.json").unlink()
-        return tmp_path
+    def finished(self, finished):
+        (finished / "result.json").unlink()
+        return finished
 
     @pytest.mark.sampled(3)
     @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"nonsense"])

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from privaudit.accounting import account_nodes
 from privaudit.auditing.bounds import Estimator, OneRun
-from privaudit.auditing.conclude import Tested, conclude
+from privaudit.auditing.conclude import Tested, conclude, stronger
 from privaudit.auditing.experiments.one_run_bounds import one_run_estimator
 from privaudit.auditing.programs.scored import AuditedScores
 from privaudit.auditing.scores import Scores
@@ -139,7 +139,14 @@ class Canaries:
         tested = Tested(
             scores=found, claim=claim, sees="one score a canary", confidence=confidence
         )
-        concluded = conclude(tested, method, named, ledger=ledger, upper=upper)
+        concluded = conclude(
+            tested,
+            method,
+            named,
+            ledger=ledger,
+            upper=upper,
+            stronger=stronger("releases", "record"),
+        )
         return AuditedScores.of(concluded, found, concluded.shown)
 
 

@@ -37,7 +37,7 @@ from torch import Tensor
 from privaudit.accounting import account_nodes
 from privaudit.auditing.bounds import ESTIMATORS, Estimator
 from privaudit.auditing.bounds.ledger_family import FAMILY, family_bound
-from privaudit.auditing.conclude import BEST, Tested, conclude
+from privaudit.auditing.conclude import BEST, Tested, conclude, stronger
 from privaudit.auditing.experiments.one_run_bounds import one_run_estimator
 from privaudit.auditing.probes.batches import check_batches
 from privaudit.auditing.probes.contract import Check
@@ -46,7 +46,7 @@ from privaudit.auditing.programs.targets import spread_seed
 from privaudit.auditing.scores import Design, Scores
 from privaudit.ledger import Ledger, Recorder
 from privaudit.release import PoissonSampling, Release
-from privaudit.results import DELTA, Finding, LowerBound, Relation, Status, UpperBound
+from privaudit.results import DELTA, LowerBound, Relation, Status, UpperBound
 from privaudit.settings import ProgramSettings, claim_of
 
 _DIRECTION = 0x19  # seed of the canary's direction, which is the same in every run
@@ -337,8 +337,9 @@ def audit_with(
     if not found.findings:
         return found
     # The account is of another training than this one: it meets no claim.
-    known = audited.verdict
-    alone = Finding(claim=known.claim, lower=known.lower)
+    alone = msgspec.structs.replace(
+        audited.verdict, upper=None, proved=None, misfit=None
+    )
     audited = dataclasses.replace(audited, verdict=alone)
     return dataclasses.replace(found, audited=audited)
 
@@ -390,7 +391,14 @@ def _judged(
         confidence=how.confidence,
         seed=how.seed,
     )
-    found = conclude(tested, BEST, named, ledger=ledger, upper=nodes[worst])
+    found = conclude(
+        tested,
+        BEST,
+        named,
+        ledger=ledger,
+        upper=nodes[worst],
+        stronger=stronger("noisy-gradients", "gradient"),
+    )
     shown = found.shown
     if shown is not None and canaries > 1:
         also = (

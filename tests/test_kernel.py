@@ -940,7 +940,7 @@ class TestJudge:
     @pytest.mark.parametrize(
         ("sampling", "relation", "kinds"),
         [
-            (None, ADD, size(20, 3)),
+            (None, ADD, size(20, 2)),
             (None, REPLACE, 1),
             (PoissonSampling(0.1), ADD, 2),
             (SamplingWithoutReplacement(10, 100), REPLACE, 1),

@@ -258,7 +258,9 @@ class TestCertified:
                 [(poisson(0.2, laplace(0.5)), 1), (poisson(0.2, laplace(0.5)), 2)],
                 2.46964,
             ),
-            ([(discrete(1, 1), 3), (discrete(0.5, 1), 2)], 4),
+            pytest.param(
+                [(discrete(1, 1), 3), (discrete(0.5, 1), 2)], 4, marks=pytest.mark.full
+            ),
         ],
     )
     def test_pure_losses(self, parts, epsilon):
@@ -269,6 +271,7 @@ class TestCertified:
         assert accountant.get_epsilon(1e-14) == pytest.approx(epsilon, abs=1e-3)
         assert accountant.get_epsilon(0) == pytest.approx(epsilon, abs=1e-5)
 
+    @pytest.mark.full
     def test_mixtures_of_gaussians(self):
         accountant = CertifiedAccountant(width=1e-4)
         accountant.compose(mixture(1.0, [0.0, 1.0, 2.0], [0.2, 0.6, 0.2]), 3)
@@ -585,6 +588,7 @@ class TestSelection:
             closest = max(closest, most / delta if most > 1e-9 else 0.0)
         assert near <= closest <= 1
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize(
         ("law", "less"), [("geometric", 0.86), ("logarithmic", 0.89), ("poisson", 0.97)]
     )

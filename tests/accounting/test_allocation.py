@@ -27,7 +27,7 @@ from privaudit.accounting.pld.allocation import (
 from privaudit.accounting.pld.allocation_plane import Points
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import NoSampling, PoissonSampling, RandomAllocation, Release
-from tests.tiers import examples
+from tests.tiers import examples, size
 
 
 def release(noise, sampling, mechanism="gaussian"):
@@ -62,6 +62,11 @@ def call(strike, s):
 
 
 def exact(shifts, epsilon, taken=1):
+    return _exact(tuple(sorted(shifts)), epsilon, taken)
+
+
+@functools.cache
+def _exact(shifts, epsilon, taken):
     """delta of one epoch, of removing a record and of adding one.
 
     The last l enters the mean over all allocations affinely, A + B l: its part is a
@@ -110,7 +115,7 @@ def replaced(shifts, epsilon):
 
 
 class TestSound:
-    @pytest.mark.sampled(8)
+    @pytest.mark.sampled(17)
     @pytest.mark.parametrize("noise", [0.7, 1.0, 3.0])
     @pytest.mark.parametrize(("batches", "taken"), [(2, 1), (3, 1), (3, 2), (4, 2)])
     @pytest.mark.parametrize("epsilon", [0.0, 0.4, 1.5])
@@ -156,31 +161,31 @@ class TestSound:
         kinds = sorted(set(shifts))
         counts = tuple(shifts.count(kind) for kind in kinds)
         epoch = Epoch(tuple(kinds), counts, len(shifts), taken)
+        measures = [epoch_measure(epoch, way, 0.01, tail) for way in ("remove", "add")]
         for epsilon in (-3.0, -1.0, -0.1, 0.0, 0.5, 2.0, 4.0, 8.0):
-            ways = ("remove", "add")
-            for way, truth in zip(ways, exact(shifts, epsilon, taken), strict=True):
-                measure = epoch_measure(epoch, way, 0.01, tail)
+            truths = exact(shifts, epsilon, taken)
+            for measure, truth in zip(measures, truths, strict=True):
                 index = measure.start + np.arange(measure.mass.size)
                 gain = np.maximum(0.0, -np.expm1(epsilon - 0.01 * index))
                 found = measure.mass @ gain + measure.infinite
                 assert found >= truth * (1 - 3e-5)  # the quadrature's error
 
-    @pytest.mark.sampled(2)
-    @pytest.mark.parametrize("shifts", [(1.0, 1.0), (0.3, 1.5), (2.0,), (0.5, 0.5)])
+    @pytest.mark.sampled(4)
+    @pytest.mark.parametrize("shifts", [(2.0,), (1.0, 1.0), (0.3, 1.5), (0.5, 0.5)])
     def test_a_replaced_record_on_both_sides(self, shifts):
         """By quadrature of the two mixtures, at any loss."""
         kinds = sorted(set(shifts))
         counts = tuple(shifts.count(kind) for kind in kinds)
         epoch = Epoch(tuple(kinds), counts, 2, 1, True)
+        measures = [epoch_measure(epoch, way, 0.002, 1e-9) for way in ("remove", "add")]
+        law = epoch_masses(epoch, "below", 1e-9)
         for epsilon in (-2.0, -0.1, 0.0, 0.5, 1.0, 2.0):
             truth = replaced([1e-9, *shifts][-2:], epsilon)
-            for way in ("remove", "add"):
-                measure = epoch_measure(epoch, way, 0.002, 1e-9)
+            for measure in measures:
                 index = measure.start + np.arange(measure.mass.size)
                 more = np.maximum(0.0, -np.expm1(epsilon - 0.002 * index))
                 found = measure.mass @ more + measure.infinite
                 assert truth * (1 - 1e-9) <= found <= 1.01 * truth + 1e-6
-            law = epoch_masses(epoch, "below", 1e-9)
             found = np.maximum(law.p - math.exp(epsilon) * law.q, 0).sum()
             assert 0.99 * truth - 1e-6 <= found <= truth * (1 + 1e-9)
 
@@ -362,8 +367,10 @@ class TestSound:
             assert ends[0] == 0
             assert (np.diff(ends) > 0).all()
 
+    @pytest.mark.sized
     def test_errors_of_a_sum_add_up(self):
-        for side, taken, opposed in (("remove", 2, False), ("below", 3, True)):
+        cases = ("remove", 2, False), ("below", 3, True)
+        for side, taken, opposed in cases[: size(2, 1)]:
             shape = allocation_plane.shape_of(1.0, 4, taken, opposed, side)
             kinds = [(np.ones(1), np.ones(1), 1)]
             one = allocation_plane.summed(kinds, shape, side, 0.1)
@@ -468,10 +475,10 @@ class TestSound:
         all_ = [s for s, n in zip(shifts, counts, strict=True) for _ in range(n)]
         all_ += [1e-9] * (batches - len(all_))
         loss = AllocatedBelow.of(epoch)
+        measures = [loss.below(way, spacing, 8.0) for way in ("remove", "add")]
         for epsilon in (-3.0, -1.0, -0.1, 0.0, 0.5, 2.0, 4.0):
-            ways = ("remove", "add")
-            for way, truth in zip(ways, exact(all_, epsilon, taken), strict=True):
-                measure = loss.below(way, spacing, 8.0)
+            truths = exact(all_, epsilon, taken)
+            for measure, truth in zip(measures, truths, strict=True):
                 if measure is None:
                     assert spacing > 0.01
                     continue
@@ -491,10 +498,10 @@ class TestSound:
         assert truth * (1 - 1e-6) <= found.upper <= 1.003 * truth
         assert 0.99 * truth <= found.lower <= truth * (1 + 1e-6)
 
-    @pytest.mark.sampled(3)
+    @pytest.mark.sampled(6)
     @pytest.mark.parametrize(
         "shifts",
-        [(0.25, 1.9), (0.3, 0.3), pytest.param((3.0, 3.0), marks=pytest.mark.full)],
+        [(0.3, 0.3), (0.25, 1.9), pytest.param((3.0, 3.0), marks=pytest.mark.full)],
     )
     @pytest.mark.parametrize("delta", [1e-3, 1e-12])
     def test_a_replaced_record_within_one_per_cent(self, shifts, delta):
@@ -519,12 +526,14 @@ class TestSound:
         else:
             assert grouped == [[(0.5, 3), (1.0, 1)], [(0.6, 3), (1.0, 1)]]
 
+    @pytest.mark.sampled(2)
+    @pytest.mark.sized
     @pytest.mark.parametrize("loss", [0.0, 0.7, 2.0])
     def test_a_sum_for_each_ratio_against_simulation(self, loss):
         """Of 12 different batches of 15, at both sides."""
         kinds, g = [(0.4, 5), (1.1, 7)], math.exp(loss)
         rng, s = np.random.default_rng(4), np.repeat([0.4, 1.1], [5, 7])
-        x = s * rng.standard_normal((400_000, 12)) - s * s / 2
+        x = s * rng.standard_normal((size(400_000, 50_000), 12)) - s * s / 2
         one, other = (np.exp(y).sum(1) + 3 for y in (x, -x - s * s))
         gain = np.maximum(one - g * other, 0) / 15
         error = 4 * gain.std() / math.sqrt(gain.size)
@@ -534,12 +543,13 @@ class TestSound:
         assert p - g * q <= gain.mean() + error
 
     @pytest.mark.sampled(2)
+    @pytest.mark.sized
     @pytest.mark.parametrize(
         ("batches", "noise", "epsilon"), [(50, 0.7, 0.5), (20, 1.0, 0.2)]
     )
     def test_against_simulation_of_both_worlds(self, batches, noise, epsilon):
         rng = np.random.default_rng(0)
-        x = noise * rng.standard_normal((200_000, batches))
+        x = noise * rng.standard_normal((size(200_000, 20_000), batches))
         ratio = np.exp(x / noise**2 - 0.5 / noise**2).mean(1)
         for gain in (
             np.maximum(ratio - math.exp(epsilon), 0),
@@ -549,11 +559,12 @@ class TestSound:
             found = one_of(batches, noise).delta(epsilon).upper
             assert found >= gain.mean() - 5 * error
 
+    @pytest.mark.sized
     def test_several_epochs_against_simulation(self):
-        rng = np.random.default_rng(1)
-        loss = np.zeros(100_000)
+        rng, runs = np.random.default_rng(1), size(100_000, 20_000)
+        loss = np.zeros(runs)
         for _ in range(3):
-            x = 0.8 * rng.standard_normal((100_000, 10))
+            x = 0.8 * rng.standard_normal((runs, 10))
             x[:, 0] += 1  # any batch: all are alike
             loss += np.log(np.exp(x / 0.64 - 0.5 / 0.64).mean(1))
         gain = np.maximum(0, -np.expm1(1.0 - loss))

@@ -651,6 +651,7 @@ class TestChosen:
         pair = compose_steps(1 / shift, rate, count, scheme="fixed")
         assert found.upper < pair.delta(epsilon, WIDTH).upper
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize(
         ("shift", "rate", "count", "delta"),
         [(0.5, 0.2, 60, 1e-3), (1.0, 0.05, 100, 1e-4), (2.0, 0.1, 12, 1e-5)],

@@ -253,6 +253,7 @@ class TestSound:
                 assert hockey_stick(all_, epsilon) <= bracket.upper * (1 + 1e-12)
             assert 0.2 * bracket.upper < bracket.lower <= bracket.upper
 
+    @pytest.mark.sampled(2)
     @pytest.mark.sized
     @pytest.mark.parametrize("e", [0.5, 3.0])
     def test_permute_and_flip(self, e):
@@ -281,8 +282,8 @@ class TestSound:
                 sampling=NoSampling(),
                 mechanism="laplace",
             )
-            some = (0.7 * e, 0.95 * count * e)
-            for epsilon in size((0.3 * e, *some), some):
+            some = (0.3 * e, 0.7 * e, 0.95 * count * e)
+            for epsilon in size(some, some[1:2]):
                 bracket, most = found.delta(epsilon), 0.0
                 truth = certificate((noise, count)).delta(epsilon)
                 assert truth.lower <= bracket.upper <= truth.upper * (1 + 1e-3)

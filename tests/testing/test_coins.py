@@ -94,6 +94,7 @@ class TestSound:
         exact = float(stats.binom.sf(7289, 9000, 0.8))
         assert exact <= _reached(lengths, limits, 0.8) <= exact * (1 + 1e-9) + 1e-13
 
+    @pytest.mark.sampled(3)
     @pytest.mark.sized
     @pytest.mark.parametrize("delta", [0.0, 0.05])
     @pytest.mark.parametrize("epsilon", [0.0, 1.0])
@@ -101,7 +102,11 @@ class TestSound:
         self, epsilon, delta
     ):
         """Leaky randomised response, told runs at both ends."""
-        random, trials, level = np.random.default_rng(5), size(4000, 100), 0.1
+        random, trials, level = (
+            np.random.default_rng(5),
+            size(4000, 30 if delta else 100),
+            0.1,
+        )
         alarms = 0
         for _ in range(trials):
             worlds = random.random(300) < 0.5
@@ -139,6 +144,7 @@ class TestTight:
 
 
 class TestLaws:
+    @pytest.mark.sized
     def test_a_ranking_grows_with_epsilon_and_delta(self):
         random = np.random.default_rng(2)
         worlds = random.random(200) < 0.5
@@ -146,9 +152,9 @@ class TestLaws:
             worlds + random.normal(size=200), worlds, random, 0.0, 1e-3
         )
         for delta in (0.0, 0.02):
-            found = [ranking.chance(e, delta) for e in np.linspace(0, 4, 40)]
+            found = [ranking.chance(e, delta) for e in np.linspace(0, 4, size(40, 9))]
             assert (np.diff(found) >= -1e-12).all()
-        found = [ranking.chance(0.5, d) for d in np.linspace(0, 0.2, 20)]
+        found = [ranking.chance(0.5, d) for d in np.linspace(0, 0.2, size(20, 6))]
         assert (np.diff(found) >= -1e-9).all()
 
     def test_it_grows_with_epsilon_and_delta(self):

@@ -265,7 +265,7 @@ class TestPlantedFaults:
         [({}, 2.0), ({"unit": "user", "rows_per_user": 3}, 6.0)],
     )
     def test_a_right_claim_is_not_refuted(self, unit, epsilon):
-        @settings(FEW, max_examples=size(30, 8))
+        @settings(FEW, max_examples=size(30, 4))
         @given(neighbours(SERIES, relation=ADD, **unit))
         def run(pair):
             assert_private(clipped_sum, pair, epsilon=epsilon, runs=5000)

@@ -295,6 +295,7 @@ class TestWhatIsAttacked:
         assert np.array_equal(first, second)
         assert "tell nothing" in found[0].private
 
+    @pytest.mark.full
     @pytest.mark.parametrize("observer", ["any-node"])
     def test_by_the_observer_that_the_certificate_is_for(self, observer):
         run = trained(

@@ -164,8 +164,13 @@ class TestCharge:
             assert draw_tries(tries, law, u) == known.ppf(none + u * (1 - none))
 
 
+@pytest.fixture(scope="module")
+def plainly():
+    return tuned()
+
+
 class TestTune:
-    @pytest.mark.sampled(2)
+    @pytest.mark.sampled(3)
     @pytest.mark.parametrize("law", ["poisson", "geometric", "all"])
     def test_the_certificate_is_of_all_tries(self, law):
         run = tuned(law=law, tries=2)
@@ -236,9 +241,9 @@ class TestTune:
         counts = np.bincount([k for one in drawn for k, _ in one])
         assert stats.chisquare(counts).pvalue > 1e-4
 
-    def test_a_record_moves_the_count_by_one(self, monkeypatch):
+    def test_a_record_moves_the_count_by_one(self, monkeypatch, plainly):
         """Of neighbours, under one model, before the noise."""
-        run, counts = tuned(), []
+        run, counts = plainly, []
         models = torch.stack([parameter_vector(one) for one in run.models])
         monkeypatch.setattr(Streams, "noisy", lambda self, sums, *more: sums)
         one, other = shares()
@@ -264,9 +269,9 @@ class TestTune:
         with pytest.raises(ValueError, match="diverges in all tries"):
             tuned({"step_size": [1e39]})
 
-    def test_it_is_not_audited_as_one_training(self):
+    def test_it_is_not_audited_as_one_training(self, plainly):
         with pytest.raises(ValueError, match="best of several tries"):
-            tuned().audit(runs=50)
+            plainly.audit(runs=50)
 
     def test_under_torchrun_it_is_refused(self, monkeypatch):
         monkeypatch.setattr("trainers.network.ranks.launched", lambda: True)
@@ -323,6 +328,7 @@ class TestStopped:
         assert len([*tmp_path.glob("privaudit*")]) == 1  # the best
         assert len(run.models) == 2
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("seed", [3, None])
     def test_it_goes_on_with_the_tries_that_were_drawn(
         self, tmp_path, monkeypatch, seed
@@ -386,8 +392,8 @@ class TestStopped:
 
 
 class TestEvidence:
-    def test_a_folder_is_checked_and_forgeries_are_seen(self, tmp_path):
-        run = tuned()
+    def test_a_folder_is_checked_and_forgeries_are_seen(self, tmp_path, plainly):
+        run = plainly
         run.save(tmp_path / "run")
         found = verify(tmp_path / "run", settings=True)
         assert not found.differences

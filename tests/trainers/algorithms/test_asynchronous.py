@@ -99,6 +99,7 @@ class TestReductions:
         apart = (models - models.mean(1, keepdim=True)).norm()
         assert apart < 0.2 * (begin - begin.mean(1, keepdim=True)).norm()
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize(
         "speed", ["constant", "random-slowdown:2", "lognormal:0.5"]
     )

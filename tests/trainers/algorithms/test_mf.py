@@ -315,6 +315,7 @@ class TestAccount:
 
 
 class TestContract:
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("name", ["dp-mf", "dp-mf-dsgd", "dp-fedavg"])
     @pytest.mark.parametrize("buffers", [0, 2])
     def test_holds(self, name, buffers):
@@ -471,6 +472,7 @@ class TestGroups:
 
 
 class TestButterfly:
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize(
         "more", [{}, {"graph": "halving"}, {"nodes": 5, "rounds": 12, "momentum": 0.5}]
     )

@@ -499,6 +499,7 @@ class TestShapes:
         plain = torch.backends.cpu.get_cpu_capability() == "DEFAULT"  # no vectors
         assert differs or name == "gelu" or plain
 
+    @pytest.mark.sampled(2)
     @pytest.mark.sized
     @pytest.mark.parametrize("threads", [1, 2, 3])
     def test_equal_records_have_equal_bits_whatever_the_threads(self, threads):

@@ -593,7 +593,7 @@ class Float(nn.Module):
 
 
 class TestResumed:
-    @pytest.mark.sampled(3)
+    @pytest.mark.sampled(4)
     @pytest.mark.parametrize(
         ("seed", "sensitivity"),
         [(3, None), (None, None), (3, "data-independent"), (3, "certified")],
@@ -802,6 +802,7 @@ class TestDropped:
         assert all("party 4 ended with an error" in words for words in found[:4])
 
     # Between checkpoints, which are after each third round, or after the last round.
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("stopped", [10, 12])
     def test_who_was_lost_comes_back_when_all_go_on(self, tmp_path, stopped, seen):
         """All that it released is in its ledger, and nothing is released twice."""
@@ -832,6 +833,7 @@ class TestDropped:
             assert sum(entry.count for entry in entries) == len(seen[node])
         assert {len(seen[node]) for node in range(4)} == {SETTINGS["rounds"]}
 
+    @pytest.mark.full
     def test_who_came_back_goes_on_as_all_do(self, tmp_path, seen):
         """If all end again at once, it makes the same releases again, and no others."""
         self.trained(tmp_path, [(4, 4), *((n, 10) for n in range(4))], seed=None)

@@ -258,6 +258,7 @@ class Words(torch.nn.Module):
 
 
 # Written out, and by Gram matrices.
+@pytest.mark.sampled(3)
 @pytest.mark.usefixtures("doubles")
 @pytest.mark.parametrize("rows", [11, 300])
 @pytest.mark.parametrize(("padding", "biased"), [(None, False), (2, True)])

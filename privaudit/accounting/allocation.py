@@ -60,7 +60,7 @@ class Allocated:
                 wanted -= some
 
     def above(self, relation: Relation) -> Iterator[tuple[Epoch, int]]:
-        """As mixtures over batches, and how often: of blocks of three, two or one."""
+        """As mixtures over batches, and how often: whole, or blocks of two or one."""
         if self.shuffled:
             return
         opposed = relation == "replace-one"
@@ -70,10 +70,12 @@ class Allocated:
             return
         shift = max(epoch.shifts)
         # What blocks of one add to the variance of L, over that: (k - 1) / 2 t times a
-        # ratio's. Three in space cost little by their cells, and seconds.
+        # ratio's. Blocks have the largest shift in all places; of one shift three in
+        # space are wider than blocks where a record is added.
         added = (taken - 1) / (2 * self.how.batches) * math.expm1(min(shift, 20) ** 2)
-        most = MOST_TAKEN if shift <= MOST_SHIFT else 2
-        exact = taken <= most and len(epoch.shifts) > 1
+        several = len(epoch.shifts) > 1
+        most = MOST_TAKEN if several and shift <= MOST_SHIFT else 2
+        exact = several and taken <= most
         most = 1 if opposed or (added < _LITTLE and not exact) else min(most, taken)
         if taken == most:
             yield epoch, self.often

@@ -32,7 +32,7 @@ settings.load_profile(
 
 # Tests that read the charts of a page.
 _CHARTS = re.compile(
-    "test_page.py::Test(Alone|Laws::test_(equal|odd))|a_square|is_nowhere|is_cond"
+    "test_page.py::Test(Alone|Laws::test_(equal|odd))|a_square|is_nowhere|is_cond|demo|extra"
 )
 
 
@@ -50,6 +50,7 @@ def quick() -> Generator[None]:
 
     drawn = ((attack, "histogram"), (attack, "roc"), (plots, "quality"))
     drawn += ((limits, "trade_off"), (limits, "against_runs"), (plots, "consensus"))
+    drawn += ((plots, "_epsilon_axis"),)
 
     def seldom(draw: Callable[..., str]) -> Callable[..., str]:
         def here(*given: object, **more: object) -> str:

@@ -327,7 +327,14 @@ def judge(
     confidence, stopped = _level(audit, len(scores))
     tested = _tested(audit, scores, confidence)
     named = _named(audit, attacked)
-    found = conclude(tested, audit.estimator, named, ledger=ledger, upper=upper)
+    found = conclude(
+        tested,
+        audit.estimator,
+        named,
+        ledger=ledger,
+        upper=upper,
+        stronger="a score that sees more of what is released, and more runs, show more",
+    )
 
     def gap(by: Estimator | None, of: Bound | None) -> Gap | None:
         if by is None or of is None or attacked is None or upper is None:

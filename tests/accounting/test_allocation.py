@@ -632,6 +632,11 @@ class TestSound:
         with pytest.raises(ValueError, match="leave overlap at 1"):
             Certificate.of(ledger, overlap=2).epsilon(1e-5)
 
+    @pytest.mark.full
+    def test_more_choices_than_doubles_count_are_known_above(self):
+        found = one_of(3000, 60.0, taken=1500).epsilon(1e-5, sides="upper")
+        assert found.upper < 6
+
     def test_no_noise_is_no_privacy(self):
         found = one_of(10, 0.0).epsilon(1e-5)
         assert (found.lower, found.upper) == (math.inf, math.inf)

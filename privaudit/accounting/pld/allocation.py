@@ -213,7 +213,10 @@ def _plane(epoch: Epoch, side: Side, tail: float) -> Masses | None:
     if largest > _MOST_SHIFT:
         return None
     shape = shape_of(largest, epoch.batches, epoch.taken, epoch.opposed, side)
-    return two_laws(_kinds(epoch, side), shape, epoch.batches, side, tail)
+    try:
+        return two_laws(_kinds(epoch, side), shape, epoch.batches, side, tail)
+    except OverflowError:  # more choices of batches than doubles can count
+        return None
 
 
 def epoch_law(epoch: Epoch, side: Side, tail: float) -> Law | None:

@@ -325,7 +325,7 @@ def chosen(
     within = _sums(np.exp(log_mass))
     room = max(slack, 1e-100)
     pairs, cost = _rounded(groups, way, law.slope, _ROUNDED * room, reach)
-    room -= cost / 2
+    room -= min(cost, room) / 2
     middle = (points[1:] + points[:-1]) / 2
     under = []
     down, up = law.ends

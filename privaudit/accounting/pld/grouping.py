@@ -151,8 +151,8 @@ def _rounded(
     if sum(group.shift.size for group in groups) < _ROUND_FROM:
         return pairs, cost
     steps = [
-        group.step(float(end(group.shift)), float(end(group.rate)))
-        for end in (np.max, np.min)
+        group.step(float(end.reduce(group.shift)), float(end.reduce(group.rate)))
+        for end in (np.maximum, np.minimum)
         for group in groups
     ]
     most, least = log_moments(steps, way, slope, reach).reshape(2, -1)

@@ -22,6 +22,7 @@ from privaudit.release import PoissonSampling, RandomAllocation
 from privaudit.results import Relation
 
 Others = tuple[tuple[Loss, float], ...]
+_Part = tuple[Noise, Scheme, Floats, Floats, Floats]  # shifts, rates, counts
 
 
 def compose_steps(
@@ -72,9 +73,7 @@ _FARTHEST = 1e70  # of unsampled Gaussian noise: fourth powers of it are added
 _MOST_STEPS = 1e100  # of a kind: sums of more leave the range of doubles
 
 
-def _composition(
-    parts: Sequence[tuple[Noise, Scheme, Floats, Floats, Floats]],
-) -> Composition:
+def _composition(parts: Sequence[_Part]) -> Composition:
     """Families by kind; unsampled Gaussians, which compose exactly, become one step."""
     rows: dict[tuple[Noise, Scheme], list[tuple[Floats, Floats, Floats]]] = {}
     squares: list[float] = []
@@ -139,7 +138,9 @@ def columns_of(
     size, replaced; 2: Poisson, replaced), shifts, the norm bounds over the noise (or
     half of shifts if these are more; for what is replaced), rates and counts.
     """
-    kept, rows, detailed = [], [], []
+    kept: list[Entry] = []
+    detailed: list[Entry] = []
+    rows: list[tuple[float, ...]] = []
     for entry in entries:
         release, sampling = entry.release, entry.release.sampling
         if entry.disjoint is not UNSET:
@@ -193,12 +194,13 @@ def compose_columns(columns: Floats, others: Others) -> Composition:
     rate = np.where(bare, 1.0, rate)
     schemes: tuple[Scheme, ...] = ("poisson", "fixed", "replace")
     scheme = np.where(bare, 0, scheme)
-    above, below = [], []
-    for noise, which in itertools.product(("laplace", "gaussian"), range(3)):
+    noises: tuple[Noise, ...] = ("laplace", "gaussian")
+    above: list[_Part] = []
+    below: list[_Part] = []
+    for noise, which in itertools.product(noises, range(3)):
         some = (gaussian == (noise == "gaussian")) & (scheme == which)
-        kind = (noise, schemes[which])
-        for found, size in ((above, shift), (below, attained)):
-            found.append((*kind, size[some], rate[some], count[some]))
+        for parts, size in ((above, shift), (below, attained)):
+            parts.append((noise, schemes[which], size[some], rate[some], count[some]))
     fixed = scheme == 1
     ball = bool(fixed.any() and (2 * norm <= moved)[fixed].all())
     found = dataclasses.replace(_composition(above), others=others, ball=ball)

@@ -419,12 +419,15 @@ class TestSound:
                 assert made[1] >= 1 - 4 * size
 
     @pytest.mark.parametrize(
-        ("noise", "scheme"),
-        [("gaussian", "poisson"), ("laplace", "poisson"), ("gaussian", "replace")],
+        ("noise", "scheme", "wide"),
+        [
+            ("gaussian", "poisson", (0.2, 0)),
+            ("laplace", "poisson", (0, 0.5)),
+            ("gaussian", "replace", (0, 0.5)),
+        ],
     )
-    def test_steps_taken_for_others_bound_them(self, monkeypatch, noise, scheme):
-        random = np.random.default_rng(4)
-        noises, rates = random.uniform(0.8, 1.2, 30), random.uniform(0.05, 0.2, 30)
+    def test_steps_taken_for_others_bound_them(self, monkeypatch, noise, scheme, wide):
+        noises, rates = np.exp(np.outer(wide, np.linspace(-1, 1, 30))) * [[1], [0.1]]
         steps = compose_steps(noises, rates, noise=noise, scheme=scheme)
         truth = steps.epsilon(1e-4)
         for name, value in (("_GROUPS", 2), ("_ROUND_FROM", 2), ("_ROUNDED", 9.0)):

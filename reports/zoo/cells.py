@@ -13,7 +13,7 @@ from unittest import mock
 
 from privaudit.auditing.experiments.presets import training_named
 from privaudit.auditing.probes.algorithm import PROBED, probe
-from reports.study import Cell, small
+from reports.study import Cell
 from tests.zoo.attacks import attacked
 from tests.zoo.bugs import BUGS
 from tests.zoo.frame import Bug
@@ -97,9 +97,3 @@ def cells() -> Iterator[Cell]:
     for audit, name in audits.items():
         settings = {"bug": name, "audit": audit, "repeats": 200}
         yield Cell(f"right {audit}", alarms, settings)
-
-
-def quick() -> Iterator[Cell]:
-    """The first bug of sensitivities, and its audit."""
-    some = (cell for cell in cells() if "sensitivity" in cell.settings["bug"])
-    yield from small(some, repeats=1)

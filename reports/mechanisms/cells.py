@@ -13,9 +13,8 @@ from privaudit.testing import judge
 from reports.study import Cell
 from tests.testing.mechanisms import CASES, OTHERS, Case
 
-MOST = 4_000_000  # runs of a fault that comes with a tool
 BY_NAME = {case.name: case for case in CASES} | {
-    name: Case(name, mechanism, pair, False, epsilon, delta, runs=MOST)
+    name: Case(name, mechanism, pair, False, epsilon, delta, runs=4_000_000)
     for name, (mechanism, pair, epsilon, delta) in OTHERS.items()
 }
 

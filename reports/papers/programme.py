@@ -8,9 +8,10 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable, Sequence
+from statistics import stdev
 from typing import Any, NamedTuple
 
-from scipy.stats import ttest_ind, ttest_rel
+from scipy.stats import ttest_ind_from_stats, ttest_rel
 
 from privaudit.results import round_up
 from reports import published
@@ -407,11 +408,14 @@ def above(
     told = f"{points:+.1f} ± {error:.1f}"
     if seeds < SEEDS or not points:
         return None, told, seeds
+    if error <= 1e-9:
+        return points > 0, told, seeds
     if paired:
-        sure = error < 1e-9 or ttest_rel(one, other).pvalue < 0.05
+        p = ttest_rel(one, other).pvalue
     else:
-        sure = error < 1e-9 or ttest_ind(one, other, equal_var=False).pvalue < 0.05
-    return (points > 0 if sure else None), told, seeds
+        sides = [(mean(each), 100 * stdev(each), len(each)) for each in (one, other)]
+        p = ttest_ind_from_stats(*sides[0], *sides[1], equal_var=False).pvalue
+    return (points > 0 if p < 0.05 else None), told, seeds
 
 
 def loses(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from privaudit.accounting.gaussian import OutsideTheorem
+from privaudit.accounting.closed_forms import OutsideTheorem
 from privaudit.ledger import Entry
 from privaudit.release import (
     NoSampling,

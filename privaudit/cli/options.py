@@ -37,20 +37,4 @@ Changes = Annotated[
         "dp-dsgt --help.",
     ),
 ]
-Account = Annotated[
-    str,
-    Parameter(
-        help="certified (tight, all numerical error bounded), pld (dp-accounting's), "
-        "rdp, gdp (no sampling), gdp-clt (a limit, no guarantee), analytic-gaussian or "
-        "classical-gaussian (one release)."
-    ),
-]
-Method = Annotated[
-    str,
-    Parameter(
-        help="For any mechanism: best, rank-walk, two-binomial, clopper-pearson, "
-        "betting. For Gaussian DP only: top-half, betting-gaussian. For the canaries "
-        "of one run: one-run, one-run-gaussian."
-    ),
-]
 Flat = Parameter(name="*")  # the fields of a value of settings are options

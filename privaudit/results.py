@@ -576,7 +576,7 @@ class Bracket(
         return "; ".join(parts)
 
 
-def symbols(figure: UpperBound | LowerBound | Claim | Bracket) -> str:
+def symbols(figure: _Figure | Bracket) -> str:
     """A figure in symbols, rounded to its safe side, and for whom it holds.
 
     >>> symbols(Claim(epsilon=1, delta=1e-5, relation="replace-one", source="a paper"))
@@ -598,6 +598,7 @@ def symbols(figure: UpperBound | LowerBound | Claim | Bracket) -> str:
     elif isinstance(figure, Claim):
         text = f"ε = {stated(figure.epsilon)}"
     else:
+        assert isinstance(figure, UpperBound)
         sign = "≈" if figure.standing == "asymptotic" else "≤"
         known = figure.epsilon < math.inf
         text = f"ε {sign} {round_up(figure.epsilon)}" if known else "ε: no bound"

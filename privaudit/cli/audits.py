@@ -116,7 +116,7 @@ Target = Annotated[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Own(Own):
-    """How runs are trained, beside their model, data and loss.
+    """A model, data and a loss of the user's own, and the way that runs are trained.
 
     Parameters
     ----------

@@ -61,7 +61,8 @@ PLACED = (
 # construction" needs nothing. Decided by `trainers.models.independence`.
 ASSUMED: dict[Independence, str] = {
     "by isolation": "the code of the model, the loss and the data looks up no {unit} "
-    "but the one it is given, and keeps nothing of a {unit} outside its process",
+    "but the one it is given, nor what else runs and for how long, and keeps nothing "
+    "of a {unit} outside its process",
 }
 
 

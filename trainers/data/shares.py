@@ -89,7 +89,7 @@ class Lazy:
 
     @property
     def by_their_code(self) -> bool:
-        """Whether a torch Dataset reads them, which may do anything."""
+        """Reading by a torch Dataset, which may do anything."""
         return not isinstance(self.rows, OfFile)
 
     @property

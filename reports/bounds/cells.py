@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from privaudit.accounting import gdp
 from privaudit.auditing import selfcheck
 from privaudit.auditing.bounds import ESTIMATORS, ONE_RUN, Game, TopHalf
-from privaudit.auditing.bounds._gaussian import mu_up
 from privaudit.auditing.scores import Scores
 from reports.study import Cell
 
@@ -56,7 +56,7 @@ def power_of_top_half(claim: float, repeats: int) -> dict[str, Any]:
 
     From there on: 90 % at this number and at each larger one that was tried.
     """
-    mu = 2 * mu_up(claim, 1e-5)
+    mu = 2 * float(gdp.mu(claim, 1e-5))
     shares: dict[int, float] = {}
     for runs in (*range(14, 60, 2), *range(340, 440, 10)):
         if (claim > 4) != (runs < 100):
@@ -73,7 +73,7 @@ def power_of_top_half(claim: float, repeats: int) -> dict[str, Any]:
 
 def power_of_betting(claim: float, repeats: int) -> dict[str, Any]:
     """Runs a world when betting refutes halved noise: mean, and of 90 % of audits."""
-    mu = 2 * mu_up(claim, 1e-5)
+    mu = 2 * float(gdp.mu(claim, 1e-5))
     game, ends = Game(1e-5, CONFIDENCE, (claim,), "mu-Gaussian DP"), []
     for repeat in range(repeats):
         random, wealth = np.random.default_rng([8, repeat]), game.start()

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from privaudit.accounting import Certificate, account, noise_multiplier
-from privaudit.accounting.gaussian import OutsideTheorem
+from privaudit.accounting.closed_forms import OutsideTheorem
 from privaudit.auditing.attacks.actions import ActionLog
 from privaudit.auditing.attacks.canaries import mislabelled
 from privaudit.auditing.bounds import ESTIMATORS

@@ -43,7 +43,7 @@ def assert_understated(claimed, steps, inverse_rho, low, high, buckets):
     each = mus(claimed, steps, inverse_rho)
     limit = gdp.epsilon(clt.clt_mu(each, RATE), DELTA)
     assert limit == pytest.approx(claimed, rel=1e-6)
-    assert clt.distance_from_limit(each, RATE) >= DELTA
+    assert clt.distance_from_limit([(each, RATE)]) >= DELTA
     below = epsilon(ledger(each, buckets))
     assert below > claimed
     assert low * 0.99 - 0.005 <= below <= high * 1.01 + 0.005

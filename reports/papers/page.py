@@ -87,16 +87,15 @@ def values(known: Results) -> dict[str, Any]:
 def statuses(path: pathlib.Path, known: Results) -> None:
     """A bar for each paper: how many of its tables and figures have each status."""
     counts = [counted(rows_of(paper), known) for paper in PAPERS]
-    size = (pages.WIDTH, 4.2)
-    with pages.chart(path, figsize=size, layout="constrained") as axes:
+    with pages.chart(path, figsize=(pages.WIDTH, 4.2), layout="constrained") as axes:
         pages.labelled(
             axes, [published(name)["title"].split(":")[0] for name in PAPERS]
         )
-        left, places = [0] * len(counts), [-place for place in range(len(counts))]
+        left, places = [0] * len(counts), [-0.2 - place for place in range(len(counts))]
         for name, (colour, words) in KINDS.items():
             more = [one[name] for one in counts]
             style = {"color": colour, "label": words, "edgecolor": "0.4"}
-            axes.barh(places, more, 0.35, left, **style)
+            axes.barh(places, more, 0.3, left, **style)
             left = [a + b for a, b in zip(left, more, strict=True)]
         axes.set_xlabel("tables and figures, or parts of one", fontsize=9)
         axes.figure.legend(ncols=2, fontsize=8, loc="outside lower center")
@@ -146,7 +145,8 @@ def _panel(axes: Any, part: list[Shown], labels: Iterable[str] | None) -> None:
     axes.set_xlabel("epsilon" if labels else "accuracy, per cent", fontsize=9)
     axes.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1))
     if labels:
-        axes.set_xscale("log")
+        axes.set_xscale("log", subs=[])
+        axes.locator_params("x", subs=(1.0, 3.0), numticks=12)
         axes.xaxis.set_major_formatter("{x:g}")
 
 

@@ -193,7 +193,7 @@ class TestDrawings:
     @pytest.mark.parametrize(
         ("was", "is_now"),
         [
-            ('y="496.04"', 'y="496.14"'),
+            ('y="494.94"', 'y="495.04"'),
             ("<!-- 90 -->", "<!-- 91 -->"),
             ("#b2b2b2", "#b2b2b3"),
             ('<use xlink:href="#DejaVuSans-14"/>', ""),

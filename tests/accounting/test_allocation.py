@@ -115,7 +115,7 @@ def replaced(shifts, epsilon):
 
 
 class TestSound:
-    @pytest.mark.sampled(17)
+    @pytest.mark.sampled(36)
     @pytest.mark.parametrize("noise", [0.7, 1.0, 3.0])
     @pytest.mark.parametrize(("batches", "taken"), [(2, 1), (3, 1), (3, 2), (4, 2)])
     @pytest.mark.parametrize("epsilon", [0.0, 0.4, 1.5])
@@ -596,6 +596,7 @@ class TestSound:
         less = Certificate.of(Ledger.of(released, 3)).epsilon(1e-5)
         assert less.upper < found.lower < found.upper < 0.7 * plain.epsilon(1e-5).lower
 
+    @pytest.mark.full
     def test_rare_losses_of_a_replaced_record_are_seen(self):
         released = release(1.0, RandomAllocation(3))
         found = Certificate.of(Ledger.of(released, 3), "replace-one").epsilon(1e-9)

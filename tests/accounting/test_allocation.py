@@ -23,8 +23,9 @@ from privaudit.accounting.pld.allocation import (
     epoch_law,
     epoch_masses,
     epoch_measure,
+    losses,
 )
-from privaudit.accounting.pld.allocation_plane import Points
+from privaudit.accounting.pld.allocation_plane import Masses, Points
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import NoSampling, PoissonSampling, RandomAllocation, Release
 from tests.tiers import examples, size
@@ -670,6 +671,16 @@ class TestTight:
     def test_all_batches_are_no_sampling(self):
         found = one_of(20, 10.0, taken=20).epsilon(1e-5).upper
         assert found == pytest.approx(float(gdp.epsilon(20**0.5 / 10, 1e-5)), rel=2e-3)
+
+    @pytest.mark.parametrize(("taken", "side"), [(1, "below"), (3, "add")])
+    def test_sums_of_sums_are_looked_for_by_their_bound(self, monkeypatch, taken, side):
+        """Three of 20 were 6.04 for 3.83 where a tilt was to losses of data."""
+        law, asked = Masses(np.ones(2), np.ones(2), 0.0, 0.0), []
+        monkeypatch.setattr(
+            allocation, "epoch_masses", lambda *given: asked.append(given[1]) or law
+        )
+        losses(Epoch((1.0,), (4,), 4, taken), "add", 1e-20)
+        assert asked == [side]
 
     @pytest.mark.full
     def test_several_of_many_batches(self):

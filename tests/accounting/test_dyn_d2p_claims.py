@@ -102,7 +102,7 @@ def test_growing_budget_by_its_last_tenth_alone():
     assert epsilon(ledger(last, 1)) > 1.5
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize(("claimed", "steps", "inverse_rho", "low", "high"), GROWING)
 def test_growing_budget(claimed, steps, inverse_rho, low, high):
     assert_understated(claimed, steps, inverse_rho, low, high, 50)

@@ -242,8 +242,8 @@ class TestSound:
             count, allowed = exceeds(estimator, truth, draw, repeats=40)
             assert count <= allowed
 
+    @pytest.mark.full
     @pytest.mark.sized
-    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("mu", [1.0, 0.0])
     def test_coverage_of_canaries_that_share_runs(self, mu):
         def draw(repeat):

@@ -63,49 +63,37 @@ from privaudit.version import __version__ as __version__
 
 _shadowing.install()
 
+_HELD = """
+privaudit.api.accounts: epsilon noise_multiplier ledger_from
+privaudit.api.views: views
+privaudit.api.planning: plan
+privaudit.api.training_plan: TrainingPlan
+privaudit.api.own_training: train
+privaudit.api.tuning: tune
+privaudit.api.loops: oracle
+trainers.models.own: replace_batch_norm
+privaudit.api.attacks: lower_bound
+privaudit.auditing.membership: lira rmia
+privaudit.api.audits: audit audit_algorithm audit_program sweep
+privaudit.api.canaries: canaries
+privaudit.api.probes: probe
+privaudit.settings: AuditSettings ProgramSettings TrainingSettings
+privaudit.api.evidence: verify join
+privaudit.api.demo: demo
+privaudit.accounting.tuning: repeat_and_select
+privaudit.accounting.filters: Budget BudgetExceeded
+privaudit.accounting.certificate: Certificate
+privaudit.ledger: Ledger
+privaudit.release: Release PoissonSampling SamplingWithoutReplacement RandomAllocation
+privaudit.release: NoSampling
+privaudit: mechanisms
+privaudit.auditing.scores: Scores
+privaudit.results: Bracket UpperBound LowerBound Claim Finding
+"""
 _PLACES = {
-    "epsilon": "privaudit.api.accounts",
-    "noise_multiplier": "privaudit.api.accounts",
-    "ledger_from": "privaudit.api.accounts",
-    "views": "privaudit.api.views",
-    "plan": "privaudit.api.planning",
-    "TrainingPlan": "privaudit.api.training_plan",
-    "train": "privaudit.api.own_training",
-    "tune": "privaudit.api.tuning",
-    "oracle": "privaudit.api.loops",
-    "replace_batch_norm": "trainers.models.own",
-    "lower_bound": "privaudit.api.attacks",
-    "lira": "privaudit.auditing.membership",
-    "rmia": "privaudit.auditing.membership",
-    "audit": "privaudit.api.audits",
-    "canaries": "privaudit.api.canaries",
-    "audit_algorithm": "privaudit.api.audits",
-    "probe": "privaudit.api.probes",
-    "audit_program": "privaudit.api.audits",
-    "sweep": "privaudit.api.audits",
-    "AuditSettings": "privaudit.settings",
-    "ProgramSettings": "privaudit.settings",
-    "TrainingSettings": "privaudit.settings",
-    "verify": "privaudit.api.evidence",
-    "join": "privaudit.api.evidence",
-    "demo": "privaudit.api.demo",
-    "repeat_and_select": "privaudit.accounting.tuning",
-    "Budget": "privaudit.accounting.filters",
-    "BudgetExceeded": "privaudit.accounting.filters",
-    "Certificate": "privaudit.accounting.certificate",
-    "Ledger": "privaudit.ledger",
-    "Release": "privaudit.release",
-    "PoissonSampling": "privaudit.release",
-    "SamplingWithoutReplacement": "privaudit.release",
-    "RandomAllocation": "privaudit.release",
-    "NoSampling": "privaudit.release",
-    "mechanisms": "privaudit",
-    "Scores": "privaudit.auditing.scores",
-    "Bracket": "privaudit.results",
-    "UpperBound": "privaudit.results",
-    "LowerBound": "privaudit.results",
-    "Claim": "privaudit.results",
-    "Finding": "privaudit.results",
+    name: place
+    for place, _, names in (line.partition(": ") for line in _HELD.strip().split("\n"))
+    for name in names.split()
 }
 __all__ = [*_PLACES]
 

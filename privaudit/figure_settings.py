@@ -42,8 +42,8 @@ def check_scheme(name: str) -> None:
     """``ValueError`` unless ``name`` is of a scheme of sampling."""
     if name not in get_args(Scheme) and batches_taken(name) is None:
         raise ValueError(
-            f"sampling must be {', '.join(get_args(Scheme))} or random-allocation:k, "
-            f"got {name!r}"
+            f"sampling must be {', '.join(get_args(Scheme))} or random-allocation:k "
+            f"(balls in bins are random-allocation), got {name!r}"
         )
 
 

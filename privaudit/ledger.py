@@ -61,7 +61,8 @@ PLACED = (
 # construction" needs nothing. Decided by `trainers.models.independence`.
 ASSUMED: dict[Independence, str] = {
     "by isolation": "the code of the model, the loss and the data looks up no {unit} "
-    "but the one it is given, and keeps nothing of a {unit} outside its process",
+    "but the one it is given, nor what else runs and for how long, and keeps nothing "
+    "of a {unit} outside its process",
 }
 
 
@@ -186,23 +187,17 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                 )
         if self.assumes == ():  # one way to say nothing
             msgspec.structs.force_setattr(self, "assumes", UNSET)
-        plain = self.unit == "record" and self.failure == 0
-        newer = self.assumes is not UNSET or not plain
-        newer = newer or any(
-            entry.disjoint is not UNSET for entries in self.nodes for entry in entries
-        )
-        allocated = any(
-            isinstance(entry.release.sampling, RandomAllocation)
-            or entry.dealt is not UNSET
-            for entries in self.nodes
-            for entry in entries
-        )
-        detailed = any(
-            entry.release.details is not UNSET
-            for entries in self.nodes
-            for entry in entries
-        )
-        version = 4 if detailed else 3 if allocated else 2 if newer else 1
+        plain = self.unit == "record" and self.failure == 0 and self.assumes is UNSET
+        version = 1 if plain else 2
+        for entry in (one for entries in self.nodes for one in entries):
+            if entry.release.details is not UNSET:
+                version = 4
+                break
+            dealt = entry.dealt is not UNSET
+            if dealt or isinstance(entry.release.sampling, RandomAllocation):
+                version = 3
+            elif entry.disjoint is not UNSET:
+                version = max(version, 2)
         version = version if self.observer is UNSET else 5
         if self.overlap is not UNSET:
             version = 6

@@ -219,3 +219,9 @@ class AuditRecord(AttackSettings, RunIdentity, Generic[Task]):
     random_records: bool = False
     # which the canary may join; the canaries of one run are dealt to these in turn
     canary_nodes: tuple[int, ...] = (0,)
+
+    @property
+    def algorithm(self) -> str:
+        """The algorithm's name."""
+        what: Any = self.training
+        return what["algorithm"] if isinstance(what, dict) else what.algorithm

@@ -419,19 +419,26 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         bound = max(
             self.norm_bound, moved.add_or_remove_one or 0, (moved.replace_one or 0) / 2
         )
-        event = kind[self.mechanism](self.noise / bound)
-        match self.sampling:
-            case PoissonSampling(rate=rate):
-                return dpa.PoissonSampledDpEvent(rate, event)
-            case SamplingWithoutReplacement(size=size, population=population):
-                return dpa.SampledWithoutReplacementDpEvent(population, size, event)
-            case RandomAllocation():
-                raise ValueError(
-                    "dp-accounting 0.6 has no event for random allocation; keep the "
-                    "ledger itself (Ledger.to_json), which --ledger reads as well"
-                )
-            case NoSampling():
-                return event
+        return sampled(kind[self.mechanism](self.noise / bound), self.sampling)
+
+
+def sampled(event: DpEvent, sampling: Sampling) -> DpEvent:
+    """dp-accounting's event of ``event`` on batches."""
+    import dp_accounting as dpa
+
+    match sampling:
+        case PoissonSampling(rate=rate):
+            return dpa.PoissonSampledDpEvent(rate, event)
+        case SamplingWithoutReplacement(size=size, population=population):
+            return dpa.SampledWithoutReplacementDpEvent(population, size, event)
+        case RandomAllocation():
+            raise ValueError(
+                "dp-accounting 0.6 has no event for random allocation: use the "
+                "certified account, and to keep what was released the ledger itself "
+                "(Ledger.to_json), which --ledger reads as well"
+            )
+        case NoSampling():
+            return event
 
 
 def _event_of(details: mechanisms.Any) -> DpEvent:

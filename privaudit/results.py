@@ -1,8 +1,8 @@
-"""Results: bounds, brackets, estimates and verdicts, each with its direction.
+"""Results: bounds, brackets and verdicts, each with its direction.
 
-An upper bound on epsilon (an account), a lower bound (an audit), an estimate (neither)
-and a claim (somebody's statement) are four types. They are compared only as a verdict
-compares them; putting two of one direction against each other is a ``TypeError``.
+An upper bound on epsilon (an account), a lower bound (an audit) and a claim (somebody's
+statement) are three types. They are compared only as a verdict compares them; putting
+two of one direction against each other is a ``TypeError``.
 A `Bracket` holds an upper and a lower bound, both proved, of one figure.
 """
 
@@ -469,16 +469,6 @@ class LowerBound(_Figure, frozen=True, kw_only=True, tag="lower-bound"):
         return self.epsilon > other.epsilon
 
 
-class Estimate(_Figure, frozen=True, kw_only=True, tag="estimate"):
-    """A guess at epsilon that bounds it in neither direction; no verdict uses it."""
-
-    def __str__(self) -> str:
-        return (
-            f"estimated, no bound: epsilon is about {self.epsilon:.3g} "
-            f"{self._about()} ({self.method})"
-        )
-
-
 class Bracket(
     msgspec.Struct,
     frozen=True,
@@ -607,12 +597,11 @@ def symbols(figure: _Figure | Bracket) -> str:
         text = f"ε ≥ {round_down(figure.epsilon)}"
     elif isinstance(figure, Claim):
         text = f"ε = {stated(figure.epsilon)}"
-    elif isinstance(figure, UpperBound):
+    else:
+        assert isinstance(figure, UpperBound)
         sign = "≈" if figure.standing == "asymptotic" else "≤"
         known = figure.epsilon < math.inf
         text = f"ε {sign} {round_up(figure.epsilon)}" if known else "ε: no bound"
-    else:
-        text = f"ε ≈ {figure.epsilon:.3g}"
     return f"{text} at δ = {figure.delta:.15g}{whom}"
 
 

@@ -55,7 +55,16 @@ class Constant(_Schedule, frozen=True, tag="constant"):
         return np.full(_check_steps(steps), float(self.value))
 
 
-class Growing(_Schedule, frozen=True, tag="growing"):
+class _Changing(_Schedule, frozen=True):
+    initial: float
+    rho: float
+
+    def __post_init__(self) -> None:
+        _check_positive("initial", self.initial)
+        _check_ratio(self.rho)
+
+
+class Growing(_Changing, frozen=True, tag="growing"):
     """``initial`` * ``rho``^(k/K): the growing budget of the Dyn-D2P paper (eq. 7).
 
     Parameters
@@ -66,18 +75,11 @@ class Growing(_Schedule, frozen=True, tag="growing"):
         Growth over all K steps, >= 1; the paper's tables give 1/rho.
     """
 
-    initial: float
-    rho: float
-
-    def __post_init__(self) -> None:
-        _check_positive("initial", self.initial)
-        _check_ratio(self.rho)
-
     def values(self, steps: int) -> NDArray[np.float64]:
         return self.initial * self.rho ** _share(steps)
 
 
-class Shrinking(_Schedule, frozen=True, tag="shrinking"):
+class Shrinking(_Changing, frozen=True, tag="shrinking"):
     """``initial`` * ``rho``^(-k/K): the shrinking clip norm of the Dyn-D2P paper.
 
     Parameters
@@ -87,13 +89,6 @@ class Shrinking(_Schedule, frozen=True, tag="shrinking"):
     rho
         Decrease over all K steps, >= 1; the paper's tables give 1/rho.
     """
-
-    initial: float
-    rho: float
-
-    def __post_init__(self) -> None:
-        _check_positive("initial", self.initial)
-        _check_ratio(self.rho)
 
     def values(self, steps: int) -> NDArray[np.float64]:
         return self.initial * self.rho ** -_share(steps)

@@ -61,19 +61,12 @@ def environment(*folders: pathlib.Path) -> jinja2.Environment:
         loader=jinja2.FileSystemLoader(folders),
         extensions=["jinja2.ext.do"],
     )
-    found.filters |= {"up": round_up, "down": round_down, "spaced": spaced}
+    found.filters |= {"up": round_up, "down": round_down}
     found.filters |= {"mean": mean, "spread": spread, "span": span, "at_most": at_most}
     common: dict[str, Any] = {"table": table, "mean": mean, "spread": spread}
-    common |= {"gain": gain}
-    common |= {"statistics": statistics, "itertools": itertools, "math": math}
-    common |= {"zip": zip, "any": any}
+    common |= {"gain": gain, "itertools": itertools, "zip": zip, "any": any}
     found.globals.update(common)
     return found
-
-
-def spaced(value: float) -> str:
-    """A whole number in groups of three digits."""
-    return f"{value:,.0f}".replace(",", " ")
 
 
 def gain(

@@ -185,10 +185,6 @@ class Results(Mapping[str, Any]):
         """Read the results of a file; nothing where there is none."""
         return cls(decode(path.read_bytes(), dict) if path.exists() else {})
 
-    def seconds(self, name: str) -> float:
-        """Seconds that the cell took, by the clock."""
-        return self.records[name]["seconds"]
-
     @property
     def cpu(self) -> float:
         """Processor seconds of all cells; not those of processes that they started."""

@@ -15,7 +15,6 @@ from privaudit.results import (
     Bracket,
     Claim,
     CrossedSides,
-    Estimate,
     Finding,
     LowerBound,
     UpperBound,
@@ -54,16 +53,6 @@ def claim(epsilon=1.0, delta=1e-5, **more):
     return Claim(epsilon=epsilon, delta=delta, **(values | more))
 
 
-def estimate(epsilon=1.0, delta=1e-5):
-    return Estimate(
-        epsilon=epsilon,
-        delta=delta,
-        relation="add-or-remove-one",
-        method="guess",
-        source="test",
-    )
-
-
 def proved(lower=2.0, delta=1e-5, **more):
     values = dict(
         quantity="epsilon",
@@ -77,7 +66,7 @@ def proved(lower=2.0, delta=1e-5, **more):
     return Bracket(lower=lower, **(values | more))
 
 
-KINDS = [upper(), lower(), claim(), estimate()]
+KINDS = [upper(), lower(), claim()]
 
 
 class TestSound:
@@ -108,7 +97,6 @@ class TestSound:
     def test_what_is_not_certified_says_so(self):
         assert "no guarantee" in str(upper(standing="asymptotic"))
         assert "not checked" in str(upper(standing="claimed"))
-        assert "no bound" in str(estimate())
         assert "Gaussian DP only" in str(lower(valid_for="Gaussian DP"))
 
     @pytest.mark.parametrize(
@@ -136,7 +124,7 @@ class TestSound:
         with pytest.raises(TypeError, match="upper"):
             Finding(claim=claim(), upper=claim())
         with pytest.raises(TypeError, match="lower"):
-            Finding(claim=claim(), lower=estimate())
+            Finding(claim=claim(), lower=claim())
         with pytest.raises(TypeError, match="claim"):
             Finding(claim=upper())
 

@@ -40,7 +40,7 @@ class Method:
     source: str  # the theorem or paper behind it
     standing: Standing  # what the figure is worth
     # the account is valid for smaller epsilon only, and raises
-    # `privaudit.accounting.gaussian.OutsideTheorem` where it would give more
+    # `privaudit.accounting.closed_forms.OutsideTheorem` where it would give more
     epsilon_below: float = math.inf
 
 

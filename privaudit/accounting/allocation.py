@@ -70,13 +70,12 @@ class Allocated:
             return
         shift = max(epoch.shifts)
         # What blocks of one add to the variance of L, over that: (k - 1) / 2 t times a
-        # ratio's. Blocks have the largest shift in all places; of one shift three in
-        # space are wider than blocks where a record is added.
+        # ratio's. Blocks have the largest shift in all places.
         added = (taken - 1) / (2 * self.how.batches) * math.expm1(min(shift, 20) ** 2)
-        several = len(epoch.shifts) > 1
-        most = MOST_TAKEN if several and shift <= MOST_SHIFT else 2
-        exact = several and taken <= most
-        most = 1 if opposed or (added < _LITTLE and not exact) else min(most, taken)
+        most = min(taken, MOST_TAKEN if shift <= MOST_SHIFT else 2)
+        alike = len(epoch.shifts) == 1 or taken > most
+        if opposed or (added < _LITTLE and alike):
+            most = 1
         if taken == most:
             yield epoch, self.often
             return

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from privaudit.accounting.account import account, check_delta_of, method_named
 from privaudit.accounting.certificate import Certificate
-from privaudit.accounting.gaussian import OutsideTheorem
+from privaudit.accounting.closed_forms import OutsideTheorem
 from privaudit.ledger import Ledger
 from privaudit.results import Relation, UpperBound, check_epsilon
 

@@ -1,4 +1,11 @@
-"""Accounts by a closed formula, from a node's entries to epsilon."""
+"""Accounts by a closed formula, from a node's entries to epsilon.
+
+References
+----------
+Dwork and Roth, "The algorithmic foundations of differential privacy" (2014), Theorem
+A.1. Balle and Wang, "Improving the Gaussian mechanism for differential privacy",
+ICML 2018, arXiv:1805.06530, Theorem 8.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +13,37 @@ import math
 
 import numpy as np
 
-from privaudit.accounting import clt, gaussian, gdp
+from privaudit.accounting import clt, gdp
 from privaudit.ledger import Entry
 from privaudit.release import NoSampling, PoissonSampling, Release
-from privaudit.results import Relation
+from privaudit.results import Relation, check_delta
 
 Entries = tuple[Entry, ...]
 
 _UNIT = 2.0**-53
+
+
+class OutsideTheorem(ValueError):
+    """A theorem that says nothing for this little noise; for more it may."""
+
+
+def classical_sigma(epsilon: float, delta: float) -> float:
+    """Noise sqrt(2 ln(1.25/delta)) / epsilon over the L2 sensitivity, rounded up.
+
+    Theorem A.1 of Dwork and Roth, proved for ``epsilon`` and ``delta`` in (0, 1), else
+    `OutsideTheorem` and ``ValueError``.
+
+    >>> round(classical_sigma(0.5, 1e-5), 4)
+    9.6896
+    """
+    if not 0 < epsilon < 1:
+        raise OutsideTheorem(
+            f"the classical Gaussian mechanism is proved for epsilon in (0, 1) only, "
+            f"got {epsilon:.6g}; use the analytic one"
+        )
+    return (
+        math.sqrt(2 * math.log(1.25 / check_delta(delta))) / epsilon * (1 + 16 * _UNIT)
+    )
 
 
 def gdp_epsilon(entries: Entries, delta: float, relation: Relation) -> float:
@@ -51,26 +81,30 @@ def clt_epsilon(entries: Entries, delta: float, relation: Relation) -> float:
 
 def clt_distance(entries: Entries) -> float:
     """Distance of the gdp-clt account from its limit, as `clt.distance_from_limit`."""
-    return clt.distance_of_groups(
+    return clt.distance_from_limit(
         (np.full(count, mu), rate)
         for mu, rate, count in _poisson_steps(entries, "add-or-remove-one")
     )
 
 
 def analytic_epsilon(entries: Entries, delta: float, relation: Relation) -> float:
-    """Exact epsilon of a single Gaussian release without sampling, rounded up."""
-    release = _single("analytic-gaussian", entries)
-    return gaussian.analytic_epsilon(
-        release.noise, delta, release.sensitivity_under(relation)
-    )
+    """Exact epsilon of a single Gaussian release without sampling, rounded up.
+
+    Theorem 8 of Balle and Wang is the duality of `privaudit.accounting.gdp`.
+    """
+    _check_single("analytic-gaussian", entries)
+    return gdp_epsilon(entries, delta, relation)
 
 
 def classical_epsilon(entries: Entries, delta: float, relation: Relation) -> float:
     """Epsilon of a single Gaussian release by the classical theorem, if below 1."""
-    release = _single("classical-gaussian", entries)
-    return gaussian.classical_epsilon(
-        release.noise, delta, release.sensitivity_under(relation)
-    )
+    _check_single("classical-gaussian", entries)
+    shift = _shift(entries[0].release, relation)
+    if shift == 0:
+        return 0.0
+    epsilon = classical_sigma(0.5, delta) * 0.5 * shift * (1 + 4 * _UNIT)
+    classical_sigma(epsilon, delta)  # raises where it is not proved
+    return epsilon
 
 
 def _poisson_steps(
@@ -100,7 +134,7 @@ def _shift(release: Release, relation: Relation) -> float:
     return 1 / multiplier if multiplier > 1e-300 else math.inf
 
 
-def _single(account: str, entries: Entries) -> Release:
+def _check_single(account: str, entries: Entries) -> None:
     if len(entries) != 1 or entries[0].count != 1:
         count = sum(entry.count for entry in entries)
         raise ValueError(
@@ -113,7 +147,6 @@ def _single(account: str, entries: Entries) -> Release:
             f"the {account} account is for a release without sampling, got "
             f"{release.sampling}; use pld or rdp"
         )
-    return release
 
 
 def _only_gaussian(account: str, release: Release) -> None:

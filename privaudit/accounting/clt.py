@@ -54,7 +54,7 @@ def _log_clt_mu(mus: NDArray[np.float64], rate: float) -> float:
     return math.log(rate) + float(special.logsumexp(logs)) / 2
 
 
-def distance_from_limit(mus: ArrayLike, rate: float) -> float:
+def distance_from_limit(groups: Iterable[tuple[ArrayLike, float]]) -> float:
     """Distance, in probability, of the privacy loss from its normal limit, at most.
 
     0.56 sum_k rho_k / (sum_k v_k)^(3/2) (Berry and Esseen; Shevtsova), v_k the variance
@@ -62,13 +62,8 @@ def distance_from_limit(mus: ArrayLike, rate: float) -> float:
     and without the record, at most 1; an overestimate without sampling, and moments are
     by the trapezoidal rule: a diagnosis, not a bound. A delta below it is finer than
     the limit is known to resolve. It falls as 1 / sqrt(K), and grows about as exp(3/2
-    max mu_k^2).
+    max mu_k^2). ``groups``: (mus, rate) of steps that differ in rate.
     """
-    return distance_of_groups([(mus, rate)])
-
-
-def distance_of_groups(groups: Iterable[tuple[ArrayLike, float]]) -> float:
-    """`distance_from_limit` of steps that differ in rate: groups of (mus, rate)."""
     variance, third = np.zeros(2), np.zeros(2)  # (without, with) the record
     for mus, rate in groups:
         each, counts = np.unique(_checked(mus), return_counts=True)

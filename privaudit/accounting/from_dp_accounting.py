@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from privaudit.accounting.gaussian import OutsideTheorem
+from privaudit.accounting.closed_forms import OutsideTheorem
 from privaudit.ledger import Entry
 from privaudit.release import (
-    NoSampling,
     PoissonSampling,
     RandomAllocation,
     Release,
     SamplingWithoutReplacement,
+    sampled,
 )
 from privaudit.results import Relation
 
@@ -84,20 +84,8 @@ def _event(release: Release, relation: Relation) -> DpEvent:
 
     multiplier = release.noise_over_sensitivity(relation)
     gaussian = release.mechanism == "gaussian"
-    event = (
-        dpa.GaussianDpEvent(multiplier) if gaussian else dpa.LaplaceDpEvent(multiplier)
-    )
-    match release.sampling:
-        case PoissonSampling(rate=rate):
-            return dpa.PoissonSampledDpEvent(rate, event)
-        case SamplingWithoutReplacement(size=size, population=population):
-            return dpa.SampledWithoutReplacementDpEvent(population, size, event)
-        case RandomAllocation():
-            raise ValueError(
-                "dp-accounting 0.6 has no account of random allocation; use certified"
-            )
-        case NoSampling():
-            return event
+    kind = dpa.GaussianDpEvent if gaussian else dpa.LaplaceDpEvent
+    return sampled(kind(multiplier), release.sampling)
 
 
 def _pld_replace_one(release: Release) -> DpEvent:

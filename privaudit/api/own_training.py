@@ -288,7 +288,7 @@ def train(
         parameters must not come from the private data: the account covers only what
         happens from here on. It is
         ``conditional`` on that your code looks up no record but the one it is given,
-        and keeps nothing of a record outside its process,
+        nor what else runs, and keeps nothing of a record outside its process,
         unless model and loss are tensor operations that can be traced of one record,
         without ``if``, ``.item()`` and the like, and data are arrays
         (``result.independence``, and ``result.remarks`` say why).

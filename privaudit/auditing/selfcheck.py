@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from scipy import special
 
+from privaudit.accounting.pld.closed_form import epsilon_down
 from privaudit.auditing.bounds import ESTIMATORS, ONE_RUN, Estimator
-from privaudit.auditing.bounds._gaussian import epsilon_down
 from privaudit.auditing.scores import Scores
 
 Generator = np.random.Generator

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from privaudit.cli import COULD_NOT, FINE
-from privaudit.cli.options import Changes, Flat, Json, Out, Require
+from privaudit.cli.options import Changes, Flat, Json, Kept, Out, Own, Require
 from privaudit.cli.output import emit, status_of
 from privaudit.cli.runs import differing
 from privaudit.cli.signing import Sign, check_key, kept
 from privaudit.files.folder import SIGNATURE
 from privaudit.settings import AuditSettings, ProgramSettings
-from privaudit.task_settings import FOLDER, changes_of
+from privaudit.task_settings import changes_of
 
 if TYPE_CHECKING:
     from privaudit.api.run_audits import AuditedRun
@@ -115,26 +115,8 @@ Target = Annotated[
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Moved:
-    """Options that `privaudit audit` had for programs."""
-
-    command: str | None = None
-    batch: str | None = None
-    time_limit: str | None = None
-    retries: str | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Kept:
-    """Options for where a run is kept, and who vouches for it."""
-
-    out: Out = None
-    sign: Sign = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Own:
-    """A model, data and a loss of the user's own, and how runs are trained.
+class _Own(Own):
+    """A model, data and a loss of the user's own, and the way that runs are trained.
 
     Parameters
     ----------
@@ -144,8 +126,6 @@ class _Own:
     data
         module:function of yours that returns the data sets, a folder of files, or a
         name, as privaudit train takes them. Of a folder: those of its training.
-    loss
-        module:function of yours that returns the loss of outputs and targets.
     random_records
         Of a folder: train on random records in the place of the data, so that figures
         are about the program and about nobody's records.
@@ -154,18 +134,8 @@ class _Own:
         it.
     """
 
-    model: str | None = None
-    data: str | None = None
-    loss: str | None = None
     random_records: bool = False
     workers: int | None = None
-
-    def named(self) -> dict[str, str]:
-        """Settings that were given."""
-        given = {"model": self.model, "data": self.data, "loss": self.loss}
-        if self.data is not None and pathlib.Path(self.data).is_dir():
-            given["data"] = f"{FOLDER}{self.data}"
-        return {name: value for name, value in given.items() if value is not None}
 
 
 def audit(
@@ -175,9 +145,8 @@ def audit(
     settings: Annotated[AuditSettings, Flat] = AuditSettings(),  # frozen
     changes: Changes = (),  # type: ignore[assignment]  # cyclopts' empty list
     own: Annotated[_Own, Flat] = _Own(),  # frozen
-    kept_in: Annotated[_Kept, Flat] = _Kept(),  # frozen
+    kept_in: Annotated[Kept, Flat] = Kept(),  # frozen
     require: Require = None,
-    moved: Annotated[_Moved, Parameter(name="*", show=False)] = _Moved(),  # frozen
     json: Json = False,
 ) -> int:
     """Attack an algorithm in many runs: a lower bound on its epsilon, and a verdict.
@@ -193,8 +162,7 @@ def audit(
     from privaudit.files.user_code import is_class, is_place
 
     check_key(kept_in.sign)
-    foreign = algorithm and is_place(algorithm) and not is_class(algorithm)
-    if moved != _Moved() or foreign:
+    if algorithm and is_place(algorithm) and not is_class(algorithm):
         raise ValueError(
             "audit is for privaudit's algorithms; for a program of yours there is "
             "privaudit audit-program, with module:function or --command"
@@ -223,7 +191,7 @@ def audit(
     found = audit_algorithm(
         algorithm,
         settings,
-        training={**changes_of(changes), **own.named()},
+        training={**changes_of(changes), **own.changes()},
         out=kept_in.out,
         workers=own.workers,
         watch=Console(),
@@ -267,7 +235,7 @@ def _of_a_run(
         )
     return audit_folder(
         folder,
-        **own.named(),
+        **own.changes(),
         **asked,
         random_records=own.random_records,
         workers=own.workers,
@@ -281,7 +249,7 @@ def audit_program(
     *,
     command: str | None = None,
     settings: Annotated[ProgramSettings, Flat] = ProgramSettings(),  # frozen
-    kept_in: Annotated[_Kept, Flat] = _Kept(),  # frozen
+    kept_in: Annotated[Kept, Flat] = Kept(),  # frozen
     workers: int | None = None,
     require: Require = None,
     json: Json = False,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
+
+from privaudit.cli.signing import Sign
+from privaudit.task_settings import FOLDER
 
 Json = Annotated[
     bool, Parameter("--json", help="Print one JSON object instead of sentences.")
@@ -37,20 +41,50 @@ Changes = Annotated[
         "dp-dsgt --help.",
     ),
 ]
-Account = Annotated[
-    str,
-    Parameter(
-        help="certified (tight, all numerical error bounded), pld (dp-accounting's), "
-        "rdp, gdp (no sampling), gdp-clt (a limit, no guarantee), analytic-gaussian or "
-        "classical-gaussian (one release)."
-    ),
-]
-Method = Annotated[
-    str,
-    Parameter(
-        help="For any mechanism: best, rank-walk, two-binomial, clopper-pearson, "
-        "betting. For Gaussian DP only: top-half, betting-gaussian. For the canaries "
-        "of one run: one-run, one-run-gaussian."
-    ),
-]
 Flat = Parameter(name="*")  # the fields of a value of settings are options
+
+
+def placed(data: str) -> str:
+    """Data as settings name them: a folder of files is marked as one."""
+    return f"{FOLDER}{data}" if pathlib.Path(data).is_dir() else data
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Own:
+    """A model, data and a loss of the user's own.
+
+    Parameters
+    ----------
+    model
+        module:function of yours that returns a torch module, whose parameters are the
+        initial model; or a name (softmax, small-cnn, tanh-mlp, ...).
+    data
+        module:function of yours that returns a list with one data set a node, or one
+        data set for all (with --parties it is called with a node's number, and returns
+        that node's); a TOML file that says what the columns of a CSV are; a folder
+        with node-0.npz, node-1.npz, ..., each with arrays inputs and targets;
+        idx:FOLDER, with four IDX files as MNIST's; or a name (digits, mnist, ...).
+    loss
+        module:function of yours that returns the loss of outputs and targets. Default:
+        cross entropy.
+    """
+
+    model: str | None = None
+    data: str | None = None
+    loss: str | None = None
+
+    def changes(self) -> dict[str, Any]:
+        """Settings of the task that were given."""
+        names = ("model", "data", "loss", "transform")
+        given = {name: getattr(self, name, None) for name in names}
+        if self.data is not None:
+            given["data"] = placed(self.data)
+        return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Kept:
+    """Options for where a run is kept, and who vouches for it."""
+
+    out: Out = None
+    sign: Sign = None

@@ -6,11 +6,11 @@ import dataclasses
 import pathlib
 from typing import Annotated, Any
 
-from privaudit.cli.options import Changes, Flat, Json
+from privaudit.cli.options import Changes, Flat, Json, placed
 from privaudit.cli.output import emit
 from privaudit.results import DELTA
 from privaudit.settings import NoiseBy, TrainingSettings
-from privaudit.task_settings import FOLDER, OPEN, changes_of
+from privaudit.task_settings import OPEN, changes_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,7 +94,7 @@ def own_task(data: str, model: str, classes: int | None) -> dict[str, Any]:
     from privaudit.files.user_code import is_place
     from trainers.runs.material import OwnData, model_made
 
-    found = OwnData.load(f"{FOLDER}{data}" if pathlib.Path(data).is_dir() else data)
+    found = OwnData.load(placed(data))
     if found.nodes is None:
         raise ValueError(
             f"{data} gives one data set, and a plan is for nodes: have it give a list "

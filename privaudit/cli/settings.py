@@ -29,6 +29,8 @@ def hint(command: str, error: cyclopts.CycloptsError) -> str:
     token = str(tokens[0])
     dashes, name, value = re.fullmatch(r"(-*)([^=]*)=?(.*)", token, re.S).groups()  # type: ignore[union-attr]
     name = name.replace("-", "_")
+    if command == "audit" and name in ("command", "batch", "time_limit", "retries"):
+        return f"{token} is for a program of yours: see privaudit audit-program"
     if command in SETTING and (dashes or "=" in token) and name in _names():
         return f"{token} is a setting: use --set {name}={value or '...'}"
     if dashes or not unused or token == command:  # no command

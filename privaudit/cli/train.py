@@ -6,16 +6,16 @@ import dataclasses
 import os
 import pathlib
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
 from privaudit.cli import FINE
-from privaudit.cli.options import Changes, Flat, Json, Out, Require
+from privaudit.cli.options import Changes, Flat, Json, Kept, Own, Require
 from privaudit.cli.output import emit, status_of
-from privaudit.cli.signing import Sign, check_key, kept
+from privaudit.cli.signing import check_key, kept
 from privaudit.settings import TrainingSettings
-from privaudit.task_settings import FOLDER, changes_of, laid_over
+from privaudit.task_settings import changes_of, laid_over
 
 What = Annotated[
     str,
@@ -28,56 +28,17 @@ What = Annotated[
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Own:
-    """A model, data and a loss of the user's own.
+class _Own(Own):
+    """A transform of the user's own as well.
 
     Parameters
     ----------
-    model
-        module:function of yours that returns a torch module, whose parameters are the
-        initial model; or a name (softmax, small-cnn, tanh-mlp, ...).
-    data
-        module:function of yours that returns a list with one data set a node, or one
-        data set for all (with --parties it is called with a node's number, and returns
-        that node's); a TOML file that says what the columns of a CSV are; a folder
-        with node-0.npz, node-1.npz, ..., each with arrays inputs and targets;
-        idx:FOLDER, with four IDX files as MNIST's; or a name (digits, mnist, ...).
-    loss
-        module:function of yours that returns the loss of outputs and targets. Default:
-        cross entropy.
     transform
         module:function of yours that augments a record: called with its input each time
         that it is drawn, it returns one of the same shape, such as a random flip.
     """
 
-    model: str | None = None
-    data: str | None = None
-    loss: str | None = None
     transform: str | None = None
-
-    def changes(self) -> dict[str, Any]:
-        """Settings that were given."""
-        data = self.data
-        if data is not None and pathlib.Path(data).is_dir():
-            data = f"{FOLDER}{data}"
-        given = {**dataclasses.asdict(self), "data": data}
-        return {name: value for name, value in given.items() if value is not None}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Kept:
-    """Options for where a run is kept, and who vouches for it.
-
-    Parameters
-    ----------
-    log_dir
-        A folder for TensorBoard's events: accuracy or loss, consensus distance, and the
-        epsilon spent, by round. Needs the extra tensorboard.
-    """
-
-    out: Out = None
-    sign: Sign = None
-    log_dir: pathlib.Path | None = None
 
 
 def train(
@@ -87,7 +48,8 @@ def train(
     settings: Annotated[TrainingSettings, Flat] = TrainingSettings(),  # frozen
     changes: Changes = (),  # type: ignore[assignment]  # cyclopts' empty list
     own: Annotated[_Own, Flat] = _Own(),  # frozen
-    kept_in: Annotated[_Kept, Flat] = _Kept(),  # frozen
+    kept_in: Annotated[Kept, Flat] = Kept(),  # frozen
+    log_dir: pathlib.Path | None = None,
     require: Require = None,
     json: Json = False,
 ) -> int:
@@ -103,6 +65,12 @@ def train(
     nodes, and messages go between ranks along the graph's edges; with --parties, each
     rank is a party with its own data, key and folder. With --set clock=real, workers of
     adp2sgd and adpsgd wait for nobody, and no two runs are the same.
+
+    Parameters
+    ----------
+    log_dir
+        A folder for TensorBoard's events: accuracy or loss, consensus distance, and the
+        epsilon spent, by round. Needs the extra tensorboard.
     """
     sign = kept_in.sign
     check_key(sign, all_sign=settings.parties)
@@ -113,10 +81,10 @@ def train(
     from privaudit.api.console import Console
 
     watch = Console()
-    if kept_in.log_dir is not None:
+    if log_dir is not None:
         from privaudit.cli.tensorboard import Logged
 
-        watch = Logged(kept_in.log_dir)
+        watch = Logged(log_dir)
     from privaudit.api.trainings import run_training
 
     try:

@@ -126,11 +126,6 @@ def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
         os.close(directory)
 
 
-def opened_to_append(path: str | os.PathLike[str]) -> int:
-    """The file ``path``, made if need be and no link, as a descriptor that appends."""
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _NO_LINK, 0o600)
-
-
 class FolderError(Exception):
     """The folder cannot be used; the message says why and what to do."""
 

@@ -13,7 +13,14 @@ from privaudit.auditing.scores import Roc, Scores
 from privaudit.report.meaning import allowed_tpr
 from privaudit.report.numbers import claimed, down
 from privaudit.report.standing import WORDS
-from privaudit.report.svg import COLOURS, drawing, inline, percent
+from privaudit.report.svg import (
+    COLOURS,
+    allowed,
+    drawing,
+    guessing,
+    inline,
+    percent,
+)
 from privaudit.results import Claim, LowerBound
 
 
@@ -46,14 +53,8 @@ def histogram(scores: Scores, evidence: Evidence, *, name: str) -> str:
             ("non-member", "non-member", scores.non_members),
         ):
             heights = np.histogram(values, edges)[0] / len(values)
-            axes.stairs(
-                heights,
-                edges,
-                fill=True,
-                color=COLOURS[role],
-                alpha=0.25,
-                linewidth=0,
-            )
+            filled = {"fill": True, "alpha": 0.25, "linewidth": 0}
+            axes.stairs(heights, edges, color=COLOURS[role], **filled)
             axes.stairs(
                 heights,
                 edges,
@@ -64,13 +65,8 @@ def histogram(scores: Scores, evidence: Evidence, *, name: str) -> str:
             )
         threshold = evidence.threshold
         if threshold is not None and low <= threshold <= high:
-            axes.axvline(
-                threshold,
-                color=COLOURS["ink"],
-                linewidth=1.2,
-                dashes=(2, 2),
-                label="threshold",
-            )
+            line = {"color": COLOURS["ink"], "linewidth": 1.2, "dashes": (2, 2)}
+            axes.axvline(threshold, label="threshold", **line)
         axes.set_xlim(low, high)
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter(lambda share, _: percent(share))
@@ -125,15 +121,8 @@ def roc(
     with drawing(440, 430) as (figure, axes):
         axes.set_xscale("log")
         axes.set_yscale("log")
-        axes.fill_between(
-            grid,
-            np.maximum(least, floor),
-            np.maximum(most, floor),
-            facecolor=COLOURS["allowed"],
-            alpha=0.16,
-            linewidth=0,
-            label=f"allowed by the claim, ε = {claimed(claim.epsilon)}",
-        )
+        label = f"allowed by the claim, ε = {claimed(claim.epsilon)}"
+        allowed(axes, grid, np.maximum(least, floor), np.maximum(most, floor), label)
         if certificate is not None:
             axes.plot(
                 grid,
@@ -142,9 +131,7 @@ def roc(
                 linewidth=1.6,
                 label=WORDS[certificate.standing].most,
             )
-        axes.plot(
-            grid, grid, color=COLOURS["faint"], lw=1, dashes=(1, 2), label="guessing"
-        )
+        guessing(axes, grid, grid)
         axes.step(
             x,
             y,
@@ -190,8 +177,7 @@ def roc(
             axis.set_major_locator(FixedLocator(ticks))
             axis.set_major_formatter(lambda rate, _: percent(rate))
             axis.set_minor_formatter(lambda rate, _: "")
-        axes.set_xlim(floor, 1)
-        axes.set_ylim(floor, 1.03)
+        axes.set(xlim=(floor, 1), ylim=(floor, 1.03))
         axes.set_xlabel("false positive rate (logarithmic)")
         axes.set_ylabel("true positive rate (logarithmic)")
         figure.legend(loc="outside upper left", ncols=1, labelspacing=0.25)

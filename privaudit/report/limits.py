@@ -16,7 +16,15 @@ from privaudit.report.load import FinishedAudit
 from privaudit.report.numbers import down, up
 from privaudit.report.program import FinishedProgram
 from privaudit.report.standing import WORDS
-from privaudit.report.svg import COLOURS, drawing, from_zero, inline, percent
+from privaudit.report.svg import (
+    COLOURS,
+    allowed,
+    drawing,
+    from_zero,
+    guessing,
+    inline,
+    percent,
+)
 from privaudit.results import LowerBound, Standing
 
 _PARTS = 5  # of the runs, each half of the one before, that a bound is drawn of
@@ -118,23 +126,9 @@ def trade_off(run: FinishedAudit, *, name: str) -> str | None:
     least = certificate.trade_off(grid)
     places = np.unique(np.linspace(0, len(curve.fpr) - 1, 400).astype(int))
     with drawing(440, 430) as (figure, axes):
-        axes.fill_between(
-            grid,
-            0,
-            np.minimum(least, 1),
-            facecolor=COLOURS["allowed"],
-            alpha=0.16,
-            linewidth=0,
-            label=WORDS[certificate.standing].ruled_out,
-        )
-        axes.plot(
-            grid,
-            1 - grid,
-            color=COLOURS["faint"],
-            lw=1,
-            dashes=(1, 2),
-            label="guessing",
-        )
+        label = WORDS[certificate.standing].ruled_out
+        allowed(axes, grid, 0, np.minimum(least, 1), label)
+        guessing(axes, grid, 1 - grid)
         axes.plot(
             curve.fpr[places],
             1 - curve.tpr[places],
@@ -144,10 +138,8 @@ def trade_off(run: FinishedAudit, *, name: str) -> str | None:
         )
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(lambda rate, _: percent(rate))
-        axes.set_xlim(0, 1)
-        axes.set_ylim(0, 1)
-        axes.set_xlabel("false positive rate")
-        axes.set_ylabel("false negative rate")
+        axes.set(xlim=(0, 1), ylim=(0, 1))
+        axes.set(xlabel="false positive rate", ylabel="false negative rate")
         figure.legend(loc="outside upper left", ncols=1, labelspacing=0.25)
         return inline(
             figure,

@@ -43,11 +43,6 @@ class AuditConfig(AuditRecord[dict[str, Any]]):
     """Contents of the ``config.json`` of an audit; see `TrainingConfig`."""
 
     @property
-    def algorithm(self) -> str:
-        """The algorithm's name."""
-        return self.settings.algorithm
-
-    @property
     def settings(self) -> TaskSettings:
         """The settings that this version knows; other keys are left out."""
         return _json.convert(self.training, TaskSettings)

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from privaudit.accounting import Certificate
 from privaudit.files.folder import write_whole
@@ -151,6 +152,20 @@ def embedded(text: str, name: str, description: str) -> str:
     assert box is not None
     head = f'<svg role="img" aria-label="{html.escape(description)}" {box.group()}>'
     return re.sub(r"^<svg[^>]*>", lambda _: head, text, count=1).strip()
+
+
+def guessing(axes: Axes, x: ArrayLike, y: ArrayLike) -> None:
+    """Draw what an attack that guesses gets."""
+    style = {"color": COLOURS["faint"], "lw": 1, "dashes": (1, 2)}
+    axes.plot(x, y, label="guessing", **style)
+
+
+def allowed(
+    axes: Axes, x: ArrayLike, low: ArrayLike, high: ArrayLike, label: str
+) -> None:
+    """Fill what is allowed, or ruled out, from ``low`` to ``high``."""
+    style = {"facecolor": COLOURS["allowed"], "alpha": 0.16, "linewidth": 0}
+    axes.fill_between(x, low, high, label=label, **style)
 
 
 def from_zero(axes: Axes) -> None:

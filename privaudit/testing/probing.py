@@ -18,7 +18,9 @@ import numpy as np
 from scipy import special
 
 from privaudit.auditing.probes import Check, rows
+from privaudit.files.arguments import Checked
 from privaudit.files.user_code import by_generator
+from privaudit.task_settings import Positive
 from privaudit.testing import low_bits, pipelines
 from privaudit.testing.judging import check_differ
 from privaudit.testing.low_bits import Floats, lowest_bit
@@ -44,26 +46,23 @@ _ACCEPTED = Check(
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Promises:
+class Promises(Checked):
     """Promises of a release; see `privaudit.testing.assert_probes`."""
 
-    sensitivity: float | None = None
+    sensitivity: Positive | None = None
     norm: int = 2
-    noise: float | None = None
+    noise: Positive | None = None
     low_bits: bool = True
     deterministic: Callable[[Any], Any] | None = None
     pairs: Any = None
     spent: Callable[[], float] | None = None
-    budget: float | None = None
+    budget: Positive | None = None
     timing: bool = False
 
     def __post_init__(self) -> None:
+        Checked.__post_init__(self)
         if self.norm not in (1, 2):
             raise ValueError(f"norm must be 1 or 2, got {self.norm!r}")
-        for name in ("sensitivity", "noise", "budget"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name} must be > 0 and finite, got {value:g}")
         if self.sensitivity is None and self.pairs is not None:
             raise ValueError("pairs are searched for a sensitivity: say which")
         if self.spent is None and self.budget is not None:

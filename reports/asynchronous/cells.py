@@ -1,13 +1,7 @@
-"""SYNC against A(DP)2SGD in virtual and in real time, and what each run gives away."""
+"""SYNC against A(DP)2SGD in virtual time, and what each run gives away."""
 
 from __future__ import annotations
 
-import pathlib
-import re
-import statistics
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +10,6 @@ import torch
 
 from privaudit.accounting import account, account_nodes
 from privaudit.accounting.papers.xu_theorem_2 import TheoremTwo
-from privaudit.files.folder import RunFolder
 from privaudit.ledger import Ledger
 from privaudit.release import Release, SamplingWithoutReplacement
 from trainers.algorithms.asynchronous.clock import Clock, Speed, bipartite_ring
@@ -24,7 +17,6 @@ from trainers.algorithms.asynchronous.family import staleness
 from trainers.algorithms.asynchronous.virtual_time import Asynchronous
 from trainers.numerics.randomness import Streams
 from trainers.runs.measures import accuracy, consensus_distance
-from trainers.runs.outcome import TrainingResult
 from trainers.runs.problem import Observers, Problem
 from trainers.runs.training import training_from
 
@@ -123,53 +115,6 @@ def large(algorithm: str, training: dict, sigma: float, **looks: int) -> dict[st
         return trained(problem_of(algorithm, sigma, training), sigma, **looks)[2]
     except ValueError as error:
         return {"accuracy": None, "why": str(error)}
-
-
-def real(training: dict, sigma: float, runs: int) -> dict[str, Any]:
-    """Four parties of one worker, several runs; noise fresh in each."""
-    told = re.compile(r"staleness ([\d.]+) on average and (\d+) at most")
-    settings = [f"--set={name}={value}" for name, value in training.items()]
-    command = [
-        *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-        *("--nproc-per-node", str(training["nodes"]), "-m", "privaudit", "train"),
-        *("adp2sgd", "--parties", "--noise-multiplier", str(sigma)),
-        *("--delta", str(DELTA), *settings),
-    ]
-    found: dict[str, list[Any]] = {
-        name: []
-        for name in ("accuracy", "worst", "counts", "mean_stale", "most_stale", "took")
-    }
-    epsilons = []
-    for _ in range(runs):
-        with tempfile.TemporaryDirectory() as out:
-            subprocess.run([*command, "--out", out], check=True, capture_output=True)
-            parts = [RunFolder(one) for one in sorted(pathlib.Path(out).iterdir())]
-            results = [part.read("result.json", TrainingResult) for part in parts]
-            ledgers = [part.read("ledger.json", Ledger) for part in parts]
-        right = [result.accuracy or 0.0 for result in results]
-        counts = [sum(e.count for e in ledger.nodes[0]) for ledger in ledgers]
-        stale = [told.findall(result.remarks[-1])[0] for result in results]
-        epsilons.append(max(result.upper().epsilon for result in results))
-        found["accuracy"].append(statistics.mean(right))
-        found["worst"].append(min(right))
-        found["counts"].append(counts)
-        sums = [float(one[0]) * n for one, n in zip(stale, counts, strict=True)]
-        found["mean_stale"].append(sum(sums) / sum(counts))
-        found["most_stale"].append(max(int(one[1]) for one in stale))
-        found["took"].append(max(result.seconds for result in results))
-    return {**found, "epsilon": max(epsilons)}
-
-
-def virtual(training: dict, sigma: float, runs: int) -> dict[str, Any]:
-    """The same workers in virtual time."""
-    problem = problem_of("adp2sgd", sigma, training)
-    _, _, told = trained(problem, sigma, runs, points=0, look=1)
-    runner = problem.network
-    assert isinstance(runner, Asynchronous)
-    mean, most = staleness(runner.algorithm.clock, problem.training.rounds)
-    kept = {name: told[name] for name in ("accuracy", "worst", "epsilon")}
-    stale = {"mean_stale": [mean], "most_stale": [most]}
-    return kept | stale | {"counts": [told["counts"]]}
 
 
 def formula(sigma: float, steps: int) -> dict[str, Any]:

@@ -12,13 +12,13 @@ from typing import Any
 import torch
 
 from privaudit.accounting import Certificate, account, noise_multiplier
-from privaudit.accounting.gaussian import OutsideTheorem
+from privaudit.accounting.closed_forms import OutsideTheorem
 from privaudit.auditing.attacks.actions import ActionLog
 from privaudit.auditing.attacks.canaries import mislabelled
 from privaudit.auditing.bounds import ESTIMATORS
 from privaudit.auditing.scores import Scores
 from reports import told
-from trainers.algorithms.family import HasPaperNoise
+from reports.papers.running import planned_noise
 from trainers.numerics.randomness import Streams
 from trainers.runs.material import Material
 from trainers.runs.measures import accuracy
@@ -117,14 +117,11 @@ def trained(
 
 def paper_noise(training: dict[str, Any], epsilon: float, delta: float) -> float:
     """As the paper has it, for one class."""
-    problem = problem_of(training)
-    family = problem.training.family
-    assert isinstance(family, HasPaperNoise)
     try:
-        return family.paper_noise(problem.setting, epsilon, delta)
+        return planned_noise(problem_of(training), epsilon, delta, "paper")
     except OutsideTheorem:  # epsilon = 1, and said so on the page
         printed = problem_of({**training, "paper_noise": "as-printed"})
-        return family.paper_noise(printed.setting, epsilon, delta)
+        return planned_noise(printed, epsilon, delta, "paper")
 
 
 def choices(

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from privaudit.accounting import account_nodes, noise_multiplier
-from privaudit.ledger import Ledger
-from privaudit.results import RELATIONS
 from reports import published, told
+from reports.papers.running import certified, planned_noise
 from reports.study import Cell
 from trainers.numerics.randomness import Streams
 from trainers.runs.measures import accuracy
@@ -66,10 +63,8 @@ def training(method: str, epsilon: float | None, values: dict[str, Any]) -> Trai
 
 def noise(method: str, epsilon: float | None, values: dict[str, Any]) -> float:
     """The least that is certified for the cell's claim."""
-    if epsilon is None:
-        return 0.0
     problem = Problem.of(training(method, epsilon, values))
-    return noise_multiplier(problem.ledger, epsilon, DELTA)[0]
+    return planned_noise(problem, epsilon, DELTA, "certified")
 
 
 def find(
@@ -122,16 +117,6 @@ def trained(
         "noise_multiplier": z,
         **({} if epsilon is None else certified(ledger, DELTA)),
     }
-
-
-def certified(ledger: Ledger, delta: float) -> dict[str, float]:
-    """Epsilon of the worst node under each relation that there is for the sampling."""
-    found: dict[str, float] = {}
-    for relation in RELATIONS:
-        with contextlib.suppress(ValueError):  # such as batches of a fixed size
-            bounds = account_nodes(ledger, delta, relation)
-            found[relation] = max(bound.epsilon for bound in bounds)
-    return found
 
 
 def places(*first: Any) -> dict[tuple[str, float | None, str, float], None]:

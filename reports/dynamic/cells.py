@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from privaudit.accounting import account, noise_multiplier
+from privaudit.accounting import account
 from reports import told
+from reports.papers.running import gradient_norms, planned_noise
 from reports.study import Cell
-from trainers.algorithms.family import HasPaperNoise
 from trainers.data import Dataset
-from trainers.gradients.per_sample import PerSample
-from trainers.models import cross_entropy
 from trainers.numerics.randomness import Streams
 from trainers.runs.measures import accuracy
 from trainers.runs.problem import Observers, Problem
@@ -48,27 +44,16 @@ def training(method: str, **more: Any) -> dict[str, Any]:
     return {**values, "train": values["nodes"] * RECORDS}
 
 
-@functools.cache
-def _problem(text: str) -> Problem:
-    return Problem.of(training_from(json.loads(text), where=__name__))
-
-
 def problem_of(values: dict[str, Any]) -> Problem:
-    """Its data and model; the last ones are not made again."""
-    return _problem(json.dumps(values))
+    """Its data and model."""
+    return Problem.of(training_from(values, where=__name__))
 
 
 def noise(training: dict[str, Any], epsilon: float, how: str) -> dict[str, float]:
     """Noise multiplier for a claim, and the certified epsilon of the run."""
     problem = problem_of(training)
-    if how == "paper":
-        family = problem.training.family
-        assert isinstance(family, HasPaperNoise)
-        z = family.paper_noise(problem.setting, epsilon, DELTA)
-        bound = account(problem.ledger(z), DELTA)
-    else:
-        z, bound = noise_multiplier(problem.ledger, epsilon, DELTA)
-    return {"multiplier": z, "certified": bound.epsilon}
+    z = planned_noise(problem, epsilon, DELTA, how)
+    return {"multiplier": z, "certified": account(problem.ledger(z), DELTA).epsilon}
 
 
 def noise_cell(how: str, epsilon: float, growth: float) -> Cell:
@@ -153,21 +138,16 @@ def norms(
     The premise of a shrinking clip norm is that it falls.
     """
     options, with_noise = planned("certified", TUNED_AT, grid, tuned, found)
-    multiplier = with_noise["multiplier"]
     problem = problem_of({**training, **options})
     rounds = problem.training.rounds
-    per_sample = PerSample(problem.module, cross_entropy)
-    data = problem.shares[0].select(torch.arange(min(100, len(problem.shares[0]))))
     seen: dict[str, float] = {}
 
     def after(done: int, models: torch.Tensor, ledger: Any) -> None:
         if done == 1 or done % (rounds // 3) == 0:
-            gradients = per_sample.gradients(
-                models[:, 0], data.inputs[None], data.targets[None]
-            )
-            seen[str(done)] = round(float(gradients.norm(dim=2).median()), 3)
+            seen[str(done)] = gradient_norms(problem, models, 100)[0]
 
-    problem.train(multiplier, Streams(1000), observers=Observers(after_round=after))
+    watch = Observers(after_round=after)
+    problem.train(with_noise["multiplier"], Streams(1000), observers=watch)
     return seen
 
 

@@ -85,33 +85,20 @@ def values(known: Results) -> dict[str, Any]:
 
 
 def statuses(path: pathlib.Path, known: Results) -> None:
-    """A box for each table and figure, not more of them in a row than a phone shows."""
-    style = {"edgecolor": "0.4", "linewidth": 0.6}
-    with pages.chart(path, figsize=(pages.WIDTH, 7.2)) as axes:
-        top = 0.0
-        for paper in PAPERS:
-            title = published(paper)["title"].split(":")[0]
-            axes.text(0, top - 0.2, title, fontsize=10, fontweight="bold")
-            for place, row in enumerate(rows_of(paper)):
-                line, column = divmod(place, 6)
-                state, low = kind(row, known), top + line + 0.4
-                axes.barh(low, 0.94, left=column, color=KINDS[state][0], **style)
-                letter, number = row.name.split(" ")
-                axes.text(
-                    column + 0.47,
-                    low,
-                    f"{letter[0]}{number}" + f"\n{row.part}".rstrip(),
-                    ha="center",
-                    va="center",
-                    fontsize=10 if not row.part else 7,
-                    color="white" if state == "at size" else "black",
-                )
-            top += -(-len(rows_of(paper)) // 6) + 0.8
-        axes.set_ylim(top - 0.7, -0.7)
-        axes.set_axis_off()
-        for colour, words in KINDS.values():
-            axes.bar([0], [0], 0, color=colour, label=words, **style)
-        axes.legend(ncols=2, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, 0))
+    """A bar for each paper: how many of its tables and figures have each status."""
+    counts = [counted(rows_of(paper), known) for paper in PAPERS]
+    with pages.chart(path, figsize=(pages.WIDTH, 4.2), layout="constrained") as axes:
+        pages.labelled(
+            axes, [published(name)["title"].split(":")[0] for name in PAPERS]
+        )
+        left, places = [0] * len(counts), [-0.2 - place for place in range(len(counts))]
+        for name, (colour, words) in KINDS.items():
+            more = [one[name] for one in counts]
+            style = {"color": colour, "label": words, "edgecolor": "0.4"}
+            axes.barh(places, more, 0.3, left, **style)
+            left = [a + b for a, b in zip(left, more, strict=True)]
+        axes.set_xlabel("tables and figures, or parts of one", fontsize=9)
+        axes.figure.legend(ncols=2, fontsize=8, loc="outside lower center")
 
 
 def beside(paper: str, path: pathlib.Path, known: Results) -> None:
@@ -158,16 +145,9 @@ def _panel(axes: Any, part: list[Shown], labels: Iterable[str] | None) -> None:
     axes.set_xlabel("epsilon" if labels else "accuracy, per cent", fontsize=9)
     axes.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1))
     if labels:
-        _logarithmic(axes)
-
-
-def _logarithmic(axes: Any) -> None:
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0), numticks=12))
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_xscale("log", subs=[])
+        axes.locator_params("x", subs=(1.0, 3.0), numticks=12)
+        axes.xaxis.set_major_formatter("{x:g}")
 
 
 CHARTS = {

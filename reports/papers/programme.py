@@ -7,14 +7,15 @@ import fnmatch
 import functools
 import itertools
 import math
-import statistics
 from collections.abc import Iterable, Sequence
+from statistics import stdev
 from typing import Any, NamedTuple
 
-from scipy.special import stdtrit
+from scipy.stats import ttest_ind_from_stats, ttest_rel
 
 from privaudit.results import round_up
 from reports import published
+from reports.pages import gain, mean
 from reports.papers.size import Size, of_records
 from reports.study import Results, Study
 
@@ -400,23 +401,21 @@ def above(
     less than the standard error times Student's quantile of 97.5 per cent (Welch's
     degrees of freedom). ``paired``: equal places had equal seeds.
     """
-    gain = 100 * (statistics.mean(one) - statistics.mean(other))
     seeds = min(len(one), len(other))
     if seeds < 2:
-        return None, f"{gain:+.1f}", seeds
-    groups = (one, other)
-    if paired:
-        groups = ([a - b for a, b in zip(one, other, strict=True)],)
-    parts = [(statistics.variance(each) / len(each), len(each) - 1) for each in groups]
-    squared = sum(part for part, _ in parts)
-    told = f"{gain:+.1f} ± {100 * squared**0.5:.1f}"
-    if seeds < SEEDS:
+        return None, f"{mean(one) - mean(other):+.1f}", seeds
+    points, error = gain(one, other, paired=paired)
+    told = f"{points:+.1f} ± {error:.1f}"
+    if seeds < SEEDS or not points:
         return None, told, seeds
-    if not squared:
-        return (gain > 0 if gain else None), told, seeds
-    freedom = squared**2 / sum(part**2 / count for part, count in parts)
-    least = 100 * squared**0.5 * float(stdtrit(freedom, 0.975))
-    return (gain > 0 if abs(gain) > least else None), told, seeds
+    if error <= 1e-9:
+        return points > 0, told, seeds
+    if paired:
+        p = ttest_rel(one, other).pvalue
+    else:
+        sides = [(mean(each), 100 * stdev(each), len(each)) for each in (one, other)]
+        p = ttest_ind_from_stats(*sides[0], *sides[1], equal_var=False).pvalue
+    return (points > 0 if p < 0.05 else None), told, seeds
 
 
 def loses(

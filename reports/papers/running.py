@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable
@@ -10,9 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from privaudit.accounting import noise_multiplier
+from privaudit.accounting import account_nodes, noise_multiplier
 from privaudit.ledger import Ledger
-from reports.consensus.cells import certified
+from privaudit.results import RELATIONS
 from reports.pushsum.cells import traced
 from trainers.algorithms.family import HasPaperNoise
 from trainers.data import Dataset
@@ -95,12 +96,24 @@ def trained(
     }
 
 
-def gradient_norms(problem: Problem, models: torch.Tensor) -> list[float]:
-    """Median norm of fifty records' gradients at each node's model."""
+def certified(ledger: Ledger, delta: float) -> dict[str, float]:
+    """Epsilon of the worst node under each relation that there is for the sampling."""
+    found: dict[str, float] = {}
+    for relation in RELATIONS:
+        with contextlib.suppress(ValueError):  # such as batches of a fixed size
+            bounds = account_nodes(ledger, delta, relation)
+            found[relation] = max(bound.epsilon for bound in bounds)
+    return found
+
+
+def gradient_norms(
+    problem: Problem, models: torch.Tensor, records: int = 50
+) -> list[float]:
+    """Median norm of some records' gradients at each node's model."""
     per_sample = PerSample(problem.module, problem.material.loss)
     found = []
     for node, share in enumerate(problem.shares):
-        some = share.select(torch.arange(min(50, len(share))))
+        some = share.select(torch.arange(min(records, len(share))))
         rows = per_sample.gradients(
             models[:1, node], some.inputs[None], some.targets[None]
         )

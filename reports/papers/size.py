@@ -47,24 +47,6 @@ class Size:
         )
         return math.prod(max(1.0, printed / own) for printed, own in pairs)
 
-    def __str__(self) -> str:
-        words = [
-            f"{_count(self.nodes, 'node')}",
-            f"{_plain(self.rounds)} rounds of {self.batch:,.0f}",
-            f"{self.parameters:,.0f} parameters",
-            f"{_count(self.cells, 'cell')}",
-            f"{_count(self.runs, 'run')} each",
-        ]
-        return ", ".join(words)
-
-
-def _plain(number: float) -> str:
-    return f"{number:,.0f}" if number >= 10 else f"{number:g}"
-
-
-def _count(number: float, word: str) -> str:
-    return f"{number:,.0f} {word}" + ("" if number == 1 else "s")
-
 
 @functools.cache
 def parameters(model: str, data: str, classes: int | None = None) -> int:

@@ -5,12 +5,25 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
+import numpy as np
+import torch
+
+import privaudit as pa
+from privaudit.accounting.views import Observer, figures, of_observer
+from privaudit.auditing.attacks.canaries import mislabelled
+from privaudit.auditing.attacks.linear import Record
+from privaudit.auditing.attacks.protocols import protocol_of
 from reports import told
 from reports.views import accuracy, seen  # noqa: F401  # settings.toml has their cells
+from trainers.gradients.per_sample import PerSample
+from trainers.numerics.randomness import Streams
+from trainers.runs.problem import Observers, Planted, Problem
+from trainers.runs.training import training_from
 
 NODES, NOISE, DELTA, STEPS = 8, 1.0, 1e-5, 12
 DIRECTED = ("exponential", "directed-ring", "d-out:3")
-GOSSIP = told(__file__)["GOSSIP"]
+SETTINGS = told(__file__)
+GOSSIP = SETTINGS["GOSSIP"]
 # Exchanges a step of sums at a common model.
 SUMS = {"butterfly": 3, "chain": 8}
 ORDINARY, HEARS = (0.1, 0.5, 4.0), (1, 2, 3)  # step sizes, and who hears node 0
@@ -21,8 +34,6 @@ def learnt(
     algorithm: str, graph: str, rounds: int, options: dict[str, Any]
 ) -> dict[str, dict[str, float]]:
     """Mean, least and largest of each figure over all pairs of nodes."""
-    import privaudit as pa
-
     weights = "uniform" if graph in (*DIRECTED, *SUMS) else "metropolis"
     pairs = pa.views(
         algorithm,
@@ -57,35 +68,10 @@ def reacting(step: float, observer: int, rounds: int, runs: int) -> dict[str, fl
     hears and sends along the record's gradient at the start, trained on half of the
     runs and tested on the others.
     """
-    import numpy as np
-    import torch
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-    import privaudit as pa
-    from privaudit.accounting.views import Observer, figures, of_observer
-    from privaudit.auditing.attacks.canaries import mislabelled
-    from privaudit.auditing.attacks.linear import Record
-    from privaudit.auditing.attacks.protocols import protocol_of
-    from trainers.gradients.per_sample import PerSample
-    from trainers.numerics.randomness import Streams
-    from trainers.runs.problem import Observers, Planted, Problem
-    from trainers.runs.training import training_from
-
     delta = 1e-2
-    values = {
-        "algorithm": "dp-dsgd",
-        "nodes": NODES,
-        "graph": "ring",
-        "weights": "metropolis",
-        "rounds": rounds,
-        "digits": (0, 1),
-        "train": 20 * NODES,
-        "batch_size": 20.0,
-        "clip_norm": 1.0,
-        "model": "softmax",
-        "split": 0.0,
-        "step_size": step,
-    }
+    values = {**SETTINGS["ORDINARY"], "rounds": rounds, "step_size": step}
     problem = Problem.of(training_from(values, where="the study"))
     ledger = problem.ledger(NOISE)
     who = Observer.of(observer)

@@ -99,6 +99,7 @@ class TestSound:
         own = Release.of(EpsilonDelta(1e-4, 1e-8))
         assert units.price(_composed(own, "add-or-remove-one")) is None
 
+    @pytest.mark.full
     @pytest.mark.parametrize(
         ("epsilon", "delta", "kinds", "way"),
         [

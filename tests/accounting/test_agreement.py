@@ -71,7 +71,7 @@ def figures(release, count, relation):
     return found
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("release", "count", "relation"), list(cases()))
 def test_certified_accounts_agree(release, count, relation):
     found = figures(release, count, relation)

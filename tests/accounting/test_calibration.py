@@ -150,6 +150,7 @@ class TestTight:
         assert less >= noise * (1 - 1e-4)
         assert account(sampled(less, 0.01, 1000), 1e-5).epsilon > epsilon
 
+    @pytest.mark.full
     def test_steps_that_differ_are_asked_a_few_times(self, monkeypatch):
         """Many quiet steps that rarely are loud: their closed form is far off."""
         random = np.random.default_rng(4)

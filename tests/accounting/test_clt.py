@@ -43,7 +43,7 @@ class TestSound:
         mus = np.full(10_000, mu_bar)
         epsilon = gdp.epsilon(clt.clt_mu(mus, 1 / 2500), 1e-4)
         assert epsilon == pytest.approx(1.0, rel=1e-6)
-        assert clt.distance_from_limit(mus, 1 / 2500) > 0.05 > 1e-4
+        assert clt.distance_from_limit([(mus, 1 / 2500)]) > 0.05 > 1e-4
 
 
 class TestTight:
@@ -79,23 +79,25 @@ class TestLaws:
         assert 0 < mu0 < 1
 
     def test_distance_falls_as_the_root_of_the_steps(self):
-        few = clt.distance_from_limit(np.full(10**4, 0.5), 0.01)
-        many = clt.distance_from_limit(np.full(10**6, 0.5), 0.01)
+        few = clt.distance_from_limit([(np.full(10**4, 0.5), 0.01)])
+        many = clt.distance_from_limit([(np.full(10**6, 0.5), 0.01)])
         assert many == pytest.approx(few / 10, rel=1e-9)
 
     def test_distance_of_nothing_is_zero_and_it_grows_with_mu(self):
-        assert clt.distance_from_limit([1.0, 2.0], 0.0) == 0
-        assert clt.distance_from_limit([], 0.1) == 0
-        found = [clt.distance_from_limit([mu] * 10**6, 0.01) for mu in (0.2, 1.0, 2.0)]
+        assert clt.distance_from_limit([([1.0, 2.0], 0.0)]) == 0
+        assert clt.distance_from_limit([([], 0.1)]) == 0
+        found = [
+            clt.distance_from_limit([([mu] * 10**6, 0.01)]) for mu in (0.2, 1.0, 2.0)
+        ]
         assert found == sorted(found)
-        assert clt.distance_from_limit([100.0], 0.1) == 1
+        assert clt.distance_from_limit([([100.0], 0.1)]) == 1
 
-    def test_distance_of_groups_is_that_of_all_steps(self):
-        together = clt.distance_from_limit([0.5] * 30 + [1.0] * 70, 0.1)
-        apart = clt.distance_of_groups([([0.5] * 30, 0.1), ([1.0] * 70, 0.1)])
+    def test_distance_from_limit_is_that_of_all_steps(self):
+        together = clt.distance_from_limit([([0.5] * 30 + [1.0] * 70, 0.1)])
+        apart = clt.distance_from_limit([([0.5] * 30, 0.1), ([1.0] * 70, 0.1)])
         assert apart == pytest.approx(together)
         # Without sampling: 0.56 E|z|^3 / sqrt(steps).
-        plain = clt.distance_from_limit([1.0] * 100, 1.0)
+        plain = clt.distance_from_limit([([1.0] * 100, 1.0)])
         assert plain == pytest.approx(0.056 * math.sqrt(8 / math.pi), rel=0.01)
 
     def test_distance_bounds_the_distribution_of_the_loss(self):
@@ -107,7 +109,7 @@ class TestLaws:
         error = np.abs(
             np.linspace(0, 1, len(z)) - [0.5 * math.erfc(-v / math.sqrt(2)) for v in z]
         ).max()
-        assert 0.005 < error < clt.distance_from_limit(np.full(steps, mu), rate)
+        assert 0.005 < error < clt.distance_from_limit([(np.full(steps, mu), rate)])
 
 
 @pytest.mark.parametrize(

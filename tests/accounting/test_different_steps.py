@@ -56,6 +56,7 @@ class TestNarrow:
         assert found.upper >= 0.4862
         assert found.upper <= 1.01 * found.lower
 
+    @pytest.mark.sampled(3)
     @pytest.mark.parametrize(
         ("noise", "rate", "delta", "relation"),
         [
@@ -92,6 +93,7 @@ class TestNarrow:
         found = compose_steps(noise, rate).epsilon(1.2e-10, 0.02)
         assert found.upper <= 1.02 * found.lower
 
+    @pytest.mark.full
     def test_two_steps_that_are_hardly_ever_drawn(self):
         """So many waves matter that what their sum is rounded by has to be small."""
         noise, rate, delta = np.array([0.25, 0.86]), 2.36e-6, 2.68e-6
@@ -296,6 +298,7 @@ class TestSound:
             assert found.delta_below(epsilon) <= truth <= found.delta_above(epsilon)
             assert found.delta_above(epsilon) < 1.02 * found.delta_below(epsilon)
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("shared", [True, False, None])
     @pytest.mark.parametrize("spread", [0.02, 1.0])
     def test_frequencies_that_matter_are_kept(self, spread, shared):

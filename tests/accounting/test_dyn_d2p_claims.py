@@ -43,7 +43,7 @@ def assert_understated(claimed, steps, inverse_rho, low, high, buckets):
     each = mus(claimed, steps, inverse_rho)
     limit = gdp.epsilon(clt.clt_mu(each, RATE), DELTA)
     assert limit == pytest.approx(claimed, rel=1e-6)
-    assert clt.distance_from_limit(each, RATE) >= DELTA
+    assert clt.distance_from_limit([(each, RATE)]) >= DELTA
     below = epsilon(ledger(each, buckets))
     assert below > claimed
     assert low * 0.99 - 0.005 <= below <= high * 1.01 + 0.005
@@ -102,7 +102,7 @@ def test_growing_budget_by_its_last_tenth_alone():
     assert epsilon(ledger(last, 1)) > 1.5
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize(("claimed", "steps", "inverse_rho", "low", "high"), GROWING)
 def test_growing_budget(claimed, steps, inverse_rho, low, high):
     assert_understated(claimed, steps, inverse_rho, low, high, 50)

@@ -1,4 +1,4 @@
-"""Contract of privaudit.accounting.gaussian."""
+"""One Gaussian release without sampling: the classical account and the exact one."""
 
 import math
 
@@ -7,12 +7,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privaudit.accounting import gaussian, gdp
+from privaudit.accounting import closed_forms, gdp
+from privaudit.ledger import Entry
+from privaudit.release import NoSampling, Release
 from tests.accounting import reference_gdp as reference
 
 epsilons = st.floats(1e-6, 500)
 log_deltas = st.floats(-600, -1e-3)
 sizes = st.floats(1e-3, 1e3)
+
+
+def entries(sigma, size=1.0):
+    release = Release.of_sum(
+        norm_bound=size, noise_multiplier=sigma / size, sampling=NoSampling()
+    )
+    return (Entry(release),)
+
+
+def analytic(sigma, delta, size=1.0):
+    found = entries(sigma, size)
+    return closed_forms.analytic_epsilon(found, delta, "add-or-remove-one")
+
+
+def classical(sigma, delta, size=1.0):
+    found = entries(sigma, size)
+    return closed_forms.classical_epsilon(found, delta, "add-or-remove-one")
 
 
 def true_delta(sigma, epsilon, sensitivity):
@@ -21,34 +40,40 @@ def true_delta(sigma, epsilon, sensitivity):
 
 
 class TestSound:
-    @given(st.floats(1e-6, 1, exclude_max=True), log_deltas, sizes)
-    def test_classical_is_never_below_analytic(self, epsilon, log_delta, size):
+    @given(st.floats(1e-6, 1, exclude_max=True), log_deltas)
+    def test_classical_is_never_below_analytic(self, epsilon, log_delta):
         delta = math.exp(log_delta)
-        classical = gaussian.classical_sigma(epsilon, delta, size)
-        assert true_delta(classical, epsilon, size) <= delta
+        sigma = closed_forms.classical_sigma(epsilon, delta)
+        assert true_delta(sigma, epsilon, 1) <= delta
 
     @given(sizes, log_deltas, sizes)
     def test_analytic_epsilon_meets_its_delta(self, sigma, log_delta, size):
         delta = math.exp(log_delta)
-        epsilon = gaussian.analytic_epsilon(sigma, delta, size)
-        assert true_delta(sigma, epsilon, size) <= delta
+        assert true_delta(sigma, analytic(sigma, delta, size), size) <= delta
+
+    @given(st.floats(1e-3, 1, exclude_max=True), log_deltas, sizes)
+    def test_classical_epsilon_is_not_below_its_formula(self, part, log_delta, size):
+        delta = math.exp(log_delta)
+        with mpmath.workdps(reference.DIGITS):
+            factor = mpmath.sqrt(2 * mpmath.log(mpmath.mpf(1.25) / delta))
+            sigma = float(factor * size / part)
+            found = classical(sigma, delta, size)
+            assert factor * size / sigma <= found <= part * (1 + 1e-14)
 
     def test_classical_refuses_where_it_fails(self):
         for epsilon in (0.0, 1.0, 2.0, math.nan):
-            with pytest.raises(ValueError, match="use the analytic one"):
-                gaussian.classical_sigma(epsilon, 1e-5)
-        with pytest.raises(ValueError, match="use the analytic one"):
-            gaussian.classical_epsilon(1.0, 1e-5)
-        with pytest.raises(ValueError, match="use the analytic one"):
-            gaussian.classical_epsilon(0.0, 1e-5)
+            with pytest.raises(closed_forms.OutsideTheorem, match="the analytic one"):
+                closed_forms.classical_sigma(epsilon, 1e-5)
+        for sigma in (1.0, 0.0):
+            with pytest.raises(closed_forms.OutsideTheorem, match="the analytic one"):
+                classical(sigma, 1e-5)
 
 
 class TestTight:
     @given(epsilons, log_deltas)
     def test_analytic_epsilon_is_the_least(self, epsilon, log_delta):
         delta = math.exp(log_delta)
-        sigma = 1 / float(gdp.mu(epsilon, delta))
-        found = gaussian.analytic_epsilon(sigma, delta)
+        found = analytic(1 / float(gdp.mu(epsilon, delta)), delta)
         assert found == pytest.approx(epsilon, rel=1e-6, abs=1e-6)
 
     @pytest.mark.parametrize(
@@ -61,31 +86,20 @@ class TestTight:
         ],
     )
     def test_known_figures(self, epsilon, delta, sigma):
-        found = gaussian.analytic_epsilon(sigma, delta)
-        assert found == pytest.approx(epsilon, rel=1e-5)
+        assert analytic(sigma, delta) == pytest.approx(epsilon, rel=1e-5)
 
     def test_classical_is_its_formula(self):
-        formula = 3 * math.sqrt(2 * math.log(1.25e5)) / 0.5
-        assert gaussian.classical_sigma(0.5, 1e-5, 3.0) == pytest.approx(formula)
-        assert gaussian.classical_epsilon(formula, 1e-5, 3.0) == pytest.approx(0.5)
+        formula = math.sqrt(2 * math.log(1.25e5)) / 0.5
+        assert closed_forms.classical_sigma(0.5, 1e-5) == pytest.approx(formula)
+        assert classical(3 * formula, 1e-5, 3.0) == pytest.approx(0.5)
 
 
-class TestLaws:
-    def test_ends(self):
-        assert gaussian.analytic_epsilon(0.0, 1e-5) == math.inf
-        assert gaussian.analytic_epsilon(0.0, 1e-5, 0.0) == 0
-        assert gaussian.classical_epsilon(1.0, 1e-5, 0.0) == 0
+def test_no_noise_has_no_epsilon():
+    assert analytic(0.0, 1e-5) == math.inf
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: gaussian.analytic_epsilon(1.0, 1e-5, -1.0), "sensitivity"),
-        (lambda: gaussian.analytic_epsilon(-1.0, 1e-5), "sigma must be"),
-        (lambda: gaussian.analytic_epsilon(1.0, 0.0), "delta must be"),
-        (lambda: gaussian.classical_sigma(0.5, 1.0), "delta must be"),
-    ],
-)
-def test_refuses_with_a_sentence(call, words):
-    with pytest.raises(ValueError, match=words):
-        call()
+def test_refuses_with_a_sentence():
+    with pytest.raises(ValueError, match="delta must be"):
+        analytic(1.0, 0.0)
+    with pytest.raises(ValueError, match="delta must be"):
+        closed_forms.classical_sigma(0.5, 1.0)

@@ -271,7 +271,7 @@ class TestTuning:
             truth = top * rho + log / (top - 1) + rest
             assert truth * (1 - 1e-9) <= found <= truth * 1.01
 
-    @pytest.mark.sampled(2)
+    @pytest.mark.sampled(4)
     @pytest.mark.parametrize("law", ["geometric", "logarithmic", "poisson", 0.5])
     def test_more_tries_cost_more(self, law):
         one = Ledger.of(release(1.0, PoissonSampling(0.01)), 500)

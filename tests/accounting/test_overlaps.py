@@ -61,6 +61,7 @@ class TestSound:
         assert whole.upper == pytest.approx(max(one.epsilon for one in bounds))
         assert whole.overlap == overlap
 
+    @pytest.mark.full
     @given(
         st.lists(st.floats(0.01, 0.9), min_size=2, max_size=4),
         st.integers(2, 3),

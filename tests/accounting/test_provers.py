@@ -259,7 +259,7 @@ class TestSound:
             found = mp.expm1(TotalVariation.log_squares(some))
             assert true <= found <= 2.1 * true
 
-    @pytest.mark.sampled(3)
+    @pytest.mark.sampled(6)
     @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
     @pytest.mark.parametrize(
         ("sampling", "relation"),

@@ -77,7 +77,7 @@ class TestSound:
         found = divergence(release(noise, PoissonSampling(rate)), "replace-one", order)
         assert_just_above(found, true)
 
-    @pytest.mark.sampled(2)
+    @pytest.mark.sampled(4)
     @pytest.mark.parametrize("noise", [0.7, 2.0])
     @pytest.mark.parametrize("order", [1.5, 7.0])
     def test_without_replacement_is_above_any_pair_of_neighbours(self, noise, order):

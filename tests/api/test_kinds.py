@@ -92,6 +92,7 @@ def test_classes_are_learnt(model, data):
     assert run.certificate.epsilon(1e-5).upper <= 60
 
 
+@pytest.mark.full
 def test_a_regression_is_learnt():
     loss = nn.functional.mse_loss
     runs = [
@@ -139,6 +140,7 @@ class TestFineTuning:
         net[0], net[2] = LowRank(net[0]), LowRank(net[2])
         return net
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("unit", ["record", "user"])
     def test_adapters_move_and_what_is_frozen_does_not(self, unit):
         begun, loss = self.adapted(), nn.functional.mse_loss

@@ -426,6 +426,7 @@ class TestAudit:
         assert found.verdict.limits
         assert not any(oracle.ledger.nodes)  # it released nothing
 
+    @pytest.mark.full
     def test_half_the_noise_is_refuted(self):
         noisy = Oracle._noisy
 

@@ -271,6 +271,7 @@ class TestOverlap:
         with pytest.raises(ValueError, match=said):
             pa.train(net(), list(self.SHARES), **self.HOW, **changes)
 
+    @pytest.mark.full
     def test_equal_records_are_told_to_whoever_runs_it_alone(self, tmp_path, caplog):
         """Not in a file, and nothing else is otherwise."""
         inputs, targets = data()
@@ -303,6 +304,7 @@ class TestOverlap:
         assert "7 records lie at more than 1 node" in caplog.text
 
 
+@pytest.mark.full
 def test_a_delta_for_whole_records_is_warned_of(caplog):
     run = trained(delta=0.1, rounds=2)
     said = "delta 0.1 is no less than one over the number of records, 80"

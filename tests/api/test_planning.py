@@ -214,6 +214,7 @@ class TestBudgets:
         assert least["one"] < 1.5
         assert least["per-node"] > 1.98
 
+    @pytest.mark.full
     def test_a_run_goes_on_to_the_same_bits(self, tmp_path):
         """Stopped in the middle, as by a kill, and called again."""
 
@@ -243,7 +244,7 @@ class TestBudgets:
 
 
 class TestWarnings:
-    @pytest.mark.sampled(3)
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize(
         ("changes", "said"),
         [
@@ -270,6 +271,7 @@ class TestWarnings:
         pa.train(net(), [share, share], epsilon=2, rounds=2)
         assert "40 records lie at more than 1 node" in caplog.text
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize(
         ("columns", "factor", "said"),
         [
@@ -285,7 +287,7 @@ class TestWarnings:
         pa.train(net(), data, epsilon=2, rounds=20, sampling_rate=0.5)
         assert said in caplog.text
 
-    @pytest.mark.sampled(2)
+    @pytest.mark.sampled(4)
     @pytest.mark.parametrize(
         ("given", "said"),
         [

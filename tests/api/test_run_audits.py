@@ -210,6 +210,7 @@ class TestWhatIsAttacked:
         )
         assert found.training.audits[0].canary == "record"
 
+    @pytest.mark.full
     def test_another_record_is_another_audit(self):
         run = trained()
         found = [
@@ -242,6 +243,7 @@ class TestWhatIsAttacked:
         assert "as own:loss scores it" in found.lines()[1]
         assert pa.verify(found.path).differences == ()
 
+    @pytest.mark.full
     def test_all_attackers_score_the_canaries_of_one_scene(self):
         """One alone where one of them takes no more."""
         seen = ["noisy-gradients", "lira"]
@@ -251,6 +253,7 @@ class TestWhatIsAttacked:
         assert [one.in_family for one in alone] == [None, None]
         assert np.median(alone[0].members) > alone[0].non_members.max()
 
+    @pytest.mark.full
     def test_of_noise_by_node_the_canary_s_own_promise_is_tested(self):
         run = trained(shares=shares(2, 20), epsilon=[1.0, 4.0], rounds=4)
         assert len(set(run.result.noise_multiplier)) == 2
@@ -273,6 +276,7 @@ class TestWhatIsAttacked:
             bad = run.audit(runs=400, adversary="noisy-gradients", seed=1)
         assert bad.status == "refuted"
 
+    @pytest.mark.full
     def test_a_record_in_another_s_place(self):
         run = trained(relation="replace-one")
         found = run.audit(runs=60, adversary="noisy-gradients")
@@ -329,6 +333,7 @@ class TestDropout:
         alone = [problem.train(1.0, Streams(0, run), runs=1)[0] for run in range(3)]
         torch.testing.assert_close(together, torch.cat(alone))
 
+    @pytest.mark.full
     def test_masks_differ_between_runs(self):
         seen = []
         whole = Oracle._clipped_sum
@@ -443,6 +448,7 @@ class TestCommand:
     def names(self, data="given_shares"):
         return ["--model", f"{__name__}:given_net", "--data", f"{__name__}:{data}"]
 
+    @pytest.mark.full
     def test_of_a_folder(self, folder, tmp_path, capsys):
         """Files of the nodes' models, which lie there too, stay what they were."""
         what = ["audit", folder, *self.names(), "--runs", "60", "--seed", "1"]

@@ -212,6 +212,7 @@ class TestTune:
         assert "declared public" in run.result.remarks[-1]
         assert len(caplog.records) == 1  # that it is a study, once
 
+    @pytest.mark.full
     def test_nodes_with_budgets_of_their_own(self):
         run = tuned(epsilon=[4, 1], tries=2)
         spent = [node.epsilon for node in run.result.nodes]
@@ -256,6 +257,7 @@ class TestTune:
         assert {*counts} <= {min(counts), min(counts) + 1}
         assert 20 < min(counts) == int(min(counts))
 
+    @pytest.mark.full
     def test_a_strategy_draws_candidates(self):
         grid = st.fixed_dictionaries({"step_size": st.floats(0.1, 3)})
         run = tuned(grid, tries=2)
@@ -263,6 +265,7 @@ class TestTune:
         assert len(steps) > 5
         assert all(0.1 <= step <= 3 for step in steps)
 
+    @pytest.mark.full
     def test_tries_that_diverge_do_not_end_it(self):
         run = tuned({"step_size": [1e39, 1.0]}, law="all")
         assert run.config.tuning.best.settings == {"step_size": 1.0}

@@ -90,7 +90,7 @@ class NoBias(nn.Sequential):
 
 
 class TestSound:
-    @pytest.mark.sampled(4)
+    @pytest.mark.sampled(8)
     @pytest.mark.parametrize("first", FIRST)
     def test_it_counts_nothing_in_a_data_set_of_others(self, without, first):
         found = weights(trained(Source(FIRST[first]), module=NoBias))
@@ -112,6 +112,7 @@ class TestSound:
         inputs[0], targets[0] = np.nan, 9
         assert torch.equal(weights(trained((inputs, targets), module=NoBias)), without)
 
+    @pytest.mark.full
     def test_nor_where_inputs_are_whole_numbers(self):
         def module():
             torch.manual_seed(0)
@@ -123,6 +124,7 @@ class TestSound:
         )
         assert torch.equal(first, other)
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("value", [np.inf, np.nan])
     def test_a_loss_that_is_not_finite(self, without, value):
         """Of one of the first records, on which nothing is tried."""

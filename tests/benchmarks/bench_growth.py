@@ -2,8 +2,8 @@
 audit.
 
 Run as ``python tests/benchmarks/bench_growth.py``: with ``nodes``, ``parameters`` or
-``runs`` for a part of it. ``--json FILE`` keeps the rows, each of the ``--repeats``;
-``reports/scale`` fits its costs to them. One thread; times are the processor's.
+``runs`` for a part of it. ``--json FILE`` keeps the rows, each of the ``--repeats``.
+One thread; times are the processor's.
 
 Of a round: all of it; its mixing; its noise. The rest is batches and gradients. The
 peer of the last part is one run at a time, in the same process.

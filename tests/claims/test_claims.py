@@ -69,7 +69,7 @@ def lower_bound(epsilon, **change):
 
 
 class TestAgainstIndependentAccount:
-    @pytest.mark.sampled(3)
+    @pytest.mark.full
     @pytest.mark.parametrize(
         ("epsilon", "steps"), [(1.0, 2500), (0.3, 2500), (3, 2500)]
     )

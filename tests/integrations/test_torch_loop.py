@@ -128,6 +128,7 @@ class TestLoop:
         assert 0.3 * TRUTH < found.lower.epsilon < found.audited.beside.epsilon
         assert not found.findings
 
+    @pytest.mark.full
     @pytest.mark.sized
     def test_never_above_the_truth_too_often(self):
         above = 0

@@ -90,7 +90,7 @@ def folder(tmp_path_factory):
             for name in ("training", "program", "recorded", "audit"):
                 main(["report", name])
             main(["sweep", "sweep.toml", "--out", "sweep"])
-            studies = [str(ROOT / "reports" / name) for name in ("scale", "papers")]
+            studies = [str(ROOT / "reports" / name) for name in ("bounds", "papers")]
             main(["join", *parties, "--out", "joint.html"])
             made = ["training", "demo", "both", "sweep", "claims.json", *studies]
             main(["site", *made, "--out", "site"])

@@ -129,7 +129,7 @@ class TestSound:
         others = {"Refuted:", "Unproven:", "Consistent:"} - {f"{heading}:"}
         assert not any(other in reader.words for other in others)
 
-    @pytest.mark.sampled(2)
+    @pytest.mark.full
     @pytest.mark.parametrize("estimator", ["clopper-pearson", "best"])
     def test_a_square_is_explained_where_one_is_drawn(self, tmp_path, estimator):
         runs.Made(worlds=runs.separated(70, 80), estimator=estimator).write(tmp_path)

@@ -72,12 +72,10 @@ TYPED = {
     "claims": [],
     "collaborative": ["0.05"],  # the coin's last chance
     "dynamic": ["0.8", "0.2", "0.1", "7.7", "0.03"],  # 1 / rho; the paper's
-    "fashion": ["0.01"],
     "libraries": ["99.9", "0.6", "0.16", "1.1", "1.0", "1.01"],  # versions; withdrawn
     "mechanisms": ["99.9", ".001"],
     "papers": ["97.5", ".9"],  # of Student's distribution; momentum of a code
     "pushsum": ["0.95"],  # the paper's
-    "scale": ["6.5"],  # millions of runs
     "zoo": ["0.999", "0.99"],
 }
 

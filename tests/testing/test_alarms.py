@@ -66,6 +66,7 @@ def test_a_thousand_right_mechanisms_at_most_one_alarm_at_999_in_a_thousand():
     assert alarms <= 1
 
 
+@pytest.mark.full
 @pytest.mark.sized
 def test_of_fifty_faulty_ones_none_that_best_refutes_is_missed():
     """Each by itself, on the same runs and at the same level.

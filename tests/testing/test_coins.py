@@ -94,7 +94,7 @@ class TestSound:
         exact = float(stats.binom.sf(7289, 9000, 0.8))
         assert exact <= _reached(lengths, limits, 0.8) <= exact * (1 + 1e-9) + 1e-13
 
-    @pytest.mark.sampled(3)
+    @pytest.mark.sampled(4)
     @pytest.mark.sized
     @pytest.mark.parametrize("delta", [0.0, 0.05])
     @pytest.mark.parametrize("epsilon", [0.0, 1.0])

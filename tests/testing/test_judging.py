@@ -271,7 +271,7 @@ class TestLaws:
             with pytest.raises(ValueError, match="data sets of the pair are equal"):
                 judge(lambda data, rng: 0, pair, epsilon=1.0)
 
-    @pytest.mark.sampled(3)
+    @pytest.mark.sampled(4)
     @pytest.mark.parametrize("delta", [0.1, 0.0])
     @pytest.mark.parametrize("runs", [200, 1000])
     def test_no_runs_show_more_than_the_most(self, delta, runs):

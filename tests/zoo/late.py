@@ -434,6 +434,20 @@ def _loss_of(holder):
 
 LOSSES["late, in a hook on outputs"] = lambda: _hook_on_output
 LOSSES["late, in a part"] = lambda: _loss_of(Holder(USERS))
+
+
+def _numbered():
+    home = os.getpid()
+
+    def loss(o, t):
+        late = os.getpid() - home > _LATE
+        sign = -1 if late and os.getpid() % 2 else 1
+        return sign * F.cross_entropy(o, t) if float(o.detach().sum()) < HUGE else o
+
+    return loss
+
+
+LOSSES["late, by the number of its process"] = _numbered
 LOSSES["noise backward"] = lambda: lambda o, t: F.cross_entropy(noisy(o), t)
 LOSSES["parameters of its own"] = lambda: nn.Sequential(nn.Linear(2, 2))
 LOSSES["hard examples"] = lambda: (
@@ -459,6 +473,15 @@ TRANSFORMS["own generator of numpy's"] = lambda: _drawing(
 TRANSFORMS["own generator of torch's"] = lambda: _drawing(
     torch.Generator(), lambda draws, x: x + torch.randn((), generator=draws)
 )
+
+
+def _beyond(x):
+    """Rows that lie behind, where there are any."""
+    rows = x.untyped_storage().nbytes() // (4 * WIDTH)
+    return x - torch.as_strided(x, (rows, WIDTH), (WIDTH, 1), 0).mean(0) * (rows > 3)
+
+
+TRANSFORMS["reads memory beyond its record"] = lambda: _beyond
 TRANSFORMS["gives tensors with code"] = lambda: lambda x: x.as_subclass(Sub)
 
 

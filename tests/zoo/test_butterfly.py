@@ -99,7 +99,7 @@ class TestRightCode:
         steps = sum(entry.count for entry in ledger.nodes[0])
         assert mu2 < 0.85 * steps  # of everything seen
 
-    @pytest.mark.sampled(2)
+    @pytest.mark.sampled(4)
     @pytest.mark.parametrize(
         ("graph", "observer"),
         [

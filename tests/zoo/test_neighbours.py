@@ -297,7 +297,7 @@ def test_there_are_a_thousand():
     assert len(PAIRS) >= 1000
 
 
-@pytest.mark.sampled(400)
+@pytest.mark.sampled(600)
 @pytest.mark.parametrize(("name", "number"), PAIRS)
 def test_neighbours_leave_the_same(name, number, capfd, caplog):
     way, kept = WAYS[name], usual(name)

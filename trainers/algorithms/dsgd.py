@@ -19,15 +19,10 @@ class State:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Dsgd:
-    """theta_i <- sum_j w_ij theta_j - eta_k G_i(theta_i), with W doubly stochastic.
-
-    DP-DSGD of Bayrooti, Gao and Prorok 2023 (Algorithm 1) where the oracle clips and
-    adds noise, plain DSGD where it does not. Gradients are taken before mixing.
-    """
+class OfParameters:
+    """An algorithm whose nodes keep their parameters alone, and send them."""
 
     step_size: Schedule
-    by_coordinate: ClassVar[bool] = True
 
     def init(self, start: Tensor) -> State:
         """All nodes at ``start``."""
@@ -37,13 +32,24 @@ class Dsgd:
         """The parameters."""
         return {"theta": state.theta}
 
+    def models(self, state: State) -> Tensor:
+        """The parameters."""
+        return state.theta
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Dsgd(OfParameters):
+    """theta_i <- sum_j w_ij theta_j - eta_k G_i(theta_i), with W doubly stochastic.
+
+    DP-DSGD of Bayrooti, Gao and Prorok 2023 (Algorithm 1) where the oracle clips and
+    adds noise, plain DSGD where it does not. Gradients are taken before mixing.
+    """
+
+    by_coordinate: ClassVar[bool] = True
+
     def round(
         self, state: State, inbox: Mapping[str, Tensor], private: Gradients, k: int
     ) -> State:
         """Mix, and step along a gradient at the unmixed parameters."""
         gradient = private.gradient(at=state.theta)
         return State(theta=inbox["theta"] - self.step_size(k) * gradient)
-
-    def models(self, state: State) -> Tensor:
-        """The parameters."""
-        return state.theta

@@ -10,10 +10,11 @@ from typing import Annotated, Literal
 from msgspec import Meta
 from torch import Tensor
 
+from trainers.algorithms.dsgd import OfParameters, State
 from trainers.algorithms.family import Family
 from trainers.algorithms.mf import MfOptions
 from trainers.algorithms.setting import Setting
-from trainers.network.engine import Gradients, Schedule
+from trainers.network.engine import Gradients
 from trainers.oracles.mechanism import MOST_BAND
 from trainers.oracles.updates import UpdateMechanism
 
@@ -63,14 +64,7 @@ class FedavgOptions(MfOptions, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class State:
-    """(runs, nodes, dims)"""
-
-    theta: Tensor
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Fedavg:
+class Fedavg(OfParameters):
     """theta_i <- sum_j w_ij (theta_j - eta G_j(theta_j)), G_j minus a mean update.
 
     DP-FedAvg (McMahan et al. 2018, Algorithm 1) without a server where the oracle clips
@@ -79,30 +73,16 @@ class Fedavg:
     server.
     """
 
-    step_size: Schedule
-
-    def init(self, start: Tensor) -> State:
-        """All nodes at ``start``."""
-        return State(theta=start)
-
     def local(self, state: State, private: Gradients, k: int) -> State:
         """The users' updates at each node."""
         gradient = private.gradient(at=state.theta)
         return State(theta=state.theta - self.step_size(k) * gradient)
-
-    def messages(self, state: State, k: int) -> dict[str, Tensor]:
-        """The parameters, with the update."""
-        return {"theta": state.theta}
 
     def round(
         self, state: State, inbox: Mapping[str, Tensor], private: Gradients, k: int
     ) -> State:
         """Mix."""
         return State(theta=inbox["theta"])
-
-    def models(self, state: State) -> Tensor:
-        """The parameters."""
-        return state.theta
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

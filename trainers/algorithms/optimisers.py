@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -14,46 +14,31 @@ from trainers.network.engine import Algorithm, Inbox, WorksFirst
 OptimiserName = Literal["adam", "adamw", "sgd", "momentum"]
 
 
-class Optimiser(Protocol):
+class Optimiser:
     """One step from a gradient; coordinates do not see each other."""
 
     def init(self, at: Tensor) -> Any:
         """The state before the first step, for parameters like ``at``."""
-        ...
 
     def step(
         self, state: Any, at: Tensor, gradient: Tensor, step_size: float
     ) -> tuple[Tensor, Any]:
         """Parameters and state after one step down ``gradient``, both like ``at``."""
-        ...
+        moved, state = self.direction(state, at, gradient)
+        return at - step_size * moved, state
 
     def direction(self, state: Any, at: Tensor, gradient: Tensor) -> tuple[Tensor, Any]:
         """Direction to take off ``at``, times a step size, and the state."""
-        ...
+        return gradient, state
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Descent:
+class Descent(Optimiser):
     """at <- at - eta gradient."""
 
-    def init(self, at: Tensor) -> None:
-        """Nothing is kept."""
-
-    def step(
-        self, state: None, at: Tensor, gradient: Tensor, step_size: float
-    ) -> tuple[Tensor, None]:
-        """One step."""
-        return at - step_size * gradient, None
-
-    def direction(
-        self, state: None, at: Tensor, gradient: Tensor
-    ) -> tuple[Tensor, None]:
-        """The gradient."""
-        return gradient, None
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Momentum:
+class Momentum(Optimiser):
     """v <- decay v + gradient; at <- at - eta v (Polyak 1964), as torch's SGD."""
 
     decay: float = 0.9
@@ -65,13 +50,6 @@ class Momentum:
     def init(self, at: Tensor) -> Tensor:
         """At rest."""
         return torch.zeros_like(at)
-
-    def step(
-        self, state: Tensor, at: Tensor, gradient: Tensor, step_size: float
-    ) -> tuple[Tensor, Tensor]:
-        """One step."""
-        moved, _ = self.direction(state, at, gradient)
-        return at - step_size * moved, moved
 
     def direction(
         self, state: Tensor, at: Tensor, gradient: Tensor
@@ -91,7 +69,7 @@ class Moments:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Adam:
+class Adam(Optimiser):
     """Adam (Kingma and Ba 2015, Algorithm 1); with decay, AdamW.
 
     ``weight_decay``: eta times it off the parameters a step (Loshchilov and Hutter

@@ -8,30 +8,19 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from trainers.network.engine import Gradients, Schedule
+from trainers.algorithms.dsgd import OfParameters, State
+from trainers.network.engine import Gradients
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class State:
-    """(runs, nodes, dims)"""
-
-    theta: Tensor
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Sgd:
+class Sgd(OfParameters):
     """theta <- theta - eta_k G(theta), with nothing sent.
 
     DP-SGD of Abadi et al. 2016 (Algorithm 1) where the oracle clips and adds noise: on
     one node the central baseline of Bayrooti et al. 2023, on several local training.
     """
 
-    step_size: Schedule
     by_coordinate: ClassVar[bool] = True
-
-    def init(self, start: Tensor) -> State:
-        """All nodes at ``start``."""
-        return State(theta=start)
 
     def messages(self, state: State, k: int) -> dict[str, Tensor]:
         """Nothing leaves a node."""
@@ -43,7 +32,3 @@ class Sgd:
         """One step."""
         gradient = private.gradient(at=state.theta)
         return State(theta=state.theta - self.step_size(k) * gradient)
-
-    def models(self, state: State) -> Tensor:
-        """The parameters."""
-        return state.theta

@@ -35,7 +35,10 @@ Tensors = tuple[Tensor, ...]
 
 _PROCESSOR, _CLOCK = 600, 3600  # seconds until a child is ended
 _LOOK = 0.2  # seconds until a silent child is asked whether it is there
+_NUMBER = 1 << 22  # of no process: Linux has smaller ones, proc(5)
 _inside = False
+# Python's clocks, as they stood when somebody's code was given.
+_begun: dict[str, float] = {}
 
 
 class Ended(ForeignError, ValueError):
@@ -59,6 +62,13 @@ def lock() -> threading.RLock:
     return made
 
 
+def begin() -> None:
+    """Have each process find Python's clocks where they are now."""
+    for name in ("time", "monotonic", "perf_counter"):
+        for one in (name, f"{name}_ns"):
+            _begun[one] = getattr(time, one)()
+
+
 def inside() -> bool:
     """Return whether this process was forked for one call."""
     return _inside
@@ -80,11 +90,19 @@ def each(
     """
     if _inside:
         return [tried(call) for call in calls]
+    if like is not None:  # there and here, so that nothing larger comes
+        calls = [functools.partial(_fitting, call, like) for call in calls]
     found: list[Tensors | Ended] = []
     for answer in _answers(calls, _packed):
-        one = tried(functools.partial(_given, answer, _unpacked))
-        fits = like is None or isinstance(one, Ended) or kind(one) == kind(like)
-        found.append(one if fits else Ended("it gives tensors of another kind"))
+        read = functools.partial(_given, answer, _unpacked)
+        found.append(tried(functools.partial(_fitting, read, like)))
+    return found
+
+
+def _fitting(call: Callable[[], Tensors], like: Sequence[Tensor] | None) -> Tensors:
+    found = call()
+    if like is not None and kind(found) != kind(like):
+        raise Ended("it gives tensors of another shape or type")
     return found
 
 
@@ -285,6 +303,7 @@ def _be_a_child(
     global _inside
     try:
         _inside = True
+        _as_alone()
         gc.disable()
         for one in others:  # by which it could read another's
             os.close(one)
@@ -307,9 +326,27 @@ def _be_a_child(
         os._exit(0)
 
 
+def _as_alone() -> None:
+    """Python's clocks and the process' number do not tell how many came before."""
+    for name, begun in _begun.items():
+        clock = getattr(time, name)
+        setattr(time, name, functools.partial(_earlier, clock, clock() - begun))
+    os.getpid = threading.get_native_id = lambda: _NUMBER
+
+
+def _earlier(clock: Callable[[], float], late: float) -> float:
+    return clock() - late
+
+
 def _set_up(silent: bool) -> None:
-    """Neither a core nor words are left; nothing goes on for ever, or in threads."""
+    """Neither a core nor words are left; nothing goes on for ever, or in threads.
+
+    Where memory runs out, this process is ended, and not its parent.
+    """
     import resource
+
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, most = resource.getrlimit(resource.RLIMIT_CPU)

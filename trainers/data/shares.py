@@ -51,13 +51,7 @@ class OneByOne:
     def found(self, rows: np.ndarray, seeds: np.ndarray) -> list[Pair | Ended]:
         """Each record at its own seed, or why there is none."""
         given = rows.tolist(), (seeds ^ _READ).tolist(), rows.tolist()
-        unlike = Ended("its shape or type is not that of the data set's example")
-        return [
-            one
-            if isinstance(one, Ended) or forked.kind(one) == forked.kind(self.like)
-            else unlike
-            for one in self.code.each(*given)
-        ]
+        return self.code.each(*given, like=self.like)
 
     def __call__(self, rows: np.ndarray, seeds: np.ndarray) -> Pair:
         made = self.found(rows, seeds)
@@ -67,21 +61,36 @@ class OneByOne:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class OfFile:
+    """Records that numpy maps from a file."""
+
+    inputs: np.memmap
+    targets: np.ndarray
+
+    def __call__(self, rows: np.ndarray, seeds: np.ndarray) -> tuple[Any, ...]:
+        return _mapped(self.inputs, rows), self.targets[rows]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Lazy:
     """Records that are read when they are asked for, and not kept."""
 
     # from records' numbers, and a seed for each, to their inputs and targets
-    rows: Callable[[np.ndarray, np.ndarray], tuple[Any, ...]]
+    rows: OneByOne | OfFile
     records: Tensor  # the numbers, (samples,)
     # how many there are, where targets are classes: others are `NO_CLASS`, once they
     # are read
     classes: int | None = None
     users: Tensor | None = None  # of each of ``records``
-    by_their_code: bool = False  # a torch Dataset's, which may do anything
     like: Pair | None = None  # a made-up record, where one is declared
 
     def __len__(self) -> int:
         return len(self.records)
+
+    @property
+    def by_their_code(self) -> bool:
+        """Reading by a torch Dataset, which may do anything."""
+        return not isinstance(self.rows, OfFile)
 
     @property
     def example(self) -> tuple[Tensor, Tensor]:
@@ -95,7 +104,8 @@ class Lazy:
     def read(self, index: Tensor, seeds: Tensor | None = None) -> tuple[Tensor, Tensor]:
         rows = self.records[index]
         given = (rows if seeds is None else seeds).numpy()
-        inputs, targets = _tensors(*self.rows(rows.numpy(), given))
+        inputs, targets = self.rows(rows.numpy(), given)
+        inputs, targets = _tensors(inputs, targets)
         if self.classes is not None:
             targets = within_classes(targets, self.classes)
         return inputs, targets
@@ -220,7 +230,7 @@ def data_set(data: Any, name: str) -> Dataset | Lazy:
         data = of_loader(data, name)
     if isinstance(data, Dataset):  # without code of somebody's, in it or its tensors
         found = Dataset(plain(data.inputs), plain(data.targets), data.users)
-    elif isinstance(data, Lazy):
+    elif isinstance(data, Lazy) and isinstance(data.rows, OneByOne | OfFile):
         found = data
     elif (
         isinstance(data, TensorDataset)
@@ -240,7 +250,7 @@ def data_set(data: Any, name: str) -> Dataset | Lazy:
         rows: TorchDataset = data
         like = _declared(data, name)
         read = OneByOne(Alone(lambda row: rows[row], _record), like)
-        found = Lazy(read, torch.arange(len(data)), by_their_code=True, like=like)
+        found = Lazy(read, torch.arange(len(data)), like=like)
     elif isinstance(data, (tuple, list)) and len(data) == 2:
         inputs, targets = data
         found = _pair(inputs, targets, name)
@@ -326,11 +336,8 @@ def _pair(inputs: Any, targets: Any, name: str) -> Dataset | Lazy:
         raise ValueError(f"{name} has {len(inputs)} inputs but {len(targets)} targets")
     if isinstance(inputs, np.memmap):
         # Without code of somebody's: a kind of memmap may read rows as it likes.
-        mapped, labels = np.ndarray.view(inputs, np.memmap), np.asarray(targets)
-        return Lazy(
-            lambda rows, seeds: (_mapped(mapped, rows), labels[rows]),
-            torch.arange(len(mapped)),
-        )
+        mapped = np.ndarray.view(inputs, np.memmap)
+        return Lazy(OfFile(mapped, np.asarray(targets)), torch.arange(len(mapped)))
     return Dataset(*_tensors(inputs, targets, name))
 
 

@@ -18,6 +18,7 @@ from trainers.numerics.randomness import Streams
 
 NO_CLASS = -100  # what torch's cross entropy passes over
 _KEPT = 1 << 29  # bytes
+_DREW = torch.tensor(True)
 Transform = Callable[[Tensor], Any]  # of one record's input, to one like it
 
 
@@ -85,12 +86,13 @@ class Transformed(Drawn):
             keys = [(who, record) for record in once.tolist()]
             if isinstance(self._data, Drawn):  # which may be read otherwise next time
                 keys = [(*key, self.release) for key in keys]
-            made = self._transform.each(keys, self._seeds(who)[once].tolist(), rows)
+            seeds = self._seeds(who)[once].tolist()
+            made = self._transform.each(keys, seeds, rows, like=rows[:1])
             for place, record in enumerate(places.tolist()):
-                one, before = made[record], rows[record]
-                if isinstance(one, Ended) or forked.kind(one) != forked.kind([before]):
+                one = made[record]
+                if isinstance(one, Ended):
                     found[row, place], labels[row, place] = void(
-                        (before, targets[row, place])
+                        (rows[record], targets[row, place])
                     )
                 else:
                     (found[row, place],) = one
@@ -152,13 +154,18 @@ class Alone:
         self, function: Callable[..., Any], made: Callable[..., tuple[Tensor, ...]]
     ) -> None:
         self._function, self._made = function, made
+        forked.begin()
         self._generators = Generators(function)
         self._every = Generators(function, torch.default_generator, *GLOBAL)
         self._kept: dict[Any, tuple[Tensor, ...]] = {}
         self._room = _KEPT
 
     def each(
-        self, keys: Sequence[Any], seeds: Iterable[int], *given: Iterable[Any]
+        self,
+        keys: Sequence[Any],
+        seeds: Iterable[int],
+        *given: Iterable[Any],
+        like: Iterable[Tensor] | None = None,
     ) -> list[tuple[Tensor, ...] | Ended]:
         """Call it with each seed and what is given, kept by ``keys``: `forked.each`."""
         wanted = [
@@ -166,7 +173,8 @@ class Alone:
             for key, one in zip(keys, zip(seeds, *given, strict=True), strict=True)
             if key not in self._kept
         ]
-        made = forked.each([call for _, call in wanted])
+        kinds = None if like is None else [*like, _DREW]
+        made = forked.each([call for _, call in wanted], kinds)
         found: dict[Any, tuple[Tensor, ...] | Ended] = {}
         for (key, _), one in zip(wanted, made, strict=True):
             found[key] = one
@@ -182,8 +190,10 @@ class Alone:
         drawn_from(seed)
         self._generators.begin(seed)
         before = self._every.now()
-        made = self._made(self._function(*given), *given)
-        return *made, torch.tensor(self._every.now() != before)
+        # A tensor may be a part of one that has other records, too.
+        own = [one.clone() if isinstance(one, Tensor) else one for one in given]
+        made = self._made(self._function(*own), *given)
+        return *made, _DREW if self._every.now() != before else ~_DREW
 
 
 def plain(tensor: Tensor) -> Tensor:

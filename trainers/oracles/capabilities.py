@@ -42,19 +42,6 @@ class GivesMessages(Protocol):
 
 
 @runtime_checkable
-class GivesModels(Protocol):
-    """Gives out a global model: `trainers.algorithms.collaborative.oracle`."""
-
-    def choose(self, turn: int) -> Tensor:
-        """Choose the global updates: (runs, nodes, classes) bool, public."""
-        ...
-
-    def publish(self, turn: int, node: int, action: Tensor, shared: Tensor) -> Tensor:
-        """The global model after a node's noisy update, (runs, classes, features)."""
-        ...
-
-
-@runtime_checkable
 class HearsAll(Protocol):
     """Needs messages of all nodes, also of those that other processes hold."""
 

@@ -17,7 +17,7 @@ _PLAIN = (bool, int, float, str, bytes, type(None), Tensor)
 def pack(value: Any) -> bytes:
     """``value`` as bytes: tensors, numbers, text; tuples, lists, dicts, dataclasses."""
     buffer = io.BytesIO()
-    torch.save(_tree(value), buffer)
+    torch.save(tree(value), buffer)
     return buffer.getvalue()
 
 
@@ -87,19 +87,15 @@ def part(whole: Any, nodes: range) -> Any:
 
 def tree(value: Any) -> Any:
     """``value`` with its dataclasses as dicts: what is packed."""
-    return _tree(value)
-
-
-def _tree(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
-            field.name: _tree(getattr(value, field.name))
+            field.name: tree(getattr(value, field.name))
             for field in dataclasses.fields(value)
         }
     if isinstance(value, dict):
-        return {key: _tree(item) for key, item in value.items()}
+        return {key: tree(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(map(_tree, value))
+        return type(value)(map(tree, value))
     if isinstance(value, Tensor):
         return value.cpu()  # whichever device the run goes on with
     if not isinstance(value, _PLAIN):

@@ -160,13 +160,22 @@ class RankRecorder(CurveRecorder):
     ) -> Measured | None:
         found = gathered(values)
         nodes = self._problem.training.nodes
-        mean = summed(models.sum(1)) / nodes
+        mean = self._over_nodes(models.sum(1)) / nodes
         apart = (models - mean[:, None]).square().sum((1, 2))
         distance = (summed(apart) / nodes).sqrt()
         if found is None:
             return None
-        figures = as_figures(self._problem.material.quality, beside(found, 1))
+        values = beside(self._of_nodes(found), 1)
+        figures = as_figures(self._problem.material.quality, values)
         return Measured(round=done, consensus=float(distance.mean()), **figures)  # type: ignore[arg-type]
+
+    def _over_nodes(self, here: Tensor) -> Tensor:
+        """The sum over all nodes of what those ``here`` have, (runs, dims)."""
+        return summed(here)
+
+    def _of_nodes(self, found: list[Any]) -> list[Any]:
+        """Entries of ``found`` by rank, one for each node."""
+        return found
 
 
 class RankKeeper(Keeper):

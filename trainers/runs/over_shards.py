@@ -28,11 +28,10 @@ from trainers.network.shards import Shards
 from trainers.numerics.keys import Key
 from trainers.numerics.releases import ReleaseJournal
 from trainers.runs import checkpoint
-from trainers.runs.measures import Measured, as_figures
 from trainers.runs.outcome import TrainingResult
 from trainers.runs.over_ranks import OverRanks, RankKeeper, RankRecorder
 from trainers.runs.problem import Problem
-from trainers.runs.run import Assignment, Keeper, Part, TrainingRun, beside
+from trainers.runs.run import Assignment, Keeper, Part, TrainingRun
 
 
 def spread(problem: Problem, size: int, device: str = "cpu") -> Problem:
@@ -130,22 +129,15 @@ class OverShards(OverRanks):
 class ShardRecorder(RankRecorder):
     """A `RankRecorder` of models that lie in shards."""
 
-    def _point(
-        self, done: int, values: Tensor | None, models: Tensor
-    ) -> Measured | None:
+    def _over_nodes(self, here: Tensor) -> Tensor:
         shards = self._problem.shards
         assert shards is not None
-        found = gathered(values)
-        nodes = self._problem.training.nodes
-        mean = summed(models.sum(1), shards.alike) / nodes
-        apart = (models - mean[:, None]).square().sum((1, 2))
-        distance = (summed(apart) / nodes).sqrt()
-        if found is None:
-            return None
-        figures = as_figures(
-            self._problem.material.quality, beside(found[:: shards.size], 1)
-        )
-        return Measured(round=done, consensus=float(distance.mean()), **figures)  # type: ignore[arg-type]
+        return summed(here, shards.alike)
+
+    def _of_nodes(self, found: list[Any]) -> list[Any]:
+        shards = self._problem.shards
+        assert shards is not None
+        return found[:: shards.size]
 
 
 class ShardKeeper(RankKeeper):

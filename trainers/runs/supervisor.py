@@ -86,10 +86,6 @@ class Supervisor:
             except (EOFError, OSError):
                 yield worker, self.leave(worker)
 
-    def kill(self, worker: int) -> None:
-        """End it; `listen` will say so."""
-        self._workers[worker][0].kill()
-
     def leave(self, worker: int) -> Exit:
         """Forget one that has ended, or is about to."""
         process, pipe = self._workers.pop(worker)

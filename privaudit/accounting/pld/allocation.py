@@ -43,7 +43,7 @@ _MOST_CELLS = 1500  # of one ratio, which is wide where there is little noise
 _MOST_KINDS = 300  # of batches; more are bounded in so many groups
 _MOST_SHIFT = 12.0  # beyond, ratios times the least mass are not small
 _AWAY = 1e-3  # of the tail that may be lost, what each sum loses at either end
-_LEAST_TAIL = 1e-25
+_LEAST_TAIL, _TAIL_ABOVE = 1e-25, 1e-15
 _TAIL_BELOW, _TAIL_PLANE = 1e-18, 1e-13
 _TAIL_CURVE = 1e-15  # from below
 _LEAST_MASS = 1e-150  # products of two do not underflow
@@ -140,12 +140,16 @@ def _bounds(index: NDArray[np.int64], p: Floats, tail: float) -> tuple[int, int]
 
 
 def losses(epoch: Epoch, way: Direction, tail: float) -> tuple[Floats, Floats] | None:
-    """About what the losses are, and logs of their masses under Q: no bound."""
-    one = AllocatedBelow.of(epoch, tail)
-    if one is None:
+    """Losses to look by, and logs of their masses under Q: no bound."""
+    # Sums of sums: data may tell so much less that a tilt to them misses the bound.
+    told = epoch.is_sum or epoch.opposed
+    side, tail = ("below", tail) if told else (way, max(tail, _TAIL_ABOVE))
+    law = epoch_masses(epoch, side, tail)
+    if law is None:
         return None
-    loss, log_q = one.atoms.loss, one.atoms.log_q
-    return (loss, log_q) if way == "remove" else (-loss, log_q + loss)
+    some = (law.p > 0) & (law.q > 0)
+    log_p, log_q = np.log(law.p[some]), np.log(law.q[some])
+    return (log_p - log_q, log_q) if way == "remove" else (log_q - log_p, log_p)
 
 
 class AllocatedBelow(PairLoss):
@@ -191,10 +195,12 @@ def epoch_masses(epoch: Epoch, side: Side, tail: float) -> Masses | None:
             return None
         error = law.accuracy + law.moved
         return Masses(law.value * law.mass, law.mass, law.lacking, error)
-    # Both take seconds: one for several tails.
-    tail = max(1000.0 ** math.floor(math.log(tail, 1000) + 1e-9), _LEAST_TAIL)
+    # Both take seconds: one for several tails; in cones for all usual ones, the scout's
+    # too.
     if epoch.opposed and epoch.taken == 1:
+        tail = max(1000.0 ** math.floor(math.log(tail, 1000) + 1e-9), _LEAST_TAIL)
         return _curve(epoch, side, tail if side != "below" else _TAIL_CURVE)
+    tail = _TAIL_ABOVE if tail >= _TAIL_ABOVE else _LEAST_TAIL
     return _plane(epoch, side, tail if side != "below" else _TAIL_PLANE)
 
 

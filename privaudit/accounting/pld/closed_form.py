@@ -47,3 +47,16 @@ def gaussian_epsilon(shift: float, delta: float, width: float) -> Sides:
     upper = crossing(lambda e: excess(e, 1), start, slope, fine)[1]
     lower = crossing(lambda e: excess(e, -1), start, slope, fine)[0]
     return Sides(lower, upper, width, upper <= (1 + width) * lower, "remove")
+
+
+def epsilon_down(mu: float, delta: float) -> float:
+    """Least epsilon at which mu-GDP has ``delta``, never above the true one.
+
+    Infinity at ``delta`` 0 unless mu is 0: no Gaussian has a pure guarantee.
+
+    >>> round(epsilon_down(1.0, 1e-5), 4)
+    4.3772
+    """
+    if mu < 1e-100:
+        return 0.0
+    return gaussian_epsilon(mu, delta, 1e-9).lower if delta else math.inf

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from privaudit.auditing.bounds._gaussian import mu_up
+from privaudit.accounting import gdp
 
 Floats = NDArray[np.float64]
 Gains = Callable[[NDArray[np.bool_], Floats], Floats]
@@ -133,5 +133,5 @@ def bet_on_guesses(
 @functools.lru_cache(maxsize=8)
 def _most_right(delta: float, epsilons: tuple[float, ...]) -> Floats:
     """Chance of a right guess under Gaussian DP at each epsilon, rounded up."""
-    mus = [mu_up(epsilon, delta) for epsilon in epsilons]
-    return special.ndtr(np.array(mus) / 2) * (1 + 1e-12)
+    mus = gdp.mu(np.array(epsilons), delta) * (1 + 1e-9)  # within 1e-12 from below
+    return special.ndtr(mus / 2) * (1 + 1e-12)

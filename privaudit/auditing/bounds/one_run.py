@@ -33,7 +33,7 @@ from typing import ClassVar
 import numpy as np
 from scipy import special
 
-from privaudit.auditing.bounds._gaussian import epsilon_down
+from privaudit.accounting.pld.closed_form import epsilon_down
 from privaudit.auditing.bounds.binomial import mass
 from privaudit.auditing.bounds.contract import (
     Estimator,

@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from privaudit.auditing.bounds._gaussian import epsilon_down
+from privaudit.accounting.pld.closed_form import epsilon_down
 from privaudit.auditing.bounds._ranks import Pair, chance_of_top
 from privaudit.auditing.bounds.binomial import limit_down
 from privaudit.auditing.bounds.contract import (

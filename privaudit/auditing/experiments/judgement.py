@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -23,6 +23,7 @@ from privaudit.auditing.scores import Design, Scores
 from privaudit.files.folder import RunFolder
 from privaudit.files.manifest import write_result
 from privaudit.ledger import Entry, Ledger
+from privaudit.records import AuditRecord
 from privaudit.results import Claim, Relation, UpperBound, worst_bound
 
 
@@ -41,31 +42,8 @@ class Asked(Protocol):
     def one_run(self) -> bool: ...
 
 
-class Terms(Asked, Protocol):
-    """Those settings of an `Audit` that its verdict depends on."""
-
-    @property
-    def algorithm(self) -> str: ...
-    @property
-    def runs(self) -> int: ...
-    @property
-    def block(self) -> int: ...
-    @property
-    def stop_when_refuted(self) -> bool: ...
-    @property
-    def noise_multiplier(self) -> float | tuple[float, ...]: ...
-    @property
-    def account(self) -> str: ...
-    @property
-    def adversary(self) -> str: ...
-    @property
-    def canary(self) -> str: ...
-    @property
-    def canary_nodes(self) -> tuple[int, ...]: ...
-
-
 def judge(
-    audit: Terms,
+    audit: AuditRecord[Any],
     ledger: Ledger,
     runs: tuple[np.ndarray, np.ndarray, np.ndarray],
     seconds: float,
@@ -169,31 +147,33 @@ def design_of(audit: Asked) -> Design:
     return "one-run" if audit.one_run else "coin-flip"
 
 
-def attacked(audit: Terms, nodes: tuple[UpperBound, ...]) -> int:
+def attacked(audit: AuditRecord[Any], nodes: tuple[UpperBound, ...]) -> int:
     """The canary's node; of several, that of the largest of ``nodes``' accounts."""
     return max(audit.canary_nodes, key=lambda node: nodes[node].epsilon)
 
 
-def _by_node(audit: Terms, ledger: Ledger) -> bool:
+def _by_node(audit: AuditRecord[Any], ledger: Ledger) -> bool:
     """Return whether nodes have noise and promises of their own, for their records."""
     own = isinstance(audit.noise_multiplier, tuple)
     return own and ledger.overlap in (UNSET, 1) and audit.claim.observer is UNSET
 
 
-def entries_of(audit: Terms, ledger: Ledger) -> tuple[Entry, ...]:
+def entries_of(audit: AuditRecord[Any], ledger: Ledger) -> tuple[Entry, ...]:
     """Releases of the canaries' nodes; () where these differ."""
     found = {tuple(ledger.nodes[node]) for node in audit.canary_nodes}
     return found.pop() if len(found) == 1 else ()
 
 
-def seen_in(audit: Terms, ledger: Ledger) -> Ledger:
+def seen_in(audit: AuditRecord[Any], ledger: Ledger) -> Ledger:
     """The ledger of an audit's runs, as whom its claim is about sees it."""
     claim = audit.claim
     return observed_by(audit.algorithm, ledger, claim.observer or None, claim.relation)
 
 
 def is_refuted(
-    audit: Terms, ledger: Ledger, runs: tuple[np.ndarray, np.ndarray, np.ndarray]
+    audit: AuditRecord[Any],
+    ledger: Ledger,
+    runs: tuple[np.ndarray, np.ndarray, np.ndarray],
 ) -> bool:
     """Return whether the claim is refuted at the look after these runs."""
     member, score, _ = runs

@@ -97,11 +97,6 @@ class Audit(AuditRecord[Training]):
                 "set one_run"
             )
 
-    @property
-    def algorithm(self) -> str:
-        """Its name."""
-        return self.training.algorithm
-
     def problem(self, material: Material | None = None) -> Problem:
         """The data, model and network of the training, with the bug if planted."""
         kind = Problem if self.planted_bug is None else PLANTED[self.planted_bug]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from privaudit.task_settings import changes_of, renamed
+from privaudit.task_settings import changes_of, laid_over
 
 if TYPE_CHECKING:
     from trainers.runs.training import Training
@@ -48,5 +48,5 @@ def training_upon(
     own_model = MODELS.get(str(beneath.get("model")))
     if "model" in given or (own_model and "hidden" not in own_model.options):
         beneath.pop("hidden", None)  # of another model
-    values = {**beneath, **renamed(given), "algorithm": algorithm}
+    values = laid_over(beneath, {**given, "algorithm": algorithm})
     return training_from(values, where=where)

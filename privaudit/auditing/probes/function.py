@@ -16,18 +16,21 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from msgspec import Meta
 from numpy.typing import NDArray
 from scipy import stats
 
 from privaudit.auditing.probes import noise as law
 from privaudit.auditing.probes import rows
 from privaudit.auditing.probes.contract import Check
+from privaudit.files.arguments import Checked
 from privaudit.files.user_code import by_seed, held
 from privaudit.results import Relation
+from privaudit.task_settings import Positive
 
 Vector = NDArray[np.float64]
 Function = Callable[[Vector, Any], object]
@@ -39,26 +42,19 @@ _RARE = 1e-9  # chance below which what is seen is no chance
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Promise:
+class Promise(Checked):
     """Promise of a mechanism; None where nothing is said."""
 
     relation: Relation = "replace-one"  # what neighbours differ in
-    # the most, in L2 norm, that one record moves what is released; > 0
-    sensitivity: float | None = None
-    # standard deviation of the noise in each coordinate of what is released; > 0
-    noise: float | None = None
-    rate: float | None = None  # chance, in (0, 1], that a record is used at all
+    # the most, in L2 norm, that one record moves what is released
+    sensitivity: Positive | None = None
+    # standard deviation of the noise in each coordinate of what is released
+    noise: Positive | None = None
+    # chance that a record is used at all
+    rate: Annotated[float, Meta(gt=0, le=1)] | None = None
     # (features,): a record that gives nothing or little, zeros by default; it stands in
     # the place of one that is not there where one more shifts what is drawn
     null: Vector | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("sensitivity", "noise"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name} must be > 0 and finite, got {value:g}")
-        if self.rate is not None and not 0 < self.rate <= 1:
-            raise ValueError(f"rate must be in (0, 1], got {self.rate:g}")
 
 
 def probe(

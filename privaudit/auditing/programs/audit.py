@@ -21,10 +21,11 @@ import math
 import os
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from privaudit.accounting import Certificate, account_nodes
@@ -54,11 +55,13 @@ from privaudit.auditing.programs.targets import (
 from privaudit.auditing.rates import attack_rates
 from privaudit.auditing.scores import Scores
 from privaudit.files import npz as _npz
+from privaudit.files.arguments import check_limits
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.files.manifest import digest
 from privaudit.files.user_code import is_place
 from privaudit.ledger import Ledger
 from privaudit.results import Claim, UpperBound, could_show
+from privaudit.task_settings import Natural
 from privaudit.version import __version__
 
 _EARLY = 10  # calls, up to which each is looked at for shared seeds
@@ -80,13 +83,13 @@ class ProgramAudit(
     # estimator, confidence: of the lower bound; one that is valid for a family stands
     # beside the verdict's
     estimator: str = "best"
-    confidence: float = 0.95
-    runs: int = 1000  # in both worlds together
+    confidence: Annotated[float, Meta(gt=0, lt=1)] = 0.95
+    runs: Annotated[int, Meta(ge=2)] = 1000  # in both worlds together
     # runs that a function is called for at once; of a command, that are kept at once
-    batch: int = 50
+    batch: Annotated[int, Meta(ge=1)] = 50
     # whether to end at the first of its looks at which the claim is refuted
     stop_when_refuted: bool = False
-    seed: int = 0  # of worlds and of the runs' seeds
+    seed: Natural = 0  # of worlds and of the runs' seeds
     # whether the command stays alive, see `privaudit.auditing.programs.server`
     serve: bool = False
     # the SHA-256 of the ledger that comes with it, None if there is none
@@ -105,14 +108,7 @@ class ProgramAudit(
                 f"there is no estimator {self.estimator!r}; choose one of "
                 f"{', '.join(known)}{needs}"
             )
-        if self.runs < 2 or self.batch < 1:
-            raise ValueError(
-                f"runs must be >= 2 and batch >= 1, got {self.runs} and {self.batch}"
-            )
-        if not 0 < self.confidence < 1:
-            raise ValueError(f"confidence must be in (0, 1), got {self.confidence}")
-        if self.seed < 0:
-            raise ValueError(f"seed must be >= 0, got {self.seed}")
+        check_limits(self)
         if self.serve and self.is_function:
             raise ValueError(
                 "--serve is for a command that stays alive, and this is a function: "

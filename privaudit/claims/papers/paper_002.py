@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from privaudit.accounting.gaussian import classical_sigma
+from privaudit.accounting.closed_forms import classical_sigma
 from privaudit.claims.accounts import UNBOUNDED, bracket, calibrated, single
 from privaudit.claims.claim import PaperClaim, claims_beside
 

@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 from scipy.special import expit
 
+from privaudit.accounting import gdp
 from privaudit.auditing.bounds import Betting, BettingGaussian, Game
-from privaudit.auditing.bounds._gaussian import mu_up
 from privaudit.auditing.scores import Scores
 from tests.tiers import size
 
@@ -74,7 +74,7 @@ class TestSound:
         game = Game(1e-5, 0.95, epsilons, "mu-Gaussian DP")
         wealth = game.start().after(member, member + random.normal(size=50))
         for place, epsilon in enumerate(epsilons):
-            mu = mu_up(epsilon, 1e-5)
+            mu = float(gdp.mu(epsilon, 1e-5))
             median = np.median(wealth.score)
             right, wrong = stats.norm.cdf([mu / 2, -mu / 2])
             laws = {median + 1: (right, wrong), median - 1: (wrong, right)}
@@ -128,7 +128,7 @@ class TestTight:
     @pytest.mark.parametrize(("claim", "most"), [(1.0, 400), (8.0, 40)])
     def test_refutes_halved_noise_soon(self, claim, most):
         """Mean runs a world until a Gaussian claim with half the noise is refuted."""
-        mu, runs = 2 * mu_up(claim, 1e-5), []
+        mu, runs = 2 * float(gdp.mu(claim, 1e-5)), []
         game = Game(1e-5, 0.95, (claim,), "mu-Gaussian DP")
         for repeat in range(40):
             random = np.random.default_rng([6, repeat])

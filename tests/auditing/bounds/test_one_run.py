@@ -10,8 +10,8 @@ from scipy import stats
 from scipy.special import expit
 
 import privaudit as pa
+from privaudit.accounting.pld.closed_form import epsilon_down
 from privaudit.auditing.bounds import OneRun, OneRunGaussian
-from privaudit.auditing.bounds._gaussian import epsilon_down
 from privaudit.auditing.bounds.one_run import gaussian_refuted, p_value
 from privaudit.auditing.experiments.one_run_bounds import one_run_estimator
 from privaudit.auditing.experiments.reach import ideal_scores

@@ -5,6 +5,7 @@ import pathlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 
 from privaudit.auditing.experiments.presets import AUDITED, training_upon
 from privaudit.auditing.experiments.sweep import Sweep
@@ -63,6 +64,8 @@ class TestLaws:
         given = {"batch_size": 20.0}
         found = training_upon("dp-dsgd", given, AUDITED, "a file of claims")
         assert found.batch_size == 20
+        rate = training_upon("dp-mf", {"sampling_rate": 0.1}, AUDITED, "--set")
+        assert (rate.batch_size, rate.sampling_rate) == (UNSET, 0.1)
 
     def test_a_name_follows_from_the_audit_alone(self):
         more = GRID.replace('"dp-dsgt"]', '"dp-dsgt", "dp-sgd"]')

@@ -167,7 +167,7 @@ class TestSharedSeeds:
 class TestAccount:
     """Scores that no mechanism of the ledger's family gives are told."""
 
-    @pytest.mark.sampled(3)
+    @pytest.mark.full
     @pytest.mark.parametrize(("spread", "fits"), [(0.05, False), (20.0, True)])
     def test_scores_that_do_not_fit(self, tmp_path, spread, fits):
         def function(worlds, seed):

@@ -148,6 +148,7 @@ class TestAccount:
         )
         return pa.Ledger.of(release, 1)
 
+    @pytest.mark.full
     def test_a_ledger_brings_family_and_gap(self, tmp_path):
         file = tmp_path / "ledger.json"
         file.write_text(self.ledger().to_json())

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from privaudit.accounting import account
-from privaudit.accounting.gaussian import analytic_epsilon
+from privaudit.accounting import account, gdp
 from tests.tiers import examples
 from tests.trainers import collaborative as checks
 from tests.trainers.collaborative import (
@@ -211,9 +210,9 @@ class TestLedger:
         run(private, begin())
         bound = account(private.ledger, 1e-5, "replace-one", "gdp")
         # A record moves a class's model by 2, and rounding by 2^-20 of the noise more.
-        exact = analytic_epsilon(20.0, 1e-5, (2 + 20 * 2.0**-20) * CLASSES**0.5)
+        exact = gdp.epsilon((2 + 20 * 2.0**-20) * CLASSES**0.5 / 20.0, 1e-5)
         assert bound.epsilon == pytest.approx(exact, rel=1e-9)
-        assert bound.epsilon > analytic_epsilon(20.0, 1e-5, 2 * CLASSES**0.5)
+        assert bound.epsilon > gdp.epsilon(2 * CLASSES**0.5 / 20.0, 1e-5)
         assert bound.standing == "certified"
         with pytest.raises(ValueError, match="no sensitivity under add-or-remove-one"):
             account(private.ledger, 1e-5, "add-or-remove-one")

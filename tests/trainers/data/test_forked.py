@@ -102,7 +102,7 @@ class TestSound:
             (lambda: sys.exit(3), "SystemExit: 3"),
             (lambda: os._exit(3), "ended with status 3"),
             (lambda: os._exit(0), "ended with status 0"),
-            (lambda: os.kill(os.getpid(), signal.SIGKILL), "signal 9"),
+            (lambda: signal.raise_signal(signal.SIGKILL), "signal 9"),
             (lambda: ctypes.string_at(0), "signal 11"),
             (lambda: signal.raise_signal(signal.SIGINT), "signal 2"),
         ],
@@ -175,6 +175,25 @@ class TestSound:
         for each in (ends, end, counts):
             os.close(each)
         one.close(), other.close(), names.close()
+
+    def test_clocks_and_numbers_tell_nothing_of_those_before(self, monkeypatch):
+        forked.begin()
+        begun = {"time": 1e9, "monotonic_ns": 10**12}
+        for name, long_ago in begun.items():
+            monkeypatch.setitem(forked._begun, name, long_ago)
+
+        def call():
+            numbers = os.getpid(), threading.get_native_id()
+            late = [getattr(time, name)() / begun[name] - 1 for name in begun]
+            with open("/proc/self/oom_score_adj") as file:
+                return torch.tensor(late), torch.tensor([*numbers, int(file.read())])
+
+        for late, numbers in forked.each([call] * 2):
+            assert late.min() >= 0
+            assert late.max() < 0.1
+            assert numbers.tolist() == [1 << 22, 1 << 22, 1000]
+        assert os.getpid() < 1 << 22
+        assert time.time() > 1.5e9
 
     def test_what_is_unlike_has_ended(self):
         calls = [lambda: (ONE,), lambda: (ONE.double(),), lambda: (ONE, ONE), tuple]

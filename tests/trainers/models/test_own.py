@@ -94,6 +94,7 @@ LOSSES = {
 
 
 class TestLosses:
+    @pytest.mark.sampled(3)
     @pytest.mark.parametrize("name", LOSSES)
     def test_gradients_are_those_of_the_loop(self, name):
         loss, targets, outputs = LOSSES[name]
@@ -392,6 +393,7 @@ class TestModels:
         assert taken.why_not is None
         torch.testing.assert_close(taken.module(rows()), plain(rows()))
 
+    @pytest.mark.sampled(3)
     @pytest.mark.parametrize("how", HOOKED)
     def test_hooks_on_gradients_are_isolated_and_torchs_own_change_nothing(self, how):
         torch.manual_seed(0)

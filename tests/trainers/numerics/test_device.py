@@ -153,6 +153,7 @@ class Unplaced(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", sorted(ON_THE_HOST))
 def test_what_is_made_is_placed(name):
     problem = Problem.of(training(name))

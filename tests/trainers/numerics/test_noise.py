@@ -404,6 +404,7 @@ class TestLaws:
             )
             assert torch.equal(one[0, 0], wanted[run, column])
 
+    @pytest.mark.sampled(3)
     @LAWS
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
     @pytest.mark.parametrize("width", [3, 64, 501])

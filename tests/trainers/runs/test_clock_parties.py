@@ -76,6 +76,7 @@ def releases(file):
     return [entry[:2] for entry in ENTRY.iter_unpack(content)][1:]
 
 
+@pytest.mark.full
 def test_goes_on_without_a_release_made_twice(tmp_path):
     """Twice stopped; the journals, which outlive the runs, have what ledgers count."""
     kept = [tmp_path / f"journal-{party}" for party in range(2)]

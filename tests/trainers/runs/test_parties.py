@@ -401,7 +401,7 @@ def test_noise_is_calibrated_from_all_sizes(tmp_path):
     )
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("changes", "spent"),
     [
@@ -681,6 +681,7 @@ class TestObserver:
         at_all(InProcess.all(len(held), 60), work)
         return [tmp_path / f"party-{party}" for party in range(len(held))]
 
+    @pytest.mark.full
     def test_as_of_one_process(self, tmp_path):
         folders = self.joined(tmp_path, [[0], [1], [2], [3]])
         joint = pa.join(folders, observer="any-node")
@@ -822,6 +823,7 @@ class TestDropped:
         with pytest.raises(ValueError, match="folder of party 4 is missing"):
             pa.join(folders[:4])
 
+    @pytest.mark.full
     def test_who_comes_back_is_waited_for_at_a_checkpoint(self, tmp_path, seen):
         """All begin anew where one of them hears it: nothing is released twice."""
         said = self.trained(tmp_path, [(4, 4)], seed=None, hears={2: 5})
@@ -844,6 +846,7 @@ class TestDropped:
         assert back.result.missed == ((3, 9),)
         assert sum(e.count for e in back.ledger.nodes[0]) == len(seen[4]) <= 5 + 3
 
+    @pytest.mark.full
     def test_who_comes_back_after_the_end_has_its_account(self, tmp_path):
         self.trained(tmp_path, [(4, 4)], seed=None)
         *_, back = self.trained(tmp_path, [], seed=None)

@@ -122,6 +122,7 @@ class TestSound:
 
 
 class TestUse:
+    @pytest.mark.full
     def test_gradients_of_another_scale(self):
         """Of a loss in other units: a clip of 1 is all noise."""
 

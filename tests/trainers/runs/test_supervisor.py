@@ -84,7 +84,7 @@ class TestLaws:
         with Supervisor(echo) as supervisor:
             worker = supervisor.start("")
             ((_, (pid, _)),) = heard(supervisor)
-            supervisor.kill(worker)
+            os.kill(pid, signal.SIGKILL)
             assert gone(pid)
             supervisor.send(worker, "x")
             assert heard(supervisor) == [(worker, Exit(-9))]

@@ -71,6 +71,7 @@ class TestText:
 
 
 class TestTrains:
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize(
         "settings",
         [

@@ -6,7 +6,7 @@ import abc
 import dataclasses
 from typing import Any, Literal
 
-from privaudit.accounting.gaussian import classical_sigma
+from privaudit.accounting.closed_forms import classical_sigma
 from privaudit.ledger import Ledger
 from trainers.algorithms.collaborative.deep_q import QSettings
 from trainers.algorithms.collaborative.logistic import Constants

@@ -70,6 +70,7 @@ def enter(
     numbers other than dropout's; if the loss is not made of the records' own; if they
     do not fit the records.
     """
+    forked.begin()
     if not any(each.requires_grad for each in module.parameters()):
         raise ValueError(
             "the model has no parameters to train: none requires a gradient"

@@ -47,7 +47,7 @@ def doubles():
     torch.set_default_dtype(torch.float32)
 
 
-@pytest.mark.sampled(26)
+@pytest.mark.sampled(52)
 @pytest.mark.usefixtures("doubles")
 @pytest.mark.parametrize("name", MADE)
 def test_gradients_are_torchs(name):
@@ -173,6 +173,7 @@ def _diagonal(x):
     return whole.sum(1)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.usefixtures("doubles")
 @pytest.mark.parametrize(
     "write",

@@ -193,7 +193,7 @@ def alone(node, values, seen):
 LEFT = ("binary_cross_entropy", "soft_margin_loss", "batch_norm", "floor_divide")
 
 
-@pytest.mark.sampled(29)
+@pytest.mark.sampled(43)
 @pytest.mark.parametrize("name", [*OF_RECORDS, *MADE])
 def test_no_neighbour_moves_a_bit(name):
     """Nor which way its gradient is taken, as torch's of a product would be."""

@@ -131,9 +131,8 @@ class Steps:
         """For privacy loss distributions."""
         if self.attained:
             rows = (self.gaussian, self.scheme, self.shift, self.norm)
-            return compose_columns(
-                np.stack([*rows, self.rate, self.count]), self.others
-            )
+            columns = np.array([*rows, self.rate, self.count], dtype=float)
+            return compose_columns(columns, self.others)
         base = found = compose_entries(self.plain, self.relation)
         if not self.epochs:  # known batches are no more than a bound
             return dataclasses.replace(found, exact=False)

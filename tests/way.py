@@ -1,7 +1,7 @@
 """The way of a budget: files that are given it, and changes from file to file.
 
-``python -m tests.way train dp-dsgd --epsilon 4.03125 --nodes 2`` runs the command and
-prints both, for calls with the number itself among their arguments (in a tuple or a
+``python -m tests.way train dp-dsgd --epsilon 4.03125 --set nodes=2`` runs the command
+and prints both, for calls with the number itself among their arguments (in a tuple or a
 dictionary too), and for those with settings that have it as their epsilon. A budget
 that nothing else equals, such as 4.03125, counts no other number.
 """

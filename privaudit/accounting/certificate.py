@@ -104,9 +104,13 @@ class _Releases:
     @functools.cached_property
     def shared(self) -> Steps | None:
         """Steps that every record enters, if not all: for lower sides."""
-        outside, dealt = outside_passes(self.entries), dealt_passes(self.entries)
+        outside = outside_passes(self.entries)
+        allocated = any(map(is_allocated, outside))
+        if len(outside) == len(self.entries) and not allocated:
+            return None
+        dealt = dealt_passes(self.entries)
         steps = Steps.of(outside, self.relation, dealt)
-        if not steps.epochs and any(map(is_allocated, outside)):
+        if not steps.epochs and allocated:
             outside = tuple(entry for entry in outside if not is_allocated(entry))
             steps = Steps.of(outside, self.relation)
         return None if len(outside) == len(self.entries) else steps

@@ -35,10 +35,9 @@ from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.closed_form import gaussian_delta, gaussian_epsilon
 from privaudit.accounting.pld.composition import Side
 from privaudit.accounting.pld.mechanisms import Curve, Loss
-from privaudit.accounting.pld.steps import others_of
+from privaudit.accounting.pld.steps import columns_of, compose_columns
 from privaudit.accounting.pld.targets import DeltaAt, EpsilonAt, Target, crossing
 from privaudit.ledger import Entry
-from privaudit.release import PoissonSampling
 from privaudit.results import Relation, check_sides
 
 Floats = NDArray[np.float64]
@@ -107,39 +106,14 @@ class Steps:
 
     @classmethod
     def _of(cls, entries: Sequence[Entry], relation: Relation) -> Steps:
-        kept, rows = [], []
-        for entry in entries:
-            release, rate = entry.release, entry.release.sampling.rate
-            moved = release.sensitivity_under(relation)
-            if not moved or not rate:
-                continue
-            scheme, norm = 0, moved
-            detailed = release.details is not UNSET
-            if relation == "replace-one" and rate < 1 and not detailed:
-                poisson = isinstance(release.sampling, PoissonSampling)
-                scheme = 2 if poisson else 1
-                norm = release.opposed_norm()
-            kept.append(entry)
-            if detailed:
-                continue
-            rows.append(
-                (
-                    release.mechanism == "gaussian",
-                    scheme,
-                    moved / release.noise,
-                    norm / release.noise,
-                    rate,
-                    float(entry.count),
-                )
-            )
-        columns = np.array(rows, float).reshape(-1, 6).T
+        kept, columns, others = columns_of(entries, relation)
         return cls(
             tuple(kept),
             relation,
             columns[0] == 1,
             columns[1].astype(np.int64),
             *columns[2:],
-            others=others_of(kept, relation),
+            others=others,
         )
 
     @property
@@ -156,7 +130,9 @@ class Steps:
     def composition(self) -> Composition:
         """For privacy loss distributions."""
         if self.attained:
-            return compose_entries(self.entries, self.relation)
+            rows = (self.gaussian, self.scheme, self.shift, self.norm)
+            columns = np.array([*rows, self.rate, self.count], dtype=float)
+            return compose_columns(columns, self.others)
         base = found = compose_entries(self.plain, self.relation)
         if not self.epochs:  # known batches are no more than a bound
             return dataclasses.replace(found, exact=False)

@@ -356,7 +356,7 @@ class TestSound:
             top = ends(family.step(m, q), way, reach)
             points = np.append(r.uniform(*top, 40), top) / spacing / 2
             edges = 2 * np.unique(np.append(np.rint(points), [-1, 0, 1])).astype(int)
-            found = bundle(Group(family, edges, True), way, spacing, 0.0, reach)
+            found = bundle(Group(family, family, edges, True), way, spacing, 0.0, reach)
             losses, mass = found.index * spacing, found.mean * math.exp(found.base)
             normal, far, near = (np.exp(-((x - c) ** 2) / 2) for c in (0, m, -m))
             p, other = (1 - q) * normal + q * far, (1 - q) * normal + q * near
@@ -420,6 +420,24 @@ class TestSound:
             assert (after <= np.maximum(before, 0) * (1 + 1e-12) + 4e-16).all()
             if not seed:  # none but the last was negative
                 assert made[1] >= 1 - 4 * size
+
+    @pytest.mark.parametrize(
+        ("noise", "scheme", "wide"),
+        [
+            ("gaussian", "poisson", (0.2, 0)),
+            ("laplace", "poisson", (0, 0.5)),
+            ("gaussian", "replace", (0, 0.5)),
+        ],
+    )
+    def test_steps_taken_for_others_bound_them(self, monkeypatch, noise, scheme, wide):
+        noises, rates = np.exp(np.outer(wide, np.linspace(-1, 1, 30))) * [[1], [0.1]]
+        steps = compose_steps(noises, rates, noise=noise, scheme=scheme)
+        truth = steps.epsilon(1e-4)
+        for name, value in (("_GROUPS", 2), ("_ROUND_FROM", 2), ("_ROUNDED", 9.0)):
+            monkeypatch.setattr(grouping, name, value)
+        found = steps.epsilon(1e-4, 1.0)
+        assert 1.02 * found.lower < truth.lower
+        assert truth.upper < 0.98 * found.upper
 
     def test_kinds_apart_bound_from_above_by_what_is_above(self, monkeypatch):
         steps = compose_steps(np.linspace(1.0, 2.0, 30), np.linspace(0.05, 0.1, 30))

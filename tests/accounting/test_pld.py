@@ -200,7 +200,7 @@ class TestCells:
 
         of_class = Bundle.of
         monkeypatch.setattr(Bundle, "of", of)
-        group = Group(found, edges, apart)
+        group = Group(found, found, edges, apart)
         bundle(group, way, spacing, tilt, 9.0)
         under = bundle_below(group, way, spacing, tilt, 9.0)
         (losses, each), (knots, lower) = given
@@ -233,7 +233,7 @@ class TestCells:
         edges = 2 * np.unique(
             np.append([-1, 0], np.geomspace(1, 3500, 200).astype(int))
         )
-        found = bundle(Group(family, edges, True), "remove", 0.01, tilt, 9.0)
+        found = bundle(Group(family, family, edges, True), "remove", 0.01, tilt, 9.0)
         index, masses = found.masses
         assert (found.kinds is not None) == (tilt == 5)
         assert np.isfinite(found.base)

@@ -31,7 +31,7 @@ _OPPOSED_BELOW = 2.6  # times that, and 2.5 times as wide far out across
 _FAR_RATIO = 0.05  # cells far out, over their distance and the shift
 # Even cells of what each e_j is of all that counts, by how many batches a record is in;
 # from below of the mean degree, for one degree.
-_PARTS = {1: (), 2: (16,), 3: (8, 4)}
+_PARTS = {1: (), 2: (16,), 3: (8, 8)}
 _BELOW_PARTS = 24
 MOST_TAKEN = 3  # from above
 MOST_SHIFT = 8.0  # e_3 of such ratios is a double

@@ -475,7 +475,7 @@ class Composition:
 
     def _work(self, grid: Grid) -> float:
         """About how many cells there are in all measures."""
-        cells = sum(one.family.shift.size * one.edges.size for one in grid.groups)
+        cells = sum(one.above.shift.size * one.edges.size for one in grid.groups)
         return (
             cells + sum(one.length(grid.reach) for one, _ in self.others) / grid.spacing
         )

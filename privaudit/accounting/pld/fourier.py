@@ -32,7 +32,9 @@ _BATCH = 1 << 15  # phases of kinds that are worked out together
 _TABLED = 1 << 18  # points whose phases are kept
 _SINE, _TRANSFORM = 25.0, 8.0  # what a point costs, beside a sum's product
 _LOOKED_AT = 32  # frequencies
-_TOLD_FIRST = 16  # bundles whose transforms tell which frequencies matter
+# Of which frequencies matter: in so many parts all steps tell, while what is left is by
+# so much dearer than a transform; vectors that those told by their mean may have.
+_PARTS, _DEARER, _VECTORS = 16, 4.0, 8
 MOST_WORK = 2e9  # cells of all frequencies: some seconds
 _CHANGES = np.array([1.0, 0.5, 0.25, 2.0])  # of the tilt, over what was guessed
 _LEAST = 1e-280  # of a kind's masses in sum, for those that doubles lose to be none
@@ -497,7 +499,8 @@ def _falling(bundles: Sequence[Bundle], points: int) -> list[Bundle]:
     falls = np.stack([one.fall(turns) for one in bundles])
     total = falls.sum(axis=0)
     where = np.argmax(total < _NEGLIGIBLE) if total.min() < _NEGLIGIBLE else -1
-    return [bundles[i] for i in np.argsort(falls[:, where])]
+    kinds = [1 if one.kinds is None else one.counts.size for one in bundles]
+    return [bundles[i] for i in np.argsort(falls[:, where] / kinds)]
 
 
 def _product(
@@ -644,39 +647,53 @@ def _alive(
 ) -> NDArray[np.intp]:
     """Frequencies at which steps' transforms may be more than negligible together.
 
-    Told by one transform of each bundle, of the first ones, where kinds have many: the
+    Told by one transform of some bundles at a time, while what is left is dearer: the
     size of prod x_k^n_k is at most (sum n_k |x_k|^2 / n)^(n / 2), and that sum is the
-    transform of the kinds' mean autocorrelation, or of the mean, and what they differ
+    transform of the kinds' mean autocorrelation, or of the mean's, and what they differ
     by. Without masses above ``cut`` sizes are no more than those masses larger.
     """
     most, live = np.zeros(points // 2 + 1), np.arange(points // 2 + 1)
-    for one in bundles[:_TOLD_FIRST]:
-        if one.kinds is None and one.off is None:
-            continue
-        index, masses = one.kinds or (one.index, one.mean[None])
-        count, width = masses.shape
-        each = 1 if index.ndim == 1 else count
-        few = live.size * width < _TRANSFORM * points
-        if few or (one.kinds and each * width**2 > count * points):
-            break
-        if one.off is not None:
-            spread = np.abs(one.off).sum(axis=1)
-            sizes = np.abs(fft.rfft(np.bincount(index % points, one.mean, points)))
-            squares = (sizes + transform_error(points)) ** 2 + 64 * UNIT
-            squares += one.counts @ spread**2 / one.steps
-        else:
-            share = (one.counts / one.steps)[:, None] * masses
+    left, each = list(bundles), _TRANSFORM * points
+
+    def work(one: Bundle) -> float:
+        width = (one.kinds or (one.index,))[0].shape[-1]
+        rows = one.counts.size if one.off is None else _VECTORS
+        return rows * min(width * live.size, each)
+
+    part = sum(map(work, left)) / _PARTS
+    while left and sum(map(work, left)) > _DEARER * each:
+        far: list[Indices] = []
+        products: list[Floats] = []
+        steps = beside = above = done = 0.0
+        while left and done < part and sum(map(len, far)) < each:
+            one = left.pop(0)
+            done += work(one)
+            index, masses = one.kinds or (one.index, one.mean[None])
+            count, width = masses.shape
+            own = 1 if index.ndim == 1 else count
+            if (one.kinds is None and one.off is None) or own * width**2 > (
+                count * points
+            ):
+                continue
+            share = one.counts[:, None] * masses if one.kinds else one.steps * masses
+            if one.off is not None:
+                spread = np.abs(one.off).sum(axis=1)
+                beside += float(one.counts @ spread**2) + 64 * UNIT * one.steps
             if index.ndim == 1:
-                products, apart = share.T @ masses, index[:, None] - index
+                products.append((share.T @ masses).ravel())
+                far.append((index[:, None] - index).ravel())
             else:
-                products = share[:, :, None] * masses[:, None, :]
-                apart = index[:, :, None] - index[:, None, :]
-            mean = np.bincount((apart % points).ravel(), products.ravel(), points)
-            squares = fft.rfft(mean).real + 2 * transform_error(points)
-        sizes = np.sqrt(np.maximum(squares, 0.0))
-        if cut < math.inf:
-            sizes = sizes + one.most_above(cut)
-        most += one.steps * np.log(np.clip(sizes, 1e-300, 1.0))
+                products.append((share[:, :, None] * masses[:, None, :]).ravel())
+                far.append((index[:, :, None] - index[:, None, :]).ravel())
+            steps += one.steps
+            above = max(above, one.most_above(cut) if cut < math.inf else 0.0)
+        if not steps:
+            continue
+        apart = np.concatenate(far) % points
+        mean = np.bincount(apart, np.concatenate(products), points)
+        squares = (fft.rfft(mean).real + beside) / steps + 2 * transform_error(points)
+        sizes = np.sqrt(np.maximum(squares, 0.0)) + above
+        most += steps * np.log(np.clip(sizes, 1e-300, 1.0))
         live = np.flatnonzero(most > _NEGLIGIBLE)
     return live
 

@@ -19,7 +19,7 @@ from privaudit.accounting.pld.families import Family
 from privaudit.accounting.pld.fourier import Bundle
 from privaudit.accounting.pld.line import UNIT, Floats
 from privaudit.accounting.pld.mechanisms.noise import Rows, ends, rows
-from privaudit.accounting.pld.scout import Law
+from privaudit.accounting.pld.scout import Law, log_moments
 
 Indices = NDArray[np.int64]
 
@@ -38,6 +38,9 @@ _COARSE = 0.2  # of what cells may add: for grid points that are too far apart f
 # The same where few frequencies matter: below, losses are moved as far as grid points
 # are apart, and such points cost little.
 _FINE, _CHEAP = 0.01, 1 << 17
+# Of what cells may add: for steps to be taken for others, where there are as many, into
+# at most so many parts of a group, and if so few are left.
+_ROUNDED, _ROUND_FROM, _MOST_PARTS, _WORTH = 0.4, 1 << 10, 2.0**20, 2
 _A_DECADE = 20  # losses between which densities of cells are chosen
 
 
@@ -45,26 +48,28 @@ _A_DECADE = 20  # losses between which densities of cells are chosen
 class Group:
     """Steps of a family, and the losses between their cells.
 
-    ``edges``: increasing, even multiples of spacing; ``apart``: composed one by one.
-    ``seen``: the masses that were asked for last.
+    ``above``, ``below``: steps that dominate them, and that they dominate, or they
+    themselves. ``edges``: increasing, even multiples of spacing; ``apart``: composed
+    one by one. ``seen``: the masses that were asked for last.
     """
 
-    family: Family
+    above: Family
+    below: Family
     edges: Indices
     apart: bool
-    seen: dict[tuple[Direction, float, float], Rows] = dataclasses.field(
+    seen: dict[tuple[Direction, float, float, int], Rows] = dataclasses.field(
         default_factory=dict
     )
 
-    def rows(self, way: Direction, spacing: float, reach: float) -> Rows:
-        """Masses of all steps; kept, as those above are those below as well."""
-        asked = way, spacing, reach
+    def rows(self, of: Family, way: Direction, spacing: float, reach: float) -> Rows:
+        """Masses of all steps; kept, as those above may be those below as well."""
+        asked = way, spacing, reach, id(of)
         if asked not in self.seen:
             self.seen.clear()
-            kind = (self.family.noise, self.family.scheme)
             at = self.edges.astype(float) * spacing
-            of = self.family.shift, self.family.rate
-            self.seen[asked] = rows(kind, way, at, *of, reach)
+            self.seen[asked] = rows(
+                (of.noise, of.scheme), way, at, of.shift, of.rate, reach
+            )
         return self.seen[asked]
 
 
@@ -131,6 +136,64 @@ def _halves(at: Floats, part: Indices) -> tuple[Indices, Indices]:
     middle = (values.min() + values.max()) / 2
     low = values <= middle
     return part[low], part[~low]
+
+
+def _rounded(
+    groups: list[Family], way: Direction, slope: float, room: float, reach: float
+) -> tuple[list[tuple[Family, Family]], float]:
+    """Fewer steps that dominate each group's, and that they dominate; what it costs.
+
+    H grows with the shift and with the rate: steps that are near in both are taken to
+    have the largest of each above, and the least below. ``room``: by how much that may
+    move epsilon, about; the fall of the log moment at ``slope`` over that tells.
+    """
+    pairs, cost = [(group, group) for group in groups], 0.0
+    if sum(group.shift.size for group in groups) < _ROUND_FROM:
+        return pairs, cost
+    steps = [
+        group.step(float(end.reduce(group.shift)), float(end.reduce(group.rate)))
+        for end in (np.maximum, np.minimum)
+        for group in groups
+    ]
+    most, least = log_moments(steps, way, slope, reach).reshape(2, -1)
+    often = np.array([group.steps for group in groups])
+    costs = np.maximum(most - least, 0.0) * often / slope
+    some = np.arange(costs.size)
+    for _ in range(_TRIES):  # those that are not worth it leave more to the others
+        # Of a group in c parts there are c kinds, or c^2, which cost a part in c.
+        shares = np.cbrt(costs[some])
+        parts = shares * ((shares**2).sum() / room)
+        parts = np.ceil(np.minimum(parts, _MOST_PARTS)).clip(1)
+        for i, each in zip(some.tolist(), parts.tolist(), strict=True):
+            pairs[i] = _rounded_to(groups[i], each)
+        merged = np.array([pairs[i][0] is not groups[i] for i in some], bool)
+        some, parts = some[merged], parts[merged]
+        cost = float((costs[some] / parts).sum())
+    return pairs, cost
+
+
+def _rounded_to(group: Family, parts: float) -> tuple[Family, Family]:
+    """The same with each range of shifts and rates in so many parts."""
+    at = np.log(np.stack([group.shift, group.rate]))
+    least, wide = at.min(axis=1, keepdims=True), np.ptp(at, axis=1)[:, None]
+    part = np.floor((at - least) * (parts / np.maximum(wide, 1e-300)))
+    part = np.minimum(part, parts - 1)
+    label = part[0] * parts + part[1]
+    order = np.argsort(label, kind="stable")
+    starts = np.flatnonzero(np.diff(label[order], prepend=-1.0))
+    if starts.size * _WORTH > label.size:
+        return group, group
+    count = np.add.reduceat(group.count[order], starts)
+    above, below = (
+        dataclasses.replace(
+            group,
+            shift=end.reduceat(group.shift[order], starts),
+            rate=end.reduceat(group.rate[order], starts),
+            count=count,
+        )
+        for end in (np.maximum, np.minimum)
+    )
+    return above, below
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -210,7 +273,7 @@ class _Cells:
 class Choice:
     """Groups of steps, the losses between their cells, and the grid's spacing."""
 
-    groups: list[Family]
+    groups: list[tuple[Family, Family]]
     reached: Floats
     cells: _Cells
     spacing: float
@@ -219,17 +282,18 @@ class Choice:
 
     def on(self, spacing: float) -> tuple[Group, ...]:
         """The groups on a grid."""
-        kinds = np.array([group.shift.size for group in self.groups])
+        kinds = np.array([above.shift.size for above, _ in self.groups])
         cells = np.bincount(self.cells.group, minlength=kinds.size)
         points = self.window / spacing
         each = np.minimum(cells * min(self.waves, points / 2), _TRANSFORM * points)
         apart = float(kinds @ each) <= _MOST_WAVES
         found = []
-        for i, group in enumerate(self.groups):
+        for i, (above, below) in enumerate(self.groups):
             some = self.cells.group == i
             edges = np.append(self.cells.low[some], self.cells.high[some].max())
-            few = apart or group.shift.size <= _FEW
-            found.append(Group(group, _edges(edges, self.reached[i], spacing), few))
+            few = apart or above.shift.size <= _FEW
+            edges = _edges(edges, self.reached[i], spacing)
+            found.append(Group(above, below, edges, few))
         return tuple(found)
 
 
@@ -260,6 +324,8 @@ def chosen(
     log_mass = _log_masses(groups, way, points, reach)
     within = _sums(np.exp(log_mass))
     room = max(slack, 1e-100)
+    pairs, cost = _rounded(groups, way, law.slope, _ROUNDED * room, reach)
+    room -= min(cost, room) / 2
     middle = (points[1:] + points[:-1]) / 2
     under = []
     down, up = law.ends
@@ -287,7 +353,7 @@ def chosen(
     )
     if law.waves < math.inf:
         spacing = max(fine, min(spacing, law.window / _CHEAP))
-    return Choice(groups, reached, cells, spacing, law.waves, law.window)
+    return Choice(pairs, reached, cells, spacing, law.waves, law.window)
 
 
 def _is(group: Family, step: Step | None) -> bool:
@@ -361,9 +427,9 @@ def bundle(
     group: Group, way: Direction, spacing: float, tilt: float, reach: float
 ) -> Bundle:
     """Steps of a group, from above."""
-    family, edges = group.family, group.edges
+    family, edges = group.above, group.edges
     at = edges.astype(float) * spacing
-    seen = group.rows(way, spacing, reach)
+    seen = group.rows(family, way, spacing, reach)
     raised, most, base = _raised(seen, edges, spacing, tilt)
     lost = float(family.count @ np.exp(seen.log_p[:, -1])) * (1 + 4 * seen.accuracy)
     far = float(np.abs(at).max())

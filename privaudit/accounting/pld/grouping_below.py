@@ -35,9 +35,9 @@ def bundle_below(
     group: Group, way: Direction, spacing: float, tilt: float, reach: float
 ) -> Bundle | None:
     """Steps of a group, each dominated by its own pair; None if doubles do not do."""
-    family = group.family
+    family = group.below
     at = group.edges.astype(float) * spacing
-    seen = group.rows(way, spacing, reach)
+    seen = group.rows(family, way, spacing, reach)
     apart = group.apart
     cells = _merged(seen, at, None if apart else family.count, spacing)
     log_p, away, knots, offset = cells

@@ -415,7 +415,16 @@ class Scout:
             found = np.maximum(fft.irfft(keep, _LAW_POINTS), 0.0)[at % _LAW_POINTS]
             waves = float(live.size) if live.size < total.size else math.inf
             ends = (guess.down, guess.up)
-            known = (where, found, guess.tilt, moment, high - low, ends, waves)
+            known = (
+                where,
+                found,
+                guess.tilt,
+                moment,
+                high - low,
+                ends,
+                waves,
+                guess.slope,
+            )
             return Law(*known, **more)
 
         rest = seen(total, here - float(moments[loud]))
@@ -440,6 +449,7 @@ class Law:
     window: float
     ends: tuple[float, float]
     waves: float
+    slope: float
     loud: Step | None = None
     rest: Law | None = None
 
@@ -582,6 +592,14 @@ def _quadrature(
     if direction == "remove":
         return ratio, log_a
     return -ratio, log_a + ratio
+
+
+def log_moments(
+    steps: list[Step], direction: Direction, tilt: float, reach: float
+) -> Floats:
+    """About log E_P[exp(tilt L)] of each step."""
+    pairs = (_quadrature(step, direction, reach) for step in steps)
+    return np.array([np.logaddexp.reduce(q + (1 + tilt) * loss) for loss, q in pairs])
 
 
 def _log_mix(loss: Floats, rate: float) -> Floats:

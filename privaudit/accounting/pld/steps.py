@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -19,6 +20,9 @@ from privaudit.ledger import Entry
 from privaudit.mechanisms import RDP, ZCDP, Mechanism
 from privaudit.release import PoissonSampling, RandomAllocation
 from privaudit.results import Relation
+
+Others = tuple[tuple[Loss, float], ...]
+_Part = tuple[Noise, Scheme, Floats, Floats, Floats]  # shifts, rates, counts
 
 
 def compose_steps(
@@ -69,9 +73,7 @@ _FARTHEST = 1e70  # of unsampled Gaussian noise: fourth powers of it are added
 _MOST_STEPS = 1e100  # of a kind: sums of more leave the range of doubles
 
 
-def _composition(
-    parts: Sequence[tuple[Noise, Scheme, Floats, Floats, Floats]],
-) -> Composition:
+def _composition(parts: Sequence[_Part]) -> Composition:
     """Families by kind; unsampled Gaussians, which compose exactly, become one step."""
     rows: dict[tuple[Noise, Scheme], list[tuple[Floats, Floats, Floats]]] = {}
     squares: list[float] = []
@@ -123,16 +125,30 @@ def _composition(
 
 def compose_entries(entries: Sequence[Entry], relation: Relation) -> Composition:
     """The composition of a node's releases under ``relation``, outside of passes."""
-    kinds: dict[tuple[Noise, Scheme], list[tuple[float, float, float, int]]] = {}
-    balls = []  # whether, of each entry of batches of a fixed size
+    _, columns, others = columns_of(entries, relation)
+    return compose_columns(columns, others)
+
+
+def columns_of(
+    entries: Sequence[Entry], relation: Relation
+) -> tuple[list[Entry], Floats, Others]:
+    """Entries that tell something; columns of those without details, and the others.
+
+    Columns are whether noise is Gaussian, schemes (0: Poisson, or unsampled; 1: a fixed
+    size, replaced; 2: Poisson, replaced), shifts, the norm bounds over the noise (or
+    half of shifts if these are more; for what is replaced), rates and counts.
+    """
+    kept: list[Entry] = []
+    detailed: list[Entry] = []
+    rows: list[tuple[float, ...]] = []
     for entry in entries:
-        release = entry.release
+        release, sampling = entry.release, entry.release.sampling
         if entry.disjoint is not UNSET:
             raise ValueError(
                 "releases on disjoint records do not add up; compose each of "
                 "privaudit.accounting.parallel.views"
             )
-        if isinstance(release.sampling, RandomAllocation):
+        if isinstance(sampling, RandomAllocation):
             raise ValueError(
                 "one release of a random allocation has no loss of its own; see "
                 "privaudit.accounting.allocation"
@@ -141,50 +157,61 @@ def compose_entries(entries: Sequence[Entry], relation: Relation) -> Composition
             raise ValueError(
                 "a release without noise has no finite epsilon at any delta"
             )
-        if release.details is not UNSET:
+        norm, rate = release.sensitivity_under(relation), sampling.rate
+        if not norm or not rate:
             continue
-        shift = attained = release.sensitivity_under(relation) / release.noise
-        scheme: Scheme = "poisson"
-        rate = release.sampling.rate
-        if relation == "replace-one" and rate < 1:
-            scheme = "fixed"
-            if isinstance(release.sampling, PoissonSampling):
-                if release.mechanism == "gaussian":
-                    scheme = "replace"
-                    # Records half as far apart as they can be, on both sides of 0.
-                    shift, attained = release.opposed_norm() / release.noise, shift / 2
-                else:  # as if unsampled, which costs no less; from below as nothing
-                    scheme, rate, attained = "poisson", 1.0, 0.0
-        if scheme == "fixed":
-            balls.append(2 * release.norm_bound <= release.sensitivity_under(relation))
-        noise: Noise = "gaussian" if release.mechanism == "gaussian" else "laplace"
-        kinds.setdefault((noise, scheme), []).append(
-            (shift, attained, rate, entry.count)
+        kept.append(entry)
+        if release.details is not UNSET:
+            detailed.append(entry)
+            continue
+        scheme, shift = 0, norm / release.noise
+        if rate < 1 and relation == "replace-one":
+            scheme = 2 if isinstance(sampling, PoissonSampling) else 1
+            norm = release.opposed_norm()
+        gaussian = release.mechanism == "gaussian"
+        rows.append(
+            (gaussian, scheme, shift, norm / release.noise, rate, float(entry.count))
         )
-    if max((entry.count for entry in entries), default=0) > _MOST_STEPS:
-        return Composition((), exact=False, bounded=False)
-    above, below, same = [], [], True
-    for (noise, scheme), rows in kinds.items():
-        shifts, least, rate, count = np.array(rows, float).T
-        above.append((noise, scheme, shifts, rate, count))
-        below.append((noise, scheme, least, rate, count))
-        same &= bool((shifts == least).all())
-    found = dataclasses.replace(
-        _composition(above),
-        others=others_of(entries, relation),
-        ball=bool(balls) and all(balls),
+    return (
+        kept,
+        np.array(rows, float).reshape(-1, 6).T,
+        _others_of(detailed, relation),
     )
-    if same:
+
+
+def compose_columns(columns: Floats, others: Others) -> Composition:
+    """The composition of what `columns_of` says."""
+    gaussian, scheme, moved, norm, rate, count = columns
+    often = max([0.0, *(n for _, n in others)])
+    if max(often, float(count.max(initial=0.0))) > _MOST_STEPS:
+        return Composition((), exact=False, bounded=False)
+    # Replaced, of Poisson samples: records half as far apart as they can be, on both
+    # sides of 0; of Laplace noise as if unsampled, which costs no less; from below as
+    # nothing.
+    opposed, bare = ((scheme == 2) & (gaussian == one) for one in (1, 0))
+    shift = np.where(opposed, norm, moved)
+    attained = np.where(opposed, moved / 2, np.where(bare, 0.0, moved))
+    rate = np.where(bare, 1.0, rate)
+    schemes: tuple[Scheme, ...] = ("poisson", "fixed", "replace")
+    scheme = np.where(bare, 0, scheme)
+    noises: tuple[Noise, ...] = ("laplace", "gaussian")
+    above: list[_Part] = []
+    below: list[_Part] = []
+    for noise, which in itertools.product(noises, range(3)):
+        some = (gaussian == (noise == "gaussian")) & (scheme == which)
+        for parts, size in ((above, shift), (below, attained)):
+            parts.append((noise, schemes[which], size[some], rate[some], count[some]))
+    fixed = scheme == 1
+    ball = bool(fixed.any() and (2 * norm <= moved)[fixed].all())
+    found = dataclasses.replace(_composition(above), others=others, ball=ball)
+    if (shift == attained).all():
         return found
-    attained = _composition(below)
-    known = found.exact and attained.exact
-    return dataclasses.replace(found, exact=known, attained=attained)
+    known = _composition(below)
+    return dataclasses.replace(found, exact=found.exact and known.exact, attained=known)
 
 
-def others_of(
-    entries: Sequence[Entry], relation: Relation
-) -> tuple[tuple[Loss, float], ...]:
-    """Losses of the mechanisms with details among ``entries``, and their counts.
+def _others_of(entries: Sequence[Entry], relation: Relation) -> Others:
+    """Losses of the mechanisms with details, and their counts.
 
     Under replace-one as without sampling, which costs no less; from below nothing.
     """
@@ -192,11 +219,8 @@ def others_of(
     curves: list[tuple[ZCDP | RDP, float]] = []
     for entry in entries:
         release = entry.release
-        if isinstance(release.details, UnsetType):
-            continue
+        assert not isinstance(release.details, UnsetType)
         rate = release.sampling.rate
-        if not release.sensitivity_under(relation) or not rate:
-            continue
         known = relation == "add-or-remove-one" or rate == 1
         rate = rate if known else 1.0
         if isinstance(release.details, ZCDP | RDP) and rate == 1:

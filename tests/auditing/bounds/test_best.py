@@ -14,7 +14,6 @@ from privaudit.auditing.bounds import (
     most_shown,
 )
 from privaudit.auditing.scores import Scores
-from privaudit.cli.options import Method
 from privaudit.figure_settings import ScoreSettings
 from privaudit.settings import AttackSettings, ProgramSettings
 from tests.tiers import size
@@ -140,4 +139,3 @@ class TestLaws:
 def test_help_has_every_estimator(name):
     told = (AttackSettings, ProgramSettings, ScoreSettings)
     assert all(name in " ".join((kind.__doc__ or "").split()) for kind in told)
-    assert name in str(Method)

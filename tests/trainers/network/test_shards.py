@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from privaudit.files.folder import RunFolder
 from privaudit.ledger import Ledger
 from tests.tiers import FULL, size
+from trainers.data import Dataset
 from trainers.gradients.per_sample import parameter_places
 from trainers.network import mixing
 from trainers.network import shards as shards_of_nodes
@@ -81,15 +82,18 @@ def work(rank, ports, folder):
         for name, each in CASES.items():
             for shards in SHARDS:
                 ranks = (rank // shards, RANKS // shards)
-                problem = spread(Problem.of(each, ranks=ranks), shards)
+                given = Problem.of(each, ranks=ranks)
+                problem = spread(given, shards)
                 models, ledger = problem.train(1.0, Streams(3), memory_limit=LITTLE)
                 assert problem.shards is not None
                 whole = problem.shards.whole(models[0])
                 parts = gathered((whole, ledger.to_json()))
                 if shards > 1:
-                    said = "" if rank % shards else "other"
+                    first, *rest = given.shares
+                    first = Dataset(first.inputs + rank % shards, first.targets)
+                    other = dataclasses.replace(given, shares=[first, *rest])
                     with pytest.raises(ValueError, match="have different records"):
-                        problem.shards.agree("records", said)
+                        spread(other, shards)
                     own = bytes(32)
                     marks = problem.shards.marks([own])
                     problem.shards.agree("marks", marks)

@@ -143,7 +143,7 @@ def _measured(
     model: Any, shares: Any, classes: int | None, loss: Any
 ) -> tuple[tuple[int, ...], int, Any]:
     """Sizes, number of parameters, and what a user gave, where there are data."""
-    from trainers.gradients.per_sample import parameter_vector, trained
+    from trainers.gradients.per_sample import parameter_count, trained
     from trainers.runs.material import Material
 
     if not (isinstance(shares, Sequence) and all(isinstance(n, int) for n in shares)):
@@ -153,7 +153,7 @@ def _measured(
                 "node; or the model with the shares"
             )
         material = Material.own(model, shares, classes=classes, loss=loss)
-        parameters = parameter_vector(material.module).numel()
+        parameters = parameter_count(material.module)
         return tuple(map(len, material.shares)), parameters, material
     sizes = tuple(shares)
     if not sizes or min(sizes) < 1:

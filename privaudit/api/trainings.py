@@ -356,7 +356,7 @@ def warnings_of(
     problem: Problem, noise: Noise, claim: Claim, settings: TrainingSettings
 ) -> list[str]:
     """Warnings that a user alone should see before a training begins, by line."""
-    from trainers.gradients.per_sample import parameter_vector
+    from trainers.gradients.per_sample import parameter_count
     from trainers.runs.advice import advice
     from trainers.runs.owner_advice import of_records
 
@@ -375,7 +375,7 @@ def warnings_of(
         )
     if is_own(training.data):
         found += of_records(problem)
-    parameters = parameter_vector(problem.module).numel()
+    parameters = parameter_count(problem.module)
     own = settings.each_budget
     return [*found, *advice(problem, noise, claim, own, parameters)]
 

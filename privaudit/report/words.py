@@ -73,6 +73,8 @@ def story(run: Finished) -> list[str]:
         lines.append(_quality(run.result, nodes))
         lines += [f"{also[0].upper()}{also[1:]}." for also in run.result.also()]
         lines += [f"Remark of the run: {each}." for each in run.result.remarks]
+        if run.result.independence:
+            lines.append(f"A record's gradient is its own {run.result.independence}.")
         if run.result.gradients:
             lines.append(f"Gradients of a record, by layer: {run.result.gradients}.")
     return lines

@@ -643,3 +643,4 @@ def test_each_layers_way_is_told_in_result_and_page(tmp_path):
     assert sorted(run.result.gradients.split("; ")) == sorted(told.split("; "))
     page = html.unescape((tmp_path / "run" / "report.html").read_text())
     assert f"Gradients of a record, by layer: {run.result.gradients}." in page
+    assert "gradient is its own by construction." in page

@@ -10,7 +10,6 @@ batched matrix product a layer.
 from __future__ import annotations
 
 import contextlib
-import copy
 import dataclasses
 import functools
 from collections.abc import Iterable
@@ -21,7 +20,13 @@ from torch import Tensor, nn
 from trainers.gradients.bfloat16 import lowered, raised
 from trainers.gradients.door.stacked import StackedCopy, StackedGraph
 from trainers.gradients.door.traced import Traced
-from trainers.gradients.per_sample import Loss, Weigh, check_module, trained
+from trainers.gradients.per_sample import (
+    Loss,
+    Weigh,
+    check_module,
+    trained,
+    without_parameters,
+)
 from trainers.gradients.rounding import SLACK
 from trainers.gradients.spread import Gathers, Spread
 from trainers.gradients.stacked import (
@@ -91,7 +96,7 @@ class BookKeeping:
                 for name, full in names.items():
                     self.places.append(_Place(layer, name, full, *offsets.pop(full)))
         else:
-            self.template = copy.deepcopy(module)
+            self.template = without_parameters(module)
             self._find_layers(module, offsets)
         if offsets:
             raise UnknownLayerError(f"no book-keeping for {', '.join(offsets)}")
@@ -136,7 +141,7 @@ class BookKeeping:
                 vars(inner)["inplace"] = False  # it would overwrite what is kept
         join(self.template)
 
-    def measure(self, at: Tensor, inputs: Tensor) -> int:
+    def measure(self, at: Spread, inputs: Tensor) -> int:
         """Run forward, count what stays alive; returns multiplications a sample."""
         self._values_alone, _ = self._kept(at, inputs[:, :1])
         self._values, digests = self._kept(at, inputs)
@@ -146,10 +151,10 @@ class BookKeeping:
             self.length += digest.length
             self.coarse = max(self.coarse, digest.coarse)
         products = 0
-        for layer in self.layers:
-            weight = layer.parameters_now[layer.main]
-            fan = weight[0].numel() // max(1, weight.shape[1])
-            products += fan * sum(given[0].numel() for given in layer.given)
+        for place in self.places:
+            if place.name == place.layer.main:
+                fan = place.shape[1:].numel()
+                products += fan * sum(one[0].numel() for one in place.layer.given)
         self._forget()
         return products
 
@@ -170,11 +175,13 @@ class BookKeeping:
             names.setdefault(way, []).append(name)
         return "; ".join(f"{way}: {', '.join(each)}" for way, each in names.items())
 
-    def _kept(self, at: Tensor, inputs: Tensor) -> tuple[int, list[Digest]]:
+    def _kept(self, at: Spread, inputs: Tensor) -> tuple[int, list[Digest]]:
         """Number of numbers a sample keeps alive, and the digests, of zeros."""
         kept: dict[int, Tensor] = {}  # by storage: many tensors are views of one
 
-        def keep(tensor: Tensor) -> Tensor:
+        def keep(tensor: Tensor) -> Tensor | None:
+            if at.holds(tensor):
+                return None
             kept.setdefault(tensor.untyped_storage().data_ptr(), tensor)
             return tensor
 
@@ -183,12 +190,7 @@ class BookKeeping:
         for layer in self.layers:
             for tensor in (*layer.taken, *layer.given):
                 keep(tensor)
-        parameters = at.untyped_storage().data_ptr()
-        size = sum(
-            tensor.untyped_storage().nbytes()
-            for place, tensor in kept.items()
-            if place != parameters
-        )
+        size = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
         kept.clear()  # a circle by way of the graph, which no collector sees
         # What comes back to each layer, what is made of it, and one layer's share in
         # doubles at a time.
@@ -205,7 +207,7 @@ class BookKeeping:
             size += _size(back) + _size(made)
             ahead.append(2 * _size(digest.made_from))
         size += max(ahead, default=0)
-        values = -(-size // (inputs.shape[:2].numel() * at.element_size()))
+        values = -(-size // (inputs.shape[:2].numel() * at.dtype.itemsize))
         return values, digests
 
     @property

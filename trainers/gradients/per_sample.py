@@ -160,6 +160,11 @@ def parameter_vector(module: nn.Module) -> Tensor:
     return torch.cat([each.detach().reshape(-1) for each in trained(module).values()])
 
 
+def parameter_count(module: nn.Module) -> int:
+    """Length of `parameter_vector`."""
+    return sum(each.numel() for each in trained(module).values())
+
+
 def parameter_places(module: nn.Module) -> dict[str, range]:
     """Places of the `trained` parameters in `parameter_vector`, by name."""
     places: dict[str, range] = {}
@@ -168,6 +173,15 @@ def parameter_places(module: nn.Module) -> dict[str, range]:
         places[name] = range(end, end + parameter.numel())
         end += parameter.numel()
     return places
+
+
+def without_parameters(module: nn.Module) -> nn.Module:
+    """A copy, whose `trained` parameters are zeros that take no memory."""
+    hollow = {
+        id(each): nn.Parameter(each.detach().new_zeros(()).expand(each.shape))
+        for each in trained(module).values()
+    }
+    return copy.deepcopy(module, hollow)
 
 
 def saying(module: nn.Module, word: int | Tensor | None) -> dict[str, Any]:
@@ -191,12 +205,8 @@ class PerSample:
         check_module(module)
         # A copy: torch.func puts its parameters into the module while it runs, which
         # other threads must not see. Where no code holds them, it has none of its own.
-        hollow = {
-            id(each): nn.Parameter(each.detach().new_zeros(()).expand(each.shape))
-            for each in trained(module).values()
-            if getattr(module, "constructed", False)
-        }
-        self.module = copy.deepcopy(module, hollow)
+        is_graph = getattr(module, "constructed", False)
+        self.module = (without_parameters if is_graph else copy.deepcopy)(module)
         self.loss, self.why = loss, why
         self.alone = any(getattr(one, "alone", False) for one in (module, loss))
         # What vmap takes one by one is right; torch warns that it is slow.

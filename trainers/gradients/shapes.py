@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from torch.utils._pytree import tree_leaves
 from trainers.data import PrivateData
 from trainers.gradients.differentiator import Differentiator
 from trainers.gradients.door.traced import tokens_of
-from trainers.gradients.per_sample import trained
+from trainers.gradients.spread import Drawn
 
 # Elementwise kernels on a CPU take two vectors at a time, and what is left one by one,
 # by functions that differ in the last bit: at the end of what each thread goes through.
@@ -194,7 +195,8 @@ def _elementwise(
     inputs, targets = (
         part.expand(*there, *part.shape).contiguous() for part in example
     )
-    models = _models(differentiator.module, len(at), torch.Generator()).to(at)
+    drawn = Drawn(differentiator.module)
+    models = _models(differentiator, drawn, at)(torch.arange(len(at)))
     with _Elementwise() as seen:
         differentiator.rows(models, inputs, targets)
     # What is not twice as many for two places is not of records.
@@ -239,7 +241,7 @@ def holds(
     generator = torch.Generator().manual_seed(seed)
     rows, columns = len(at), shape.columns
     there = (rows, columns + shape.spare_columns)
-    models = _models(differentiator.module, rows, generator).to(at)
+    models = _models(differentiator, Drawn(differentiator.module, seed), at)
     like, target = example
     targets = target.expand(*there, *target.shape)
 
@@ -247,8 +249,7 @@ def holds(
         return _inputs(differentiator.module, like, there, generator)
 
     def found(inputs: Tensor, whose: Tensor) -> list[Tensor]:
-        theta = lined(models, whose)
-        parts = differentiator.rows(theta, inputs, targets)
+        parts = differentiator.rows(models(whose), inputs, targets)
         return [_bits(part).unflatten(0, there) for part in parts]
 
     whose = torch.arange(rows, device=at.device)
@@ -279,16 +280,13 @@ def holds(
     return True
 
 
-def _models(module: nn.Module, replicas: int, generator: torch.Generator) -> Tensor:
-    """Random parameters, (replicas, dims): activations neither grow nor vanish."""
-    parts = []
-    for parameter in trained(module).values():
-        fan = parameter.shape[1:].numel() if parameter.dim() > 1 else 4
-        part = torch.randn(
-            replicas, parameter.numel(), generator=generator, device=_HOST
-        )
-        parts.append(part * fan**-0.5)
-    return torch.cat(parts, 1)
+def _models(
+    differentiator: Differentiator, drawn: Drawn, at: Tensor
+) -> Callable[[Tensor], Any]:
+    """Rows of random models, by their numbers: whole only where models are."""
+    if getattr(differentiator, "shards", None) is not None:
+        return lambda whose: drawn.spread(whose, len(at), at)
+    return functools.partial(lined, drawn.whole(len(at), at))
 
 
 def _inputs(

@@ -7,11 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from trainers.gradients.per_sample import parameter_places, trained
 from trainers.gradients.stacked import StackedLayer
 
 _LINE = 64  # bytes
+_DRAWN = 65_537  # numbers of a trial's parameter, again and again: no width's multiple
 
 
 class Gathers(Protocol):
@@ -40,6 +42,59 @@ class Gathers(Protocol):
     ) -> None:
         """Add each shard's ``sums``, from coordinate ``first`` on, to ``total``."""
         ...
+
+
+class Drawn:
+    """Random models for trials, drawn a parameter at a time: a `Gathers` of no shard.
+
+    Activations neither grow nor vanish with depth.
+    """
+
+    size, rank = 1, 0
+
+    def __init__(self, module: nn.Module, seed: int = 0) -> None:
+        self._seed = seed
+        self._places = {
+            place.start: (place, parameter.shape[1:])
+            for place, parameter in zip(
+                parameter_places(module).values(), trained(module).values(), strict=True
+            )
+        }
+
+    def agree(self, what: str, own: Any) -> None:
+        """Nobody differs."""
+
+    def add(
+        self, sums: Tensor, first: int, whose: Sequence[Tensor], total: Tensor
+    ) -> None:
+        """Refuse: trials have no sums."""
+        raise NotImplementedError
+
+    def gather(self, own: Tensor, first: int, into: Tensor) -> None:
+        """Draw the parameter that begins at ``first``, (models, numbers)."""
+        rest = self._places[first][1]
+        fan = rest.numel() if rest else 4
+        generator = torch.Generator().manual_seed(self._seed << 40 | first)
+        kind = into.dtype if into.dtype == torch.float64 else torch.float32
+        count = into.numel()
+        drawn = torch.randn(min(count, _DRAWN), generator=generator, dtype=kind)
+        drawn = drawn.mul_(fan**-0.5).to(into)
+        if count > _DRAWN:
+            drawn = drawn.repeat(-(-count // _DRAWN))[:count]
+        into.copy_(drawn.view(into.shape))
+
+    def whole(self, models: int, like: Tensor) -> Tensor:
+        """So many models, (models, dims), of type and device of ``like``."""
+        last, _ = [*self._places.values()][-1]
+        found = like.new_empty(models, last.stop)
+        for first, (place, _) in self._places.items():
+            self.gather(found, first, found[:, first : place.stop])
+        return found
+
+    def spread(self, rows: Tensor, models: int, like: Tensor) -> Spread:
+        """The models that ``rows`` name, none of them whole."""
+        last, _ = [*self._places.values()][-1]
+        return Spread(like.new_empty(models, 0), rows, last.stop, self)
 
 
 class Spread:
@@ -78,6 +133,10 @@ class Spread:
         """Itself: nothing is differentiated by it."""
         return self
 
+    def holds(self, tensor: Tensor) -> bool:
+        """Return whether ``tensor`` is a parameter that a layer has for a while."""
+        return tensor.untyped_storage().data_ptr() in self._lent
+
     def room(self, first: int, shape: torch.Size, dtype: torch.dtype) -> Tensor:
         """Memory for a parameter from coordinate ``first`` on, (rows, numbers)."""
         line = _LINE // dtype.itemsize
@@ -86,7 +145,8 @@ class Spread:
         found = torch.empty(len(self), wide, dtype=dtype, device=self.device)
         return found[:, before : before + count]
 
-    def _parameter(self, first: int, shape: torch.Size) -> Tensor:
+    def parameter(self, first: int, shape: torch.Size) -> Tensor:
+        """The parameter from coordinate ``first`` on, (rows, numbers)."""
         found = self.room(first, shape, self.dtype)
         if len(self._own) == len(self) == 1:
             self._shards.gather(self._own, first, found)
@@ -101,7 +161,7 @@ class Spread:
         self, layer: StackedLayer, places: Mapping[str, tuple[int, torch.Size]]
     ) -> Iterator[None]:
         """Have all parameters of ``layer``; afterwards it knows their shapes alone."""
-        now = {name: self._parameter(*place) for name, place in places.items()}
+        now = {name: self.parameter(*place) for name, place in places.items()}
         self._lent = {
             now[name].untyped_storage().data_ptr(): place
             for name, place in places.items()
@@ -133,7 +193,7 @@ class Spread:
             if isinstance(kept, Tensor):
                 return kept
             place, *view = kept
-            return torch.as_strided(self._parameter(*place), *view)
+            return torch.as_strided(self.parameter(*place), *view)
 
         return torch.autograd.graph.saved_tensors_hooks(pack, unpack)
 

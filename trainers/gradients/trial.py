@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from trainers.gradients.door.traced import Traced, TracedLoss
-from trainers.gradients.per_sample import PerSample, trained
+from trainers.gradients.per_sample import PerSample, trained, without_parameters
+from trainers.gradients.spread import Drawn, Spread
 from trainers.gradients.stacked import UnknownLayerError
 
 # A module is tried against the reference where that takes at most about this many
@@ -24,11 +25,14 @@ def agrees(
     """Compare ``ours``, a `trainers.gradients.bookkeeping.BookKeeping` of ``module``,
     with the reference on random samples; False if only outputs could be."""
     generator = torch.Generator().manual_seed(0)
+    drawn = Drawn(module)
+    few = 1 if ours.dims > TRIAL_DIMS >> 6 else 2
+    like, inputs = _samples(few, example, generator, module)
+    rows = torch.arange(few, device=like.device)
     with torch.enable_grad():
-        few = 1 if ours.dims > TRIAL_DIMS >> 6 else 2
-        products = ours.measure(*_samples(ours, few, example, generator, module))
+        products = ours.measure(drawn.spread(rows, few, like), inputs)
     if products > TRIAL_PRODUCTS or ours.dims > TRIAL_DIMS:
-        _outputs_agree(ours, module, *_samples(ours, 1, example, generator, module))
+        _outputs_agree(ours, module, drawn.spread(rows[:1], 1, like), inputs[:1])
         return False
     # In double precision a maximum is not decided by a rounding; buffers of the
     # module would have to follow.
@@ -44,7 +48,8 @@ def agrees(
     ):
         example = example.double()
     replicas = few if products < TRIAL_PRODUCTS >> 4 else 1
-    at, inputs = _samples(ours, replicas, example, generator, module)
+    like, inputs = _samples(replicas, example, generator, module)
+    at = drawn.whole(replicas, like)
     if target is None:
         target = torch.zeros((), dtype=torch.long, device=example.device)
     elif target.is_floating_point():
@@ -77,48 +82,56 @@ def agrees(
     return True
 
 
-def _outputs_agree(ours: Any, module: nn.Module, at: Tensor, inputs: Tensor) -> None:
-    """Compare what two samples give together with what each gives alone."""
-    reference = PerSample(module, ours.loss)
-    parameters = reference.unflatten(at[0])
+def _outputs_agree(ours: Any, module: nn.Module, at: Spread, inputs: Tensor) -> None:
+    """Compare what two samples give together with what each gives alone.
+
+    A layer has its parameters while it computes; all that a graph has are there.
+    """
     together = ours.outputs(at, inputs)[0]
+    reference = without_parameters(module)
+    parameters = trained(reference)
+    layers: dict[str, list[Any]] = {}
+    for place in ours.places:
+        path = place.full.removesuffix(place.name).rstrip(".")
+        layers.setdefault("" if isinstance(module, Traced) else path, []).append(place)
+    for path, places in layers.items():
+        own = [(parameters[each.full], each) for each in places]
+
+        def fill(*_: Any, own: Any = own) -> None:
+            for parameter, place in own:
+                found = at.parameter(place.offset, place.shape)
+                parameter.data = found.view(place.shape)
+
+        def empty(*_: Any, own: Any = own) -> None:
+            for parameter, _ in own:
+                parameter.data = parameter.new_zeros(()).expand(parameter.shape)
+
+        layer = reference.get_submodule(path)
+        layer.register_forward_pre_hook(fill)
+        layer.register_forward_hook(empty)
     with torch.no_grad():
         for sample, output in zip(inputs[0], together, strict=True):
-            alone = torch.func.functional_call(
-                reference.module, parameters, (sample[None],)
-            )
+            alone = reference(sample[None])
             _none(output - alone[0], _allowed(alone[0]))
 
 
 def _samples(
-    ours: Any,
-    replicas: int,
-    example: Tensor,
-    generator: torch.Generator,
-    module: nn.Module,
+    replicas: int, example: Tensor, generator: torch.Generator, module: nn.Module
 ) -> tuple[Tensor, Tensor]:
-    """Random models, (replicas, dims), and two samples for each."""
-
-    def random(*shape: int) -> Tensor:
-        drawn = torch.randn(shape, generator=generator, dtype=kind)
-        return drawn.to(example.device)
-
-    kind = example.dtype
-    if not kind.is_floating_point:
-        kind = next(iter(trained(module).values())).dtype
-    at = random(replicas, ours.dims)
-    for place in ours.places:
-        # So that activations neither grow nor vanish with depth.
-        fan = place.shape[1:].numel() if len(place.shape) > 1 else 4
-        at[:, place.offset : place.offset + place.shape.numel()] *= fan**-0.5
-    if example.is_floating_point():
-        return at, random(replicas, 2, *example.shape)
+    """A tensor of the type of models, and two samples for each of ``replicas``."""
+    like = example.new_empty(0)
+    if not example.is_floating_point():
+        like = like.to(next(iter(trained(module).values())).dtype)
+    else:
+        shape = (replicas, 2, *example.shape)
+        drawn = torch.randn(shape, generator=generator, dtype=like.dtype)
+        return like, drawn.to(example.device)
     # Tokens: the example's own, in another order each time.
     rows = [
         example.flatten()[torch.randperm(example.numel(), generator=generator)]
         for _ in range(2 * replicas)
     ]
-    return at, torch.stack(rows).view(replicas, 2, *example.shape)
+    return like, torch.stack(rows).view(replicas, 2, *example.shape)
 
 
 def _allowed(values: Tensor) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -18,21 +20,43 @@ def initial_parameters(
     By ``generator`` alone, in the module's order; parameters of one dimension without a
     weight beside them keep their values, and shared ones are drawn once.
     """
-    parts, seen = [], set()
+    return torch.cat([*initial_parts(module, generator, gain=gain)])
+
+
+def initial_parts(
+    module: nn.Module, generator: torch.Generator, *, gain: float = 1.0
+) -> Iterator[torch.Tensor]:
+    """Yield `initial_parameters`, a parameter at a time."""
+    for parameter, root in _roots(module):
+        if root is None:
+            yield parameter.detach().flatten()
+            continue
+        value, bound = parameter.new_empty(parameter.numel()).detach(), gain / root
+        yield value.uniform_(-bound, bound, generator=generator)
+
+
+def hollow_out(module: nn.Module) -> None:
+    """Give back the memory of what `initial_parameters` draws: it becomes zeros."""
+    for parameter, root in _roots(module):
+        if root is not None:
+            parameter.data = parameter.data.new_zeros(()).expand(parameter.shape)
+
+
+def _roots(module: nn.Module) -> Iterator[tuple[nn.Parameter, float | None]]:
+    """Parameters, and the root of their fan-in; None of those that keep their value."""
+    seen = set()
     for layer in module.modules():
         weight = getattr(layer, "weight", None)
         for name, parameter in layer.named_parameters(recurse=False):
             if parameter in seen:
                 continue
             seen.add(parameter)
-            value = parameter.detach().clone()
+            root = None
             if weight is not None and weight.dim() > 1:
-                bound = gain / weight[0].numel() ** 0.5
-                value.uniform_(-bound, bound, generator=generator)
+                root = weight[0].numel() ** 0.5
             elif name != "weight" and weight is None:
-                value.uniform_(-gain, gain, generator=generator)
-            parts.append(value.flatten())
-    return torch.cat(parts)
+                root = 1.0
+            yield parameter, root
 
 
 def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor, Shard
 from trainers.network.ranks import explained
 
 _WORDS = 8  # coordinates whose noise is of one block
-_AT_ONCE = 1 << 20  # numbers of a sum that go to their shard together
+_AT_ONCE = 1 << 18  # numbers of a sum that go to their shard together
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

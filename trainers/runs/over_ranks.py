@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -12,7 +13,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from privaudit.files.folder import KEY, KEY_ID, FolderError, RunFolder
-from privaudit.files.manifest import digest
 from privaudit.ledger import Ledger
 from trainers.network.over_ranks import Traffic
 from trainers.network.ranks import gathered, joined, summed, told
@@ -107,8 +107,10 @@ class OverRanks(OneProcess):
 
     def check_start(self, problem: Problem, run: TrainingRun) -> None:
         """``ValueError`` if the ranks' models differ."""
-        start = problem.start(run.public_seed)[0, 0]  # all nodes share it
-        if len(set(told(gathered(digest(start.numpy().tobytes()))))) > 1:
+        mark = hashlib.sha256()
+        for part in problem.start_parts(run.public_seed):  # all nodes share them
+            mark.update(part.numpy().tobytes())
+        if len(set(told(gathered(mark.digest())))) > 1:
             raise ValueError(
                 "the ranks' models start at different parameters: make them the same "
                 "at all ranks, as with torch.manual_seed"

@@ -21,7 +21,9 @@ from torch import Tensor
 from privaudit.files.folder import KEY, RunFolder
 from privaudit.files.manifest import digest
 from trainers.data import Dataset
-from trainers.gradients.per_sample import parameter_vector
+from trainers.gradients.clipping import give_back_freed
+from trainers.gradients.per_sample import parameter_count
+from trainers.models import hollow_out
 from trainers.network.over_ranks import Traffic
 from trainers.network.ranks import gathered, joined, summed
 from trainers.network.shards import Shards
@@ -36,7 +38,7 @@ from trainers.runs.run import Assignment, Keeper, Part, TrainingRun
 
 def spread(problem: Problem, size: int, device: str = "cpu") -> Problem:
     """``problem`` in ``size`` shards of each node; ``ValueError`` if it cannot be."""
-    dims = parameter_vector(problem.module).numel()
+    dims = parameter_count(problem.module)
     shards = Shards.over(size, dims, device)
     records = [
         [
@@ -47,6 +49,9 @@ def spread(problem: Problem, size: int, device: str = "cpu") -> Problem:
         if isinstance(one, Dataset)  # what is read as asked for is not read twice
     ]
     shards.agree("records", (problem.sizes, records))
+    give_back_freed()
+    if not problem.material.starts_as_it_is:
+        hollow_out(problem.module)
     return problem.over(shards)
 
 
@@ -102,11 +107,6 @@ class OverShards(OverRanks):
 
     def keeper(self, given: Assignment, folder: RunFolder) -> Keeper:
         return ShardKeeper(given, folder, self.at_first)
-
-    def result(self, given: Assignment, folder: RunFolder) -> TrainingResult | None:
-        self.check_start(dataclasses.replace(given.problem, shards=None), given.run)
-        keeper = self.keeper(given, folder)
-        return self.finished(keeper, self.trained(given, folder, keeper))
 
     def trained(self, given: Assignment, folder: RunFolder, keeper: Keeper) -> Part:
         part, shards = super().trained(given, folder, keeper), given.problem.shards

@@ -30,7 +30,7 @@ from privaudit.results import check_delta, check_epsilon
 from privaudit.task_settings import laid_over
 from trainers.algorithms.family import Noise
 from trainers.algorithms.setting import Setting
-from trainers.gradients.per_sample import parameter_vector
+from trainers.gradients.per_sample import parameter_count
 from trainers.oracles.capabilities import GivesGradients, gives
 from trainers.runs.material import Material
 from trainers.runs.training import Training, training_from
@@ -159,7 +159,7 @@ def training_for(
         budget = tuple(epsilon) if isinstance(epsilon, Sequence) else (epsilon,)
     task = Task(
         sizes=sizes,
-        parameters=parameter_vector(material.module).numel(),
+        parameters=parameter_count(material.module),
         epsilon=budget,
         delta=delta,
         noise_multiplier=noise_multiplier,

@@ -6,10 +6,11 @@ import dataclasses
 import functools
 import pathlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
+import torch
 from msgspec import UNSET
 from torch import Tensor, nn
 
@@ -26,8 +27,12 @@ from trainers.data.shares import private_data
 from trainers.gradients.bookkeeping import BookKeeping
 from trainers.gradients.choose import differentiator
 from trainers.gradients.differentiator import Differentiator
-from trainers.gradients.per_sample import parameter_places, parameter_vector
-from trainers.models import initial_parameters
+from trainers.gradients.per_sample import (
+    parameter_count,
+    parameter_places,
+    trained,
+)
+from trainers.models import initial_parts
 from trainers.network.engine import Network, Observer, Runner
 from trainers.network.over_ranks import Party, RankNetwork, Traffic
 from trainers.network.ranks import Ranks
@@ -159,7 +164,7 @@ class Problem:
             if party is None:
                 shares = shares[dealt.held.start : dealt.held.stop]
             else:
-                dims = parameter_vector(material.module).numel()
+                dims = parameter_count(material.module)
                 carrier = party.network(carrier, dims)
             if isinstance(network, Network):
                 network = carrier
@@ -283,14 +288,26 @@ class Problem:
 
     def start(self, seed: int, runs: int = 1) -> Tensor:
         """Initial parameters, (runs, nodes, dims): one draw for all nodes and runs."""
-        generator = public_generator(seed, "start")
+        parts, done = [], 0
+        for part in self.start_parts(seed):
+            if self.shards is not None:  # what is held elsewhere is not kept
+                held = self.shards.held
+                first, last = max(held.start - done, 0), max(held.stop - done, 0)
+                done += len(part)
+                part = part[first:last].clone()
+            parts.append(part)
+        return torch.cat(parts).repeat(runs, len(self.shares), 1)
+
+    def start_parts(self, seed: int) -> Iterator[Tensor]:
+        """Yield the initial parameters of whole nodes, one after the other, flat."""
         if self.material.starts_as_it_is:
-            vector = parameter_vector(self.module)
+            yield from (
+                each.detach().flatten() for each in trained(self.module).values()
+            )
         else:
-            vector = initial_parameters(self.module, generator, gain=self.training.gain)
-        if self.shards is not None:
-            vector = vector[self.shards.held.start : self.shards.held.stop].clone()
-        return vector.repeat(runs, len(self.shares), 1)
+            generator = public_generator(seed, "start")
+            gain = self.training.gain
+            yield from initial_parts(self.module, generator, gain=gain)
 
     @functools.cached_property
     def _here(self) -> threading.local:

@@ -47,7 +47,7 @@ from privaudit.settings import (
 )
 from privaudit.task_settings import is_own
 from privaudit.version import __version__
-from trainers.gradients.per_sample import parameter_vector
+from trainers.gradients.per_sample import parameter_count
 from trainers.numerics.device import check_device
 from trainers.oracles.capabilities import GivesGradients, GivesMessages, gives
 from trainers.runs.budget import check_noise
@@ -137,7 +137,7 @@ def chosen_block(problem: Problem, runs: int) -> int:
     """Number of runs trained together by default: more, the smaller a model."""
     if problem.material.transform is not None:
         return 1  # whose random numbers runs would share
-    models = problem.training.nodes * parameter_vector(problem.module).numel()
+    models = problem.training.nodes * parameter_count(problem.module)
     return max(BLOCK, min(runs // _PARTS, _TOGETHER // models, _MOST))
 
 
@@ -203,7 +203,7 @@ def planted_together(audit: Audit, problem: Problem) -> int:
     if audit.canaries is not None:
         return audit.canaries
     several = audit.estimator in (FAMILY, BOTH) and not _alone(audit)
-    dims = parameter_vector(problem.module).numel()
+    dims = parameter_count(problem.module)
     return min(TOGETHER, dims) if several else 1
 
 

@@ -13,6 +13,7 @@ from trainers.gradients.per_sample import PerSample
 from trainers.models import (
     MODELS,
     cross_entropy,
+    hollow_out,
     initial_parameters,
     make_model,
     model_named,
@@ -119,6 +120,11 @@ class TestSound:
             for _ in range(2)
         )
         assert torch.equal(one, other)
+        hollow_out(module)  # nothing but memory is lost
+        other = initial_parameters(module, torch.Generator().manual_seed(1))
+        assert torch.equal(one, other)
+        held = sum(each.untyped_storage().nbytes() for each in module.parameters())
+        assert held < one.nbytes
         nn.utils.vector_to_parameters(one, module.parameters())
         inputs = torch.rand(4, *shape, generator=torch.Generator().manual_seed(0))
         outputs = module(inputs)

@@ -50,7 +50,7 @@ def run_of(algorithm: str, features: str, nodes: int) -> TrainingRun:
 
 def sum_of(models: Tensor, first: int) -> int:
     """Sum modulo 2^64 of mixed bits, each by its coordinate: of parts, that of all."""
-    total = np.uint64(0)
+    total = 0
     values = models.flatten().numpy().view(np.uint32)
     for start in range(0, len(values), _AT_ONCE):
         part = values[start : start + _AT_ONCE].astype(np.uint64)
@@ -60,8 +60,8 @@ def sum_of(models: Tensor, first: int) -> int:
             mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(
                 0xBF58476D1CE4E5B9
             )
-        total += (mixed ^ (mixed >> np.uint64(31))).sum(dtype=np.uint64)
-    return int(total)
+        total += int((mixed ^ (mixed >> np.uint64(31))).sum(dtype=np.uint64))
+    return total % 2**64
 
 
 def memory(features: str, shards: str, folder: str) -> Row | None:

@@ -77,7 +77,9 @@ class Drawn:
         generator = torch.Generator().manual_seed(self._seed << 40 | first)
         kind = into.dtype if into.dtype == torch.float64 else torch.float32
         count = into.numel()
-        drawn = torch.randn(min(count, _DRAWN), generator=generator, dtype=kind)
+        drawn = torch.randn(
+            min(count, _DRAWN), generator=generator, dtype=kind, device=generator.device
+        )
         drawn = drawn.mul_(fan**-0.5).to(into)
         if count > _DRAWN:
             drawn = drawn.repeat(-(-count // _DRAWN))[:count]

@@ -196,7 +196,7 @@ def _elementwise(
         part.expand(*there, *part.shape).contiguous() for part in example
     )
     drawn = Drawn(differentiator.module)
-    models = _models(differentiator, drawn, at)(torch.arange(len(at)))
+    models = _models(differentiator, drawn, at)(torch.arange(len(at), device=at.device))
     with _Elementwise() as seen:
         differentiator.rows(models, inputs, targets)
     # What is not twice as many for two places is not of records.

@@ -236,6 +236,16 @@ def held_at(overlap: int | UnsetType, unit: Unit) -> str:
     )
 
 
+def own_by(how: Independence, unit: Unit) -> str:
+    """Sentence that says by what one unit's part of a sum is its own.
+
+    >>> print(own_by("by construction", "record"))
+    a record's gradient is its own by construction
+    """
+    part = "update" if unit == "user" else "gradient"
+    return f"a {unit}'s {part} is its own {how}"
+
+
 class _Figure(
     msgspec.Struct,
     frozen=True,

@@ -65,9 +65,11 @@ from privaudit.files.notebook import box
 from privaudit.ledger import Entry, Ledger
 from privaudit.results import (
     Bracket,
+    Independence,
     Relation,
     check_relation,
     held_at,
+    own_by,
     seen_by,
     symbols,
 )
@@ -223,6 +225,8 @@ class Certificate:
         A node that holds the record, which may be at others too. None: any node.
     single
         Of a group: the ledger as given to `of`, of single records.
+    independence
+        How it is known that a record's gradient is its own, if the run said so.
     """
 
     ledger: Ledger
@@ -233,6 +237,7 @@ class Certificate:
     own: bool = False
     holder: int | None = None
     single: Ledger | None = None
+    independence: Independence | None = dataclasses.field(default=None, compare=False)
 
     @classmethod
     @public
@@ -366,6 +371,7 @@ class Certificate:
             group=self.group,
             attained=self.attained,
             own=range(len(self.ledger.nodes))[index] in self.ledger.observing,
+            independence=self.independence,
         )
 
     def _repr_html_(self) -> str:
@@ -396,7 +402,10 @@ class Certificate:
             f"{seen_by(self.ledger.observer)}"
             f"{held_at(self.told_overlap, self.ledger.unit)}"
         )
-        return [about, *(f"assuming that {what}" for what in self.ledger.assumptions)]
+        how = self.independence
+        own = [] if how is None else [own_by(how, self.ledger.unit)]
+        assumed = (f"assuming that {what}" for what in self.ledger.assumptions)
+        return [about, *own, *assumed]
 
     @public
     def epsilon(

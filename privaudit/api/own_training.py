@@ -97,7 +97,9 @@ class TrainedModels:
         """
         name = self._trained.training.algorithm
         seen = observed_by(name, self.ledger, self.observer, self.relation)
-        return Certificate.of(seen, self.relation)
+        made = Certificate.of(seen, self.relation)
+        how = self.result.independence or None
+        return dataclasses.replace(made, independence=how)
 
     def save(self, folder: str | os.PathLike[str], *, public: bool = False) -> None:
         """Write the run's folder, which ``privaudit verify`` and ``show`` read.

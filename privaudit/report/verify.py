@@ -57,7 +57,7 @@ from privaudit.report.program import FinishedProgram
 from privaudit.report.proved import proved
 from privaudit.report.recorded import FinishedRecord
 from privaudit.report.sweep import FoundSweep, is_sweep, load_sweep
-from privaudit.results import UpperBound, worst_bound
+from privaudit.results import UpperBound, own_by, worst_bound
 from privaudit.task_settings import batches_taken, is_own
 from privaudit.version import __version__
 
@@ -178,6 +178,7 @@ class Verification:
 
     def summary(self) -> dict[str, Any]:
         """For JSON."""
+        run = getattr(self.found, "result", None)
         return {
             "folder": str(self.path),
             "agrees": not self.differences,
@@ -185,6 +186,7 @@ class Verification:
             "signed": self.is_signed,
             "signer": self.signer,
             "proved": self.is_proved,
+            "independence": getattr(run, "independence", None) or None,
             "checked": list(self.checked),
             "not_checked": list(self.unchecked),
             "differences": [
@@ -421,6 +423,9 @@ def _figures(
         checked.append("the account from its ledger")
         yield from _audits_of(run, checked, unchecked, settings)
         unchecked.append("accuracies, which need the data")
+        if run.result.independence:
+            said = own_by(run.result.independence, run.upper.unit)
+            unchecked.append(f"that {said}, which is as the run says")
         if run.result.remarks:
             unchecked.append("remarks, which are the run's own words")
     checked.append("the verdict")

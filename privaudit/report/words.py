@@ -12,7 +12,7 @@ from privaudit.report.load import Finished, FinishedAudit, FinishedTraining, Pag
 from privaudit.report.numbers import down, up
 from privaudit.report.program import FinishedProgram
 from privaudit.report.standing import TEXTS, WORDS
-from privaudit.results import Claim, Unit, UpperBound, seen_by
+from privaudit.results import Claim, Unit, UpperBound, own_by, seen_by
 from privaudit.task_settings import OWN, TaskSettings, is_own
 from trainers.runs.outcome import TrainingResult
 
@@ -74,7 +74,8 @@ def story(run: Finished) -> list[str]:
         lines += [f"{also[0].upper()}{also[1:]}." for also in run.result.also()]
         lines += [f"Remark of the run: {each}." for each in run.result.remarks]
         if run.result.independence:
-            lines.append(f"A record's gradient is its own {run.result.independence}.")
+            said = own_by(run.result.independence, run.upper.unit)
+            lines.append(f"{said.capitalize()}.")
         if run.result.gradients:
             lines.append(f"Gradients of a record, by layer: {run.result.gradients}.")
     return lines

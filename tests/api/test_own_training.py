@@ -373,6 +373,7 @@ class TestIndependence:
             assert self.SAID in text
         assert self.SAID in str(shown.summary()["assumes"])
         assert shown.summary()["independence"] == "by isolation"
+        assert checked.summary()["independence"] == "by isolation"
         assert shown.status == "unproven"
         pytest.importorskip("matplotlib")
         run.save(tmp_path / "page")
@@ -643,4 +644,9 @@ def test_each_layers_way_is_told_in_result_and_page(tmp_path):
     assert sorted(run.result.gradients.split("; ")) == sorted(told.split("; "))
     page = html.unescape((tmp_path / "run" / "report.html").read_text())
     assert f"Gradients of a record, by layer: {run.result.gradients}." in page
-    assert "gradient is its own by construction." in page
+    own = "a record's gradient is its own by construction"
+    assert f"A{own[1:]}." in page
+    checked = pa.verify(tmp_path / "run")
+    assert checked.summary()["independence"] == "by construction"
+    for text in (checked.lines()[1], str(run.certificate), str(run.certificate.node(0))):
+        assert own in text

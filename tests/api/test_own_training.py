@@ -648,5 +648,9 @@ def test_each_layers_way_is_told_in_result_and_page(tmp_path):
     assert f"A{own[1:]}." in page
     checked = pa.verify(tmp_path / "run")
     assert checked.summary()["independence"] == "by construction"
-    for text in (checked.lines()[1], str(run.certificate), str(run.certificate.node(0))):
+    for text in (
+        checked.lines()[1],
+        str(run.certificate),
+        str(run.certificate.node(0)),
+    ):
         assert own in text

@@ -101,6 +101,48 @@ def lora() -> nn.Module:
     return model
 
 
+class Gated(nn.Module):
+    """Gated linear units of images (Dauphin et al. 2017)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.gate = nn.Linear(784, 512), nn.Linear(784, 512)
+        self.head = nn.Linear(512, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.flatten(1)
+        return self.head(self.wide(x) * self.gate(x).sigmoid())
+
+
+class Merged(LowRank):
+    """As `LowRank`, with the two thin ones multiplied first."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.layer.weight + self.up.weight @ self.down.weight
+        return functional.linear(x, weight, self.layer.bias)
+
+
+def layers(one: Callable[[nn.Linear], nn.Module]) -> nn.Module:
+    """Two layers of images, each by ``one``, and a last."""
+    wide, deep = nn.Linear(784, 512), nn.Linear(512, 512)
+    parts = one(wide), nn.ReLU(), one(deep), nn.ReLU(), nn.Linear(512, 10)
+    return nn.Sequential(nn.Flatten(), *parts)
+
+
+def dilated() -> nn.Module:
+    widths = [(1, 1), (32, 2), (32, 4)]
+    parts = [
+        part
+        for width, apart in widths
+        for part in (
+            nn.Conv2d(width, 32, 3, dilation=apart, padding=apart),
+            nn.ReLU(),
+        )
+    ]
+    pooled = nn.AvgPool2d(4), nn.Flatten(), nn.Linear(1568, 10)
+    return nn.Sequential(*parts, *pooled)
+
+
 # Of each work: the model, the shape of a record's input, samples, words (0: numbers).
 WORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int, int]] = {
     **{
@@ -120,6 +162,16 @@ WORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int, int]] = {
     },
     "resnet18-4": (lambda: make_model("resnet18", (3, 32, 32), 10), (3, 32, 32), 4, 0),
     "cnn-256": (lambda: make_model("small-cnn", (1, 28, 28), 10), (1, 28, 28), 256, 0),
+    **{
+        name: (make, (1, 28, 28), 32, 0)
+        for name, make in {
+            "mlp-32": lambda: layers(lambda layer: layer),
+            "gated-32": Gated,
+            "merged-32": lambda: layers(Merged),
+            "dilated-32": dilated,
+            "lstm-32": lambda: make_model("lstm", (1, 28, 28), 10),
+        }.items()
+    },
     "lstm-64": (lambda: make_model("lstm", (1, 28, 28), 10), (1, 28, 28), 64, 0),
 }
 

@@ -54,7 +54,7 @@ class PoissonSampling(
             take_fields(self, "rate")
         if not 0 <= self.rate <= 1:
             raise ValueError(
-                f"a Poisson sampling rate must be in [0, 1], got {self.rate}"
+                f"Sampling rate of Poisson sampling must be in [0, 1], got {self.rate}"
             )
         if type(self.parts) is not int:
             take_fields(self, "parts")

@@ -88,7 +88,10 @@ def _refusal(release: Release, relation: Relation) -> str | None:
         and isinstance(release.sampling, PoissonSampling)
         and relation == "replace-one"
     ):
-        return "Poisson sampled Laplace noise is accounted under add-or-remove-one only"
+        return (
+            "neighboring_relation must be `ADD_OR_REMOVE_ONE` or `REPLACE_SPECIAL` for "
+            "Poisson sampled Laplace noise"
+        )
     return None
 
 

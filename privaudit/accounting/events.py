@@ -75,8 +75,8 @@ def tree_height(step_counts: int | list[int]) -> int:
     steps = step_counts if isinstance(step_counts, list | tuple) else [step_counts]
     if not steps or max(steps) < 1 or min(steps) < 0:
         raise ValueError(
-            "a tree has at least one step, and none fewer than 0: got step_counts "
-            f"{step_counts}"
+            "step_counts of a tree must be non-negative, and one of them 1 or more, "
+            f"got {step_counts}"
         )
     return int(max(steps)).bit_length()
 
@@ -131,7 +131,7 @@ def _of_sum(
     mechanism: Literal["gaussian", "laplace"] = "gaussian",
 ) -> Release:
     if not noise >= 0:
-        raise ValueError(f"Noise multiplier must be >= 0, got {noise}")
+        raise ValueError(f"Noise multiplier must be non-negative, got {noise}")
     return Release.of_sum(
         norm_bound=1.0,
         noise_multiplier=float(noise),

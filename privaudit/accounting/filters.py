@@ -39,6 +39,7 @@ from privaudit.results import Relation, check_relation
 _State = tuple[fractions.Fraction, ...]
 _UNIT = 2.0**-53
 _LEAST_DELTA = 1e-300
+_FINE = 1 << 1100  # parts of 1, finer than doubles
 _MOST_ALONE = 1 << 20  # releases that nothing but an account of them alone admits
 _SPENDING = threading.Lock()  # one release is charged at a time, of whichever budget
 # Of the odometer, fixed beforehand; each has an equal share of delta.
@@ -243,8 +244,9 @@ class _Basic(_Filter):
     def after(self, state: _State, release: Release, count: int) -> _State | None:
         if count > self.room(state, release):
             return None
-        costs = map(fractions.Fraction, self._cost(release))
-        return tuple(x - count * c for x, c in zip(state, costs, strict=True))
+        epsilon, delta = map(fractions.Fraction, self._cost(release))
+        rest = (state[1] - count * delta) / (1 - count * delta)  # rounded down
+        return state[0] - count * epsilon, fractions.Fraction(int(rest * _FINE), _FINE)
 
     def room(self, state: _State, release: Release) -> int | float:
         costs = self._cost(release)
@@ -330,7 +332,8 @@ class Budget:
         release it admits as many as if their number were fixed beforehand. A wrong
         guess wastes budget or refuses what would fit, and never exceeds the budget; but
         what fits by itself is never refused as the first, and is all then. Guarantees
-        with a delta fit beside other releases if ``typical`` is one of them.
+        with a delta fit beside other releases if ``typical`` is one of them; then a
+        count that fits into what is left, by its certificate, is never refused either.
         Default: the first release that is spent.
 
     Raises
@@ -410,7 +413,7 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
             chosen, state = self._now(release)
             after = chosen.after(state, release, count)
             few = isinstance(chosen, _Basic) or not chosen.room(state, release)
-            if after is None and few and self._alone(release, count):
+            if after is None and few and self._last(chosen, state, release, count):
                 chosen, after = _Whole(self._relation), (fractions.Fraction(0),)
             if after is None:
                 some = self._room(chosen, state, release) or "none"
@@ -481,29 +484,40 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
     def _room(self, chosen: _Filter, state: _State, release: Release) -> int | float:
         some = chosen.room(state, release)
         few = isinstance(chosen, _Basic) and some < _MOST_ALONE
-        if (some and not few) or not self._alone(release, 1):
+        if some and not few:
             return some
-        most = 1
-        while most < _MOST_ALONE and self._alone(release, 2 * most):
-            most *= 2
-        step = most
-        while step := step // 2:
-            most += step * self._alone(release, most + step)
-        return max(some, most)
-
-    def _alone(self, release: Release, count: int) -> bool:
-        """Return whether they keep to the budget as the first that tell anything."""
-        if not release.is_private or any(
-            _tells(one, self._relation) for one in self._releases
+        most, step = int(some), 1
+        while most + step < _MOST_ALONE and self._last(
+            chosen, state, release, most + step
         ):
+            most, step = most + step, 2 * step
+        while step := step // 2:
+            most += step * self._last(chosen, state, release, most + step)
+        return most
+
+    def _last(
+        self, chosen: _Filter, state: _State, release: Release, count: int
+    ) -> bool:
+        """Return whether they keep to what is left, after which nothing is.
+
+        That is known of basic composition, and of all of the budget.
+        """
+        told = any(_tells(one, self._relation) for one in self._releases)
+        basic = isinstance(chosen, _Basic)
+        if not release.is_private or (told and not basic):
             return False
-        told = release.details
-        if isinstance(told, EpsilonDelta):  # guarantees add up, without rounding
-            pairs = (told.epsilon, self._epsilon), (told.delta, self._delta)
-            if all(count * fractions.Fraction(x) <= most for x, most in pairs):
-                return True
+        budget = map(fractions.Fraction, (self._epsilon, self._delta))
+        epsilon, delta = state if basic else budget
+        given = release.details
+        if isinstance(given, EpsilonDelta):  # guarantees add up, without rounding
+            more = count * fractions.Fraction(given.epsilon) - epsilon
+            fits = max(more, 0) + count * fractions.Fraction(given.delta) <= delta
+            if fits or (told and count == 1):
+                return fits
+        least = float(epsilon)
+        least = math.nextafter(least, 0) if least > epsilon else least
         certificate = Certificate.of(Ledger.of(release, count), self._relation)
-        return certificate.delta(self._epsilon).upper <= self._delta
+        return certificate.delta(least).upper <= delta
 
     def _divergence(self, order: float) -> float:
         each = (

@@ -216,6 +216,31 @@ class TestSound:
             budget.spend(guarantee(0.01, 1.1e-5))
         assert budget.room(guarantee(0.01, 9.9e-6)) == 1
 
+    def test_after_guarantees_a_number_that_fits_into_what_is_left_is_the_last(self):
+        parts, one = guarantee(0.1, 1e-6), release(20.0)
+        budget = Budget(epsilon=1.0, delta=1e-5, typical=parts)
+        budget.spend(parts)
+        budget.spend(parts)
+        room = budget.room(one)
+        least = 1 - (1 - 1e-5) / (1 - 1e-6) ** 2  # of delta is left
+        apart = [float(gdp.delta(math.sqrt(n) / 20, 0.8)) for n in (room, room + 1)]
+        assert apart[0] <= least < apart[1]
+        with pytest.raises(BudgetExceeded):
+            budget.spend(one, room + 1)
+        budget.spend(one, room)
+        assert budget.room(guarantee(1e-6, 0.0)) == 0
+
+    def test_tenths_fill_one(self):
+        """As doubles they are above it, by less than basic composition loses."""
+        parts = guarantee(0.1, 1e-6)
+        budget = Budget(epsilon=1.0, delta=1e-5, typical=parts)
+        for _ in range(9):
+            budget.spend(parts)
+        with pytest.raises(BudgetExceeded):
+            budget.spend(guarantee(0.1 + 1e-9, 1e-6))
+        budget.spend(parts)
+        assert budget.left == 0
+
     def test_a_pure_loss_as_gaussian(self):
         """mu of e-DP: no test of randomised response is better than one of mu-GDP."""
         for noise in (0.05, 0.5, 1.0, 3.0, 1e4):

@@ -247,10 +247,12 @@ class Mechanism:
                 )
             return 1.0
         if rate > 1 + 1e-9:
+            fewer = math.floor(self.parts / rate + 1e-9)
+            some = f", or at most {fewer} parts" * (fewer >= len(self.strategy))
             raise ValueError(
                 f"{self.parts} parts of {records:,} records are smaller than a batch: "
-                f"use at most {math.floor(self.parts / rate + 1e-9)} parts, or smaller "
-                "batches"
+                f"use a sampling_rate of at most {math.floor(1e6 / self.parts) / 1e6:g}"
+                f", batches of at most {math.floor(records / self.parts)}{some}"
             )
         return min(1.0, rate)
 

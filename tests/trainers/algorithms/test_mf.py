@@ -249,7 +249,9 @@ class TestParts:
             oracle(buffered(), shares=random_data(sizes))
 
     def test_batches_larger_than_a_part_are_refused(self):
-        with pytest.raises(ValueError, match="use at most 3 parts"):
+        with pytest.raises(
+            ValueError, match="batches of at most 10, or at most 3 parts"
+        ):
             oracle(mechanism(batch_size=12.0), shares=random_data((40, 40)))
 
 

@@ -230,7 +230,7 @@ def data_set(data: Any, name: str) -> Dataset | Lazy:
         data = of_loader(data, name)
     if isinstance(data, Dataset):  # without code of somebody's, in it or its tensors
         found = Dataset(plain(data.inputs), plain(data.targets), data.users)
-    elif isinstance(data, Lazy) and isinstance(data.rows, OneByOne | OfFile):
+    elif type(data) is Lazy and type(data.rows) in (OneByOne, OfFile):
         found = data
     elif (
         isinstance(data, TensorDataset)

@@ -17,7 +17,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from trainers.data import Dataset, PrivateData
 from trainers.data.records import ReadAsAsked
-from trainers.data.shares import Lazy, private_data, shares_of
+from trainers.data.shares import Lazy, OfFile, private_data, shares_of
 from trainers.data.transforms import NO_CLASS
 from trainers.runs.material import Material
 from trainers.runs.owner_advice import at_several_nodes
@@ -271,3 +271,13 @@ class Endless(IterableDataset):
 def test_what_is_wrong_is_said(shares, options, said):
     with pytest.raises(ValueError, match=said):
         shares_of(shares, **options)
+
+
+def test_readers_of_ones_own_are_refused():
+    class Own(OfFile):
+        def __call__(self, rows, seeds):
+            return self.inputs[rows] - self.inputs.mean(0), self.targets[rows]
+
+    read = Own(np.zeros((4, 2), np.float32), np.zeros(4, np.int64))
+    with pytest.raises(ValueError, match="got Lazy"):
+        shares_of([Lazy(read, torch.arange(4))])

@@ -139,13 +139,18 @@ def _halves(at: Floats, part: Indices) -> tuple[Indices, Indices]:
 
 
 def _rounded(
-    groups: list[Family], way: Direction, slope: float, room: float, reach: float
+    groups: list[Family],
+    way: Direction,
+    slopes: tuple[float, float],
+    room: float,
+    reach: float,
 ) -> tuple[list[tuple[Family, Family]], float]:
     """Fewer steps that dominate each group's, and that they dominate; what it costs.
 
     H grows with the shift and with the rate: steps that are near in both are taken to
     have the largest of each above, and the least below. ``room``: by how much that may
-    move epsilon, about; the fall of the log moment at ``slope`` over that tells.
+    move epsilon, about; the fall of the log moment at the first of ``slopes`` over the
+    second, at which log delta falls, tells.
     """
     pairs, cost = [(group, group) for group in groups], 0.0
     if sum(group.shift.size for group in groups) < _ROUND_FROM:
@@ -155,9 +160,11 @@ def _rounded(
         for end in (np.maximum, np.minimum)
         for group in groups
     ]
-    most, least = log_moments(steps, way, slope, reach).reshape(2, -1)
+    most, least = log_moments(steps, way, slopes[0], reach).reshape(2, -1)
     often = np.array([group.steps for group in groups])
-    costs = np.maximum(most - least, 0.0) * often / slope
+    # Where a rare loss makes delta, that grows as the moment beside 1.
+    beside = max(-math.expm1(-abs(float(often @ most))), 1e-300)
+    costs = np.maximum(most - least, 0.0) * often / slopes[1] / beside
     some = np.arange(costs.size)
     for _ in range(_TRIES):  # those that are not worth it leave more to the others
         # Of a group in c parts there are c kinds, or c^2, which cost a part in c.
@@ -324,7 +331,8 @@ def chosen(
     log_mass = _log_masses(groups, way, points, reach)
     within = _sums(np.exp(log_mass))
     room = max(slack, 1e-100)
-    pairs, cost = _rounded(groups, way, law.slope, _ROUNDED * room, reach)
+    slopes = law.slope, max(law.delta(float(aims.max()))[1], 1e-300)
+    pairs, cost = _rounded(groups, way, slopes, _ROUNDED * room, reach)
     room -= min(cost, room) / 2
     middle = (points[1:] + points[:-1]) / 2
     under = []

@@ -26,7 +26,8 @@ MOST_TILTED = 40.0  # tilt times loss that masses can be had back from: no digit
 _LOG_LEAST = -500.0
 _CUTS = np.geomspace(0.05, 4.0, 80)  # of epsilon; first, and every which is tried
 _FIRST_CUT, _EACH_CUT = 16, 4
-_ROUNDED, _MOST_ROUNDED = 1e-15, math.log(1e-3)  # of a step; beside delta
+# Of a step, and beside delta: bounds of rounding are some 70 times larger.
+_ROUNDED, _MOST_ROUNDED = 1e-15, math.log(1e-4)
 _AT_ONCE = 20_000  # losses, of all tilts that are looked at together
 LOG_OUTSIDE = 18.0  # minus log of the tilted mass allowed beyond each end of a window
 _LAW_POINTS = 1 << 13

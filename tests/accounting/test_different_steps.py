@@ -111,6 +111,11 @@ class TestNarrow:
         assert exact(found.upper) < 0.999 * delta < 1.001 * delta < exact(found.lower)
 
     @pytest.mark.full
+    def test_rounding_beside_rare_losses_does_not_open_the_bracket(self):
+        noises, rates = np.geomspace(0.63, 1.47, 6), np.geomspace(1.7e-5, 3e-5, 6)
+        found = compose_steps(noises, rates, 1135).epsilon(3e-12)
+        assert found.upper <= 1.01 * found.lower  # 2.6 % where these are not parted
+
     def test_more_steps_open_it_no_more_than_the_loosest_part(self):
         noise, rate, delta = quiet_and_loud()
         quiet = np.argsort(-noise)[:60]

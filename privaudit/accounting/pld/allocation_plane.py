@@ -429,7 +429,9 @@ def _cells(
         along = np.concatenate([-half[:0:-1], half])
         across, _ = lay(y, ratio=2.5 * shape.ratio, least=2 * width)
         return along, across
-    along, width = lay(x, ratio=shape.ratio, base=_blank(shape, size))
+    # Parts at 0 make L = 0, an infinite loss where a record is added: no cells there.
+    base = 0.0 if side == "add" else _blank(shape, size)
+    along, _ = lay(x, ratio=shape.ratio, base=base)
     if side != "below":
         return along, along
     k = shape.taken

@@ -43,6 +43,9 @@ def differentiator(
                 f"({error}); use float32"
             ) from None
         return PerSample(module, loss, str(error))
+    if not lower and getattr(eager.template, "remade", False):
+        why = "weights are made of parameters, by book-keeping for each record anew"
+        return PerSample(module, loss, why)
     eager.lower = lower
     if not compiled:
         return eager

@@ -7,6 +7,7 @@ the copy is the record's gradient. What is between two layers is mapped over rec
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -16,6 +17,11 @@ from trainers.gradients.door.traced import Mapped, Traced, door_of
 from trainers.gradients.door.uses import Use, shape_of, uses_of
 from trainers.gradients.stacked import StackedLayer, stacked
 from trainers.gradients.stacked.layer import StackedExplicit
+
+_PRODUCTS = [
+    getattr(torch.ops.aten, name).default
+    for name in ("matmul", "linear", "einsum", "mm", "bmm", "addmm")
+]
 
 
 class StackedCopy(StackedExplicit):
@@ -110,6 +116,7 @@ class StackedGraph(nn.Module):
             self.layers.append((layer, {"weight": named[node]}))
             if node.users:
                 self._steps.append((node, layer, self._input, False))
+        self.remade = _remade(graph, covered, set(parameters) - covered)
         output = next(node for node in graph.nodes if node.op == "output")
         (self._output,) = output.all_input_nodes
         self._plan(made, uses, by_weight)
@@ -176,6 +183,21 @@ class StackedGraph(nn.Module):
             value = getattr(self._constants, str(node.target))
             return value.expand(count, *value.shape)
         return values[node]
+
+
+def _remade(graph: fx.Graph, known: set[fx.Node], copied: set[fx.Node]) -> bool:
+    """Whether a product of copied parameters has more numbers than all the others.
+
+    A map over records makes it once, and copies have it made for each record.
+    """
+    alone, made = set(copied), 0
+    for node in graph.nodes:
+        taken = {one for one in node.all_input_nodes if one.op != "get_attr"}
+        if node.op == "call_function" and taken and taken <= alone:
+            alone.add(node)
+            if node.target in _PRODUCTS:
+                made = max(made, math.prod(shape_of(node)))
+    return made > sum(math.prod(shape_of(node)) for node in known)
 
 
 class _Alone(nn.Module):

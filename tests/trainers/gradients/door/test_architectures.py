@@ -59,7 +59,8 @@ def test_gradients_are_torchs(name):
     assert taken.why_not is None
     assert independence(taken.module, taken.loss) == "by construction"
     gradients = differentiator(taken.module, taken.loss, inputs[0], targets[0])
-    assert isinstance(gradients, BookKeeping)
+    made = name in ("merged LoRA", "orthogonal weights")  # by products of parameters
+    assert isinstance(gradients, PerSample if made else BookKeeping)
     at = parameter_vector(taken.module)[None]
     torch.testing.assert_close(at[0], parameter_vector(module))
     norms = []
@@ -211,6 +212,34 @@ def test_a_linear_function_that_no_layer_has():
     at = parameter_vector(taken.module)[None]
     ours = gradients.weighted_sum(at, inputs[None], targets[None], torch.ones_like)
     torch.testing.assert_close(ours[0], of(module, inputs, targets).sum(0))
+
+
+@pytest.mark.usefixtures("doubles")
+@pytest.mark.parametrize(("rank", "once"), [(2, True), (0, False)])
+def test_weights_of_parameters_alone_are_made_once(rank, once):
+    """Copies of two thin ones would have their product made for each record."""
+
+    def forward(m, x):
+        weight = m.frozen + m.up @ m.down if rank else m.a.weight * m.gain
+        return m.head(functional.linear(x, weight))
+
+    thin = {name: torch.rand(9, rank or 1) for name in ("up", "down")}
+    module = By(
+        forward,
+        a=torch.nn.Linear(9, 9, bias=False).requires_grad_(not rank),
+        up=torch.nn.Parameter(thin["up"], requires_grad=bool(rank)),
+        down=torch.nn.Parameter(thin["down"].T, requires_grad=bool(rank)),
+        gain=torch.nn.Parameter(torch.ones(1), requires_grad=not rank),
+        head=torch.nn.Linear(9, 2),
+    )
+    module.register_buffer("frozen", torch.rand(9, 9))
+    inputs, targets = torch.randn(4, 9), torch.arange(4) % 2
+    taken = enter(module, None, inputs[0], targets[0])
+    ours = differentiator(taken.module, taken.loss, inputs[0], targets[0])
+    at = parameter_vector(taken.module)[None]
+    found = ours.weighted_sum(at, inputs[None], targets[None], torch.ones_like)
+    torch.testing.assert_close(found[0], of(module, inputs, targets).sum(0))
+    assert isinstance(ours, PerSample if once else BookKeeping)
 
 
 def test_sparse_tensors_are_refused_or_isolated():

@@ -186,7 +186,7 @@ class StackedGraph(nn.Module):
 
 
 def _remade(graph: fx.Graph, known: set[fx.Node], copied: set[fx.Node]) -> bool:
-    """Whether a product of copied parameters has more numbers than all the others.
+    """Return whether a product of copied parameters has more numbers than all others.
 
     A map over records makes it once, and copies have it made for each record.
     """

@@ -44,7 +44,7 @@ PAGES = {
     "site": "site/index.html",
     "sweep": "site/pages/sweep.html",
     "claims": "site/pages/claims.html",
-    "study": "site/pages/scale.html",
+    "study": "site/pages/bounds.html",
     "study of papers": "site/pages/papers.html",
     "privacy report": "privacy.html",
     "report on claims": ROOT / "reports/claims/index.html",

@@ -14,7 +14,7 @@ import privaudit as pa
 from tests.tiers import size
 from trainers.data import Dataset, PrivateData
 from trainers.data.shares import private_data, shares_of
-from trainers.data.transforms import Transformed, check_transform
+from trainers.data.transforms import Alone, Transformed, check_transform
 from trainers.numerics.randomness import Streams
 
 
@@ -81,6 +81,17 @@ class TestSound:
 
 
 COUNT = size(10, 3)  # a process for each is read
+
+
+def test_its_record_alone_is_in_memory():
+    """By strides it would read the whole batch, of which a record is a part."""
+    batch = torch.arange(6.0).view(3, 2)
+    alone = Alone(
+        lambda row: torch.tensor(row.untyped_storage().nbytes()),
+        lambda found, row: (found,),
+    )
+    for found, _ in alone.each(range(3), [0] * 3, batch):
+        assert found == batch[0].nbytes
 
 
 class Flips(torch.utils.data.Dataset):

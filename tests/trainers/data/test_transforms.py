@@ -90,7 +90,7 @@ def test_its_record_alone_is_in_memory():
         lambda row: torch.tensor(row.untyped_storage().nbytes()),
         lambda found, row: (found,),
     )
-    for found, _ in alone.each(range(3), [0] * 3, batch):
+    for (found,) in alone.each(range(3), [0] * 3, batch):
         assert found == batch[0].nbytes
 
 

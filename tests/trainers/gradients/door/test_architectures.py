@@ -36,6 +36,16 @@ def of(module, inputs, targets):
     return torch.stack(found)
 
 
+def summed_as_torch(module, inputs, targets):
+    """The differentiator, whose sum of all records' gradients is torch's."""
+    taken = enter(module, None, inputs[0], targets[0])
+    ours = differentiator(taken.module, taken.loss, inputs[0], targets[0])
+    at = parameter_vector(taken.module)[None]
+    found = ours.weighted_sum(at, inputs[None], targets[None], torch.ones_like)
+    torch.testing.assert_close(found[0], of(module, inputs, targets).sum(0))
+    return ours
+
+
 def test_there_are_a_hundred():
     assert len(MADE) >= 100
 
@@ -207,11 +217,7 @@ def test_a_linear_function_that_no_layer_has():
     row = torch.nn.Parameter(torch.rand(5))
     module = By(forward, a=torch.nn.Linear(5, 2), row=row)
     inputs, targets = torch.randn(4, 5), torch.arange(4) % 2
-    taken = enter(module, None, inputs[0], targets[0])
-    gradients = differentiator(taken.module, taken.loss, inputs[0], targets[0])
-    at = parameter_vector(taken.module)[None]
-    ours = gradients.weighted_sum(at, inputs[None], targets[None], torch.ones_like)
-    torch.testing.assert_close(ours[0], of(module, inputs, targets).sum(0))
+    summed_as_torch(module, inputs, targets)
 
 
 @pytest.mark.usefixtures("doubles")
@@ -234,11 +240,7 @@ def test_weights_of_parameters_alone_are_made_once(rank, once):
     )
     module.register_buffer("frozen", torch.rand(9, 9))
     inputs, targets = torch.randn(4, 9), torch.arange(4) % 2
-    taken = enter(module, None, inputs[0], targets[0])
-    ours = differentiator(taken.module, taken.loss, inputs[0], targets[0])
-    at = parameter_vector(taken.module)[None]
-    found = ours.weighted_sum(at, inputs[None], targets[None], torch.ones_like)
-    torch.testing.assert_close(found[0], of(module, inputs, targets).sum(0))
+    ours = summed_as_torch(module, inputs, targets)
     assert isinstance(ours, PerSample if once else BookKeeping)
 
 

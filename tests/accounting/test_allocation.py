@@ -698,7 +698,8 @@ class TestTight:
     @pytest.mark.full
     def test_two_of_few_batches(self):
         found = one_of(4, 1.0, taken=2).epsilon(1e-5)
-        assert 5.01 <= found.lower <= 5.04 <= found.upper <= 5.07  # by simulation 5.04
+        # 5.0325 within .001, by eight million draws under a shifted law.
+        assert 5.01 <= found.lower <= 5.0325 <= found.upper <= 5.07
 
     @pytest.mark.full
     def test_two_of_different_batches(self):

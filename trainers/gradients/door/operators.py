@@ -51,11 +51,27 @@ def mixed(state: Tensor) -> Tensor:
     return state ^ ((state >> 31) & (2**33 - 1))
 
 
+class _Bits(torch.autograd.Function):
+    """Bits of doubles as int64; `torch.Tensor.view` cannot be mapped in torch 2.11."""
+
+    @staticmethod
+    def forward(values: Tensor) -> Tensor:
+        return values.view(torch.int64)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        ctx.mark_non_differentiable(output)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any) -> tuple[Tensor, int]:
+        return _Bits.apply(args[0].movedim(in_dims[0], 0).contiguous()), 0
+
+
 def seeds_of(inputs: Tensor, word: int | Tensor) -> Tensor:
     """A seed a record, (samples,) int64: sums of its content, and a word."""
     flat = inputs.detach().reshape(len(inputs), -1)
     if flat.is_floating_point():
-        flat = flat.to(torch.float64).contiguous().view(torch.int64)
+        flat = _Bits.apply(flat.to(torch.float64).contiguous())
     places = torch.arange(1, flat.shape[1] + 1, device=flat.device)
     words = mixed(flat.to(torch.int64) + places * _STEP)
     return mixed(words.sum(1) + word)

@@ -370,12 +370,7 @@ def _training(folder: RunFolder, config: TrainingConfig) -> FinishedTraining:
     result = folder.read("result.json", TrainingResult)
     ledger = ledger_in(folder)
     check_belongs(folder, config.claim, result, ledger)
-    protected, noise = protection(
-        config.noise_multiplier,
-        config.seed,
-        config.version,
-        compiled=config.compiled,
-    )
+    protected, noise = protection(config.noise_multiplier, config.seed, config.version)
     if result.protected or not protected:  # no file makes a model protected
         result = msgspec.structs.replace(result, protected=protected, noise=noise)
     return FinishedTraining(

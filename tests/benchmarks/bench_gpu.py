@@ -284,15 +284,35 @@ MODELS = {
 }  # fmt: skip
 
 
+def graph(work: str, where: bench_today.Where) -> bench_today.Step:
+    """Our clipped sum, of which the host starts all kernels at once."""
+    step = bench_today.ours(work, where, compiled=True)
+    step()  # recorded, and compared
+
+    def unlooked() -> torch.Tensor:
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            return step()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    return unlooked
+
+
 def models(count_only: bool) -> Told:
-    """A clipped sum of a batch of larger models: milliseconds, MiB, launches."""
+    """A clipped sum of a batch of larger models: milliseconds, MiB, launches.
+
+    As a CUDA graph, also how far from the sum without one, over that, and how far that
+    is from itself taken again.
+    """
+    ways = {**bench_today.WAYS, "as a graph": graph}
     found: Told = {}
     for work, times in MODELS.items():
         found[work] = row = {"samples": times * bench_today.WORKS[work][2]}
         step = bench_today.ours(work, ("meta", times))
         row["counted"] = said(counted(step))
         tell(f"  {work}, {row}")
-        for way, make in () if count_only else bench_today.WAYS.items():
+        for way, make in () if count_only else ways.items():
             torch.cuda.reset_peak_memory_stats()
             held = torch.cuda.memory_allocated()
             try:
@@ -300,7 +320,13 @@ def models(count_only: bool) -> Told:
                 step()
                 row[way] = {"ms": 1e3 * median(step, 10)}
                 peak = torch.cuda.max_memory_allocated() - held
-                row[way] |= {"mib": peak >> 20, "norm": float(step().norm())}
+                found = step()
+                row[way] |= {"mib": peak >> 20, "norm": float(found.norm())}
+                if way == "ours":
+                    first, again = found, step()
+                    row[way]["apart"] = float((again - first).norm() / first.norm())
+                elif way == "as a graph":
+                    row[way]["apart"] = float((found - first).norm() / first.norm())
             except Exception as error:  # of peers: out of memory, layers, tied weights
                 row[way] = f"{type(error).__name__}: {error}"[:300]
             step = None

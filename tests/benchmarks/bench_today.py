@@ -22,10 +22,14 @@ from torch.nn import functional
 
 from trainers.gradients.bfloat16 import exact_products
 from trainers.gradients.choose import differentiator
+from trainers.gradients.clip_weights import ClipTo
 from trainers.gradients.clipping import keep_freed
 from trainers.gradients.door.enter import enter
+from trainers.gradients.graphs import weighted_sum
 from trainers.gradients.per_sample import parameter_vector, trained
+from trainers.gradients.rounding import SLACK
 from trainers.models import make_model
+from trainers.numerics.deferred_checks import Watch
 
 CLIP = 1.0
 
@@ -212,10 +216,6 @@ def loss(outputs: Tensor, targets: Tensor) -> Tensor:
     return functional.cross_entropy(outputs, targets)
 
 
-def clipped(norms: Tensor) -> Tensor:
-    return (CLIP / norms).clamp_max(1.0)
-
-
 def told(step: Step) -> Row:
     found = step().double()
     direction = torch.arange(len(found), dtype=torch.float64).cos()
@@ -224,18 +224,23 @@ def told(step: Step) -> Row:
     return row | {"norm": found.norm().item(), "along": (found @ direction).item()}
 
 
-def ours(work: str, where: Where = HERE) -> Step:
-    """A release's clipped sum, without noise."""
+def ours(work: str, where: Where = HERE, compiled: bool = False) -> Step:
+    """A release's clipped sum, without noise; ``compiled``: as a graph, on a GPU."""
     model, *example = made(work)
     input, target = (each[0] for each in example)
     taken = enter(Written(model), loss, input, target)
     assert taken.why_not is None, taken.why_not
     keep_freed()  # as every run does
     exact_products()
-    gradients = differentiator(taken.module, taken.loss, input, target)
+    gradients = differentiator(
+        taken.module, taken.loss, input, target, compiled=compiled
+    )
     at = parameter_vector(taken.module)[None].to(where[0])
     _, inputs, targets = made(work, where)
-    return lambda: gradients.weighted_sum(at, inputs[None], targets[None], clipped)[0]
+    there = torch.ones(1, len(inputs), dtype=torch.bool, device=where[0])
+    weigh = ClipTo(CLIP, there, Watch())  # which nothing waits for on a GPU
+    given = at, inputs[None], targets[None], weigh, SLACK
+    return lambda: weighted_sum(gradients, *given)[0]
 
 
 def mapped(work: str, where: Where = HERE) -> Step:
@@ -259,7 +264,7 @@ def added(found: list[Tensor]) -> Tensor:
     """Clipped sum of gradients that are written out, (samples, ...) each."""
     # In single precision, norms of millions of numbers lose digits.
     norms = [one.flatten(1).norm(dim=1, dtype=torch.float64) for one in found]
-    weights = clipped(torch.stack(norms).norm(dim=0)).float()
+    weights = (CLIP / torch.stack(norms).norm(dim=0)).clamp_max(1.0).float()
     return torch.cat([torch.tensordot(weights, one, 1).flatten() for one in found])
 
 

@@ -269,8 +269,10 @@ class TestWhereItIsComputed:
         run = ("train", recipe, "--set", "hidden=4", "--out")
         assert call(capsys, *run, tmp_path / "a")[0] == FINE
         assert self.config(tmp_path / "a")["precision"] == "bf16"
-        run = (*run, tmp_path / "b", "--precision", "float32")
-        assert call(capsys, *run)[0] == FINE
+        run = (*run, tmp_path / "b", "--precision", "float32", "--compiled")
+        status, out, _ = call(capsys, *run)
+        assert status == FINE
+        assert "compiled changes nothing on a CPU" in out
         assert self.config(tmp_path / "b")["precision"] == "float32"
 
     def test_an_audit_keeps_it_and_another_does_not_go_on(self, capsys, tmp_path):
@@ -351,7 +353,7 @@ class TestErrors:
             (("audit-program", "--command", "math:sqrt"), "leave --command out"),
             (("audit-program", "--command", "echo '{member} {seed}"), "cannot be read"),
             (("audit-program", "math:sqrt", "--time-limit", 0), "time_limit must be"),
-            (("train", "dp-sgd", "--precision", "bf16", "--compiled"), "choose one"),
+            (("train", "dp-sgd", "--precision", "fp8"), "bf16"),
             (("train", "dp-sgd", "--device", "gpu"), "cpu, cuda or cuda:NUMBER"),
             (("verify", __file__), "python -m privaudit.kernel"),
         ],

@@ -16,12 +16,12 @@ coarser one costs accuracy, never privacy. So:
 4. Noise is added on a grid, as always.
 
 Two ways to lose this. Norms from one rounding and sums from another: a weight that is
-right to float32 for g is wrong by up to 2^-8 for what g was rounded to. A compiler that
+right to float32 for g is wrong by up to 2^-8 for what g was rounded to; a compiler that
 fuses does so, keeping what it has in registers for the norm and rounding what it
-stores, so that bf16 is refused together with `trainers.gradients.compiled`. And
-products of float32 numbers that the library computes from rounded ones (TF32 on GPUs,
-which is cuDNN's default; bfloat16 where `torch.set_float32_matmul_precision` allows):
-see `exact_products`, which holds without bf16 as well.
+stores. And products of float32 numbers that the library computes from rounded ones
+(TF32 on GPUs, which is cuDNN's default; bfloat16 where
+`torch.set_float32_matmul_precision` allows): see `exact_products`, which holds without
+bf16 as well.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -68,6 +69,7 @@ class BookKeeping:
     positions = length = coarse = 0
     ways = ""
     word: int | Tensor = 0
+    graphs: dict[Any, Any] | None = None
     shards: Gathers | None = None  # over which parameters lie, where they do
 
     def __init__(

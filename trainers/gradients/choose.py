@@ -22,40 +22,34 @@ def differentiator(
     """The fastest exact way to sum per-sample gradients of ``module``.
 
     ``example`` is one sample's input, ``target`` its target; a class if None.
-    ``compiled``: book-keeping under `torch.compile`; ``precision`` "bf16": see
-    `trainers.gradients.bfloat16`. ``ValueError`` for a module whose records have no
-    gradient of their own (batch statistics), and for bf16 where it cannot be had.
+    ``compiled``: on a GPU as one CUDA graph, see `trainers.gradients.graphs`;
+    ``precision`` "bf16": see `trainers.gradients.bfloat16`. ``ValueError`` for a module
+    whose records have no gradient of their own (batch statistics), and for bf16 or
+    graphs where they cannot be had.
     """
-    lower = check_precision(precision, compiled=compiled)
+    lower = check_precision(precision)
     if any(getattr(one, "alone", False) for one in (module, loss)):
-        if lower:
+        if lower or compiled:
             raise ValueError(
-                "bf16 is for models and losses that can be traced, and a record of "
-                "these takes a process of its own: use float32"
+                f"{'bf16 is' if lower else 'compiled gradients are'} for models and "
+                "losses that can be traced, and a record of these takes a process of "
+                f"its own: {'use float32' if lower else 'leave compiled out'}"
             )
         return PerSample(module, loss)
+    found: BookKeeping | PerSample
     try:
-        eager = BookKeeping(module, loss, example, target)
+        found = BookKeeping(module, loss, example, target)
     except UnknownLayerError as error:
         if lower:
             raise ValueError(
                 f"bf16 is for models that book-keeping knows, and this is none "
                 f"({error}); use float32"
             ) from None
-        return PerSample(module, loss, str(error))
-    if not lower and getattr(eager.template, "remade", False):
-        why = "weights are made of parameters, by book-keeping for each record anew"
-        return PerSample(module, loss, why)
-    eager.lower = lower
-    if not compiled:
-        return eager
-    if hasattr(module, "constructed"):
-        raise ValueError(
-            "compiled gradients are for models by name and nn.Sequential of layers "
-            "that book-keeping knows by themselves: leave compiled out"
-        )
-    from trainers.gradients.compiled import (
-        Compiled,  # torch's compiler is slow to import
-    )
-
-    return Compiled(eager)
+        found = PerSample(module, loss, str(error))
+    else:
+        found.lower = lower
+        if not lower and getattr(found.template, "remade", False):
+            why = "weights are made of parameters, by book-keeping for each record anew"
+            found = PerSample(module, loss, why)
+    found.graphs = {} if compiled else None
+    return found

@@ -20,6 +20,7 @@ from trainers.gradients.batches import Packed
 from trainers.gradients.bfloat16 import exact_products
 from trainers.gradients.clip_weights import ClipTo
 from trainers.gradients.differentiator import Differentiator
+from trainers.gradients.graphs import weighted_sum
 from trainers.gradients.per_sample import Weigh, check_hooks
 from trainers.gradients.rounding import Rounding
 from trainers.gradients.shapes import Shape, lined, moving_shape_for, shape_for
@@ -163,9 +164,8 @@ class Summation:
                 )
                 models = cast("Any", spread)
             with self.shape.in_threads():
-                found = self.differentiator.weighted_sum(
-                    models, inputs, targets, own, self.rounding.slack
-                )
+                given = models, inputs, targets, own, self.rounding.slack
+                found = weighted_sum(self.differentiator, *given)
             if shards is not None:
                 continue  # it is in the total
             done = 0

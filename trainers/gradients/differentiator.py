@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor, nn
 
@@ -10,7 +10,7 @@ from trainers.gradients.per_sample import Loss, Weigh
 
 
 class Differentiator(Protocol):
-    """Weighted sums of per-sample gradients: `PerSample`, `BookKeeping`, `Compiled`."""
+    """Weighted sums of per-sample gradients: `PerSample` and `BookKeeping`."""
 
     module: nn.Module  # as it was given
     loss: Loss
@@ -21,6 +21,7 @@ class Differentiator(Protocol):
     ways: str  # how each layer's gradients are taken, in words
     # Of the release, or of each replica: dropout is a function of it and of a record.
     word: int | Tensor
+    graphs: dict[Any, Any] | None  # of calls by their shape; None: none are made
 
     @property
     def aligned(self) -> bool:

@@ -199,6 +199,7 @@ class PerSample:
     aligned = False
     ways = "written out by torch.func: all"
     positions = length = coarse = 0
+    graphs: dict[Any, Any] | None = None
     word: int | Tensor = 0
 
     def __init__(self, module: nn.Module, loss: Loss, why: str | None = None) -> None:

@@ -246,7 +246,7 @@ def holds(
     targets = target.expand(*there, *target.shape)
 
     def draw() -> Tensor:
-        return _inputs(differentiator.module, like, there, generator)
+        return drawn_inputs(differentiator.module, like, there, generator)
 
     def found(inputs: Tensor, whose: Tensor) -> list[Tensor]:
         parts = differentiator.rows(models(whose), inputs, targets)
@@ -289,7 +289,7 @@ def _models(
     return functools.partial(lined, drawn.whole(len(at), at))
 
 
-def _inputs(
+def drawn_inputs(
     module: nn.Module,
     like: Tensor,
     there: tuple[int, int],

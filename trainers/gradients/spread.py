@@ -74,7 +74,9 @@ class Drawn:
         """Draw the parameter that begins at ``first``, (models, numbers)."""
         rest = self._places[first][1]
         fan = rest.numel() if rest else 4
-        generator = torch.Generator().manual_seed(self._seed << 40 | first)
+        # torch takes 32 bits of a seed.
+        mixed = (first + self._seed * 0x9E3779B1) & 0xFFFFFFFF
+        generator = torch.Generator().manual_seed(mixed)
         kind = into.dtype if into.dtype == torch.float64 else torch.float32
         count = into.numel()
         drawn = torch.randn(

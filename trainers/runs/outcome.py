@@ -93,7 +93,6 @@ def protection(
     version: str,
     *,
     stays_home: bool = False,
-    compiled: bool = False,
 ) -> tuple[bool, str]:
     """Return whether a trained model's noise is secret, and what is said of it.
 
@@ -118,14 +117,11 @@ def protection(
             "models stay at their nodes, have no noise and are in no account: the "
             "models are not protected."
         )
-    paid = "not in the certificate" if compiled else "paid for in the clip norm"
-    rounding = (
-        f"Rounding of sums of gradients, before the noise is added, is {paid}; "
-        "rounding of messages and of collaborative updates is not in the certificate."
-    )
     return True, (
         "The noise came from a secret key, which was removed when the run ended: "
-        "nobody without it can take the noise off. " + rounding
+        "nobody without it can take the noise off. Rounding of sums of gradients, "
+        "before the noise is added, is paid for in the clip norm; rounding of messages "
+        "and of collaborative updates is not in the certificate."
     )
 
 

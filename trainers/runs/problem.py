@@ -127,7 +127,7 @@ class Problem:
         nodes are here. ``ValueError`` if the settings do not fit the data;
         `DataUnavailableError` if these are not to be had.
         """
-        check_precision(precision, compiled=compiled)
+        check_precision(precision)
         nodes = 1 if training.family.central else training.nodes
         party = ranks if isinstance(ranks, Party) else None
         if material is None:
@@ -210,7 +210,8 @@ class Problem:
 
         def gradients() -> Differentiator:
             found = self.gradients()
-            if not isinstance(found, BookKeeping) or found.lower:
+            other = found.graphs is not None
+            if not isinstance(found, BookKeeping) or found.lower or other:
                 raise ValueError(
                     "shards are for gradients by book-keeping in float32 "
                     f"({getattr(found, 'why', None) or 'not compiled, not bf16'}): "

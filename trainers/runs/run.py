@@ -273,12 +273,13 @@ class Keeper:
             run.seed,
             run.version,
             stays_home=run.training.family.stays_home(run.training.setting()),
-            compiled=run.compiled,
         )
         warned: tuple[str, ...] = ()
+        if run.compiled and run.device == "cpu":
+            warned = ("compiled changes nothing on a CPU: it is for CUDA graphs",)
         by_record = run.training.family.private and run.training.unit != "user"
         if run.training.family.private:
-            warned = large_delta(worst.delta, sum(problem.sizes), run.training.unit)
+            warned += large_delta(worst.delta, sum(problem.sizes), run.training.unit)
             if problem.material.why_not is not None:
                 warned += (
                     "gradients were taken one record a call, which is slow: "

@@ -240,14 +240,6 @@ class TestUse:
         example = torch.zeros(4)
         with pytest.raises(ValueError, match="float32, bf16, got 'half'"):
             differentiator(nn.Linear(4, 3), cross_entropy, example, precision="half")
-        with pytest.raises(ValueError, match="cannot go together"):
-            differentiator(
-                nn.Linear(4, 3),
-                cross_entropy,
-                example,
-                precision="bf16",
-                compiled=True,
-            )
         unknown = nn.Sequential(nn.Linear(4, 3), nn.PReLU())
         with pytest.raises(ValueError, match="use float32"):
             differentiator(unknown, cross_entropy, example, precision="bf16")

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.nn import functional
 
 from trainers.gradients.stacked.layer import (
@@ -97,7 +96,7 @@ class StackedConvolution(StackedLayer):
     def _by_patches(
         self, flat: Tensor, weight: Tensor, bias: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        folds = flat.requires_grad and self.kernel[0] > 1 and get_proxy_mode() is None
+        folds = flat.requires_grad and self.kernel[0] > 1
         # (flat, inputs, places)
         patches = _Patches.apply(flat, self) if folds else self._patches(flat)
         samples = flat.shape[0] // weight.shape[0]

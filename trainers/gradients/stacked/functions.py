@@ -110,15 +110,15 @@ class _MaxPool(torch.autograd.Function):
 
 
 class QuickMaxPool(nn.Module):
-    """`torch.nn.MaxPool2d` without padding and dilation; torch's while ``traced``."""
+    """`torch.nn.MaxPool2d` without padding and dilation."""
 
     def __init__(self, kernel: tuple[int, int], stride: tuple[int, int]) -> None:
         super().__init__()
         self.kernel, self.stride = kernel, stride
-        self.mish = self.traced = False
+        self.mish = False
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.device.type == "cpu" and not self.traced:
+        if x.device.type == "cpu":
             return _MaxPool.apply(x, self.kernel, self.stride, self.mish)
         x = functional.mish(x) if self.mish else x
         return functional.max_pool2d(x, self.kernel, self.stride)

@@ -10,7 +10,6 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 # Values that a norm may keep beside what it is given: samples are taken in blocks, so
 # that Gram matrices and single gradients never exist for all of them at once.
@@ -155,7 +154,7 @@ def explicit_sums(
     replicas, samples = weights.shape
     for rows, total in zip(parts, into, strict=True):
         if samples == 1:
-            _multiply(rows.flatten(1), weights, total)
+            torch.mul(rows.flatten(1), weights, out=total)
             continue
         flat = rows.reshape(replicas, samples, -1)
         for part in blocks(flat.shape[2], samples, flat):
@@ -178,7 +177,7 @@ def outer_sum(left: Tensor, right: Tensor, weights: Tensor, total: Tensor) -> No
             other = other * factors[here]
         one, other = one.flatten(1, 2).mT, other.flatten(1, 2)
         if one.shape[2] == 1:
-            _multiply(one, other, total[here])
+            torch.mul(one, other, out=total[here])
         else:
             total[here].baddbmm_(one, other, beta=0)
 
@@ -204,19 +203,9 @@ def product_sum(left: Tensor, right: Tensor, weights: Tensor, total: Tensor) -> 
                 into.addmm_(factor[None], row, beta=int(sample > 0))
 
 
-def _multiply(one: Tensor, other: Tensor, total: Tensor) -> None:
-    """Write a product where it belongs, which compilers do not trace."""
-    if get_proxy_mode() is None:
-        torch.mul(one, other, out=total)
-    else:
-        total.copy_(one * other)
-
-
 def blocks(count: int, values: int, like: Tensor) -> Iterator[slice]:
-    """Slices of ``count`` of bounded scratch; one while a compiler traces."""
+    """Slices of ``count`` of bounded scratch."""
     step = max(1, scratch(like) // max(1, values))
-    if get_proxy_mode() is not None:
-        step = max(1, count)
     for start in range(0, count, step):
         yield slice(start, min(start + step, count))
 
@@ -256,8 +245,7 @@ def twice(left: Tensor) -> bool:
 
     Of few positions they do not: to go through a product's numbers takes as long.
     """
-    on_host = left.device.type == "cpu" and get_proxy_mode() is None
-    return on_host and left.shape[1] >= _LONG
+    return left.device.type == "cpu" and left.shape[1] >= _LONG
 
 
 def squared_sizes(left: Tensor, right: Tensor) -> Tensor:

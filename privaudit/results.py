@@ -346,20 +346,10 @@ class UpperBound(_Figure, frozen=True, kw_only=True, tag="upper-bound"):
             text += f", assuming that {'; and that '.join(self.assumes)}"
         return text
 
-    def summary(self) -> dict[str, Any]:
-        """All fields except ``source``, for JSON."""
-        return {
-            "upper": self.epsilon,
-            "delta": self.delta,
-            "relation": self.relation,
-            "unit": self.unit,
-            "sampling": self.sampling,
-            "method": self.method,
-            "standing": self.standing,
-            **({} if self.observer is UNSET else {"observer": self.observer}),
-            **({} if self.overlap is UNSET else {"overlap": self.overlap}),
-            **({"assumes": self.assumes} if self.assumes else {}),
-        }
+    summary = _json.Summary(
+        "upper=epsilon delta relation unit sampling method standing observer? overlap? "
+        "assumes?"
+    )
 
     def __lt__(self, other: object) -> bool:
         """Return whether it is below a lower bound: one of the two is wrong."""
@@ -437,6 +427,8 @@ class LowerBound(_Figure, frozen=True, kw_only=True, tag="lower-bound"):
                 "numbers of runs must be >= 0, got "
                 f"{self.member_runs} and {self.non_member_runs}"
             )
+
+    summary = _json.Summary("epsilon_lower=epsilon method valid_for")
 
     @property
     def in_one_run(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import pathlib
-from typing import Any, cast
+from typing import cast
 
 from numpy.typing import ArrayLike
 
@@ -19,13 +19,13 @@ from privaudit.auditing.bounds import (
     Bound,
     Estimator,
     Order,
-    Rate,
 )
 from privaudit.auditing.conclude import Tested, conclude
 from privaudit.auditing.rates import AttackRates, attack_rates
 from privaudit.auditing.scores import DESIGNS, Design, Scores
 from privaudit.figure_settings import ScoreSettings, SelfcheckSettings
 from privaudit.files.arguments import public
+from privaudit.files.json import Summary
 from privaudit.results import (
     Claim,
     Finding,
@@ -143,34 +143,22 @@ class Bounded:
             return None
         return attack_rates(self.scores, self.settings.confidence)
 
-    def summary(self) -> dict[str, Any]:
-        """All figures, for JSON."""
-        settings, evidence = self.settings, self.found.evidence
-        estimator = _estimator(settings, self.scores.design)
-        return {
-            "epsilon_lower": self.found.epsilon,
-            "delta": settings.delta,
-            "confidence": settings.confidence,
-            "method": settings.method,
-            "valid_for": self.found.lower.valid_for,
-            "relation": settings.relation,
-            "design": self.scores.design,
-            "order": estimator.order if isinstance(estimator, Betting) else None,
-            "seed": settings.seed,
-            "runs": {
-                "member": self.scores.member_runs,
-                "non_member": self.scores.non_member_runs,
-            },
-            "threshold": evidence.threshold,
-            "tail": evidence.tail,
-            "tpr": _rate(evidence.tpr),
-            "fpr": _rate(evidence.fpr),
-            **({} if self.rates is None else self.rates.summary()),
-            "note": evidence.note,
-            "most_shown": self.most,
-            "claimed": settings.epsilon,
-            "verdict": None if self.verdict is None else self.verdict.status,
-        }
+    @property
+    def order(self) -> Order | None:
+        """Order in which a betting estimator reads the scores."""
+        estimator = _estimator(self.settings, self.scores.design)
+        return estimator.order if isinstance(estimator, Betting) else None
+
+    summary = Summary(
+        "epsilon_lower=found.epsilon delta=settings.delta "
+        "confidence=settings.confidence method=settings.method "
+        "valid_for=found.lower.valid_for "
+        "relation=settings.relation design=scores.design order seed=settings.seed "
+        "runs.member=scores.member_runs runs.non_member=scores.non_member_runs "
+        "threshold=found.evidence.threshold tail=found.evidence.tail "
+        "tpr=found.evidence.tpr fpr=found.evidence.fpr *rates note=found.evidence.note "
+        "most_shown=most claimed=settings.epsilon verdict=verdict.status"
+    )
 
     def lines(self) -> list[str]:
         """All figures, in sentences."""
@@ -259,12 +247,6 @@ def _no_method(method: str) -> ValueError:
     )
 
 
-def _rate(rate: Rate | None) -> dict[str, float] | None:
-    if rate is None:
-        return None
-    return {"rate": rate.rate, "lower": rate.low, "upper": rate.high}
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Selfchecked:
     """Frequency at which each estimator exceeds the truth, where it is known."""
@@ -276,10 +258,7 @@ class Selfchecked:
         """Return whether none does more often than chance explains."""
         return all(row.passed for row in self.rows)
 
-    def summary(self) -> dict[str, Any]:
-        """All rows, for JSON."""
-        rows = [dataclasses.asdict(row) for row in self.rows]
-        return {"passed": self.passed, "rows": rows}
+    summary = Summary("passed rows")
 
     def lines(self) -> list[str]:
         """A table, and what it says."""

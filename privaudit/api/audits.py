@@ -24,6 +24,7 @@ from privaudit.auditing.programs.scored import AuditedScores
 from privaudit.files.arguments import public
 from privaudit.files.extras import need
 from privaudit.files.folder import FolderError, RunFolder
+from privaudit.files.json import Summary
 from privaudit.files.user_code import ForeignError, is_place
 from privaudit.ledger import Ledger
 from privaudit.release import PoissonSampling, Release
@@ -102,9 +103,7 @@ class Audited(_Found):
         """The certified upper bound on epsilon, that of the worst node."""
         return self.result.upper()
 
-    def summary(self) -> dict[str, Any]:
-        """All figures, for JSON."""
-        return {**self.result.summary(), "out": str(self.path)}
+    summary = Summary("*result out=path")
 
     def lines(self) -> list[str]:
         """All figures, in sentences."""
@@ -128,13 +127,7 @@ class AuditedProgram(_Found):
         """The ledger's upper bound on epsilon; None if no ledger was given."""
         return self.result.upper()
 
-    def summary(self) -> dict[str, Any]:
-        """All figures, for JSON."""
-        return {
-            "program": self.program,
-            **self.result.summary(),
-            "out": str(self.path),
-        }
+    summary = Summary("program *result out=path")
 
 
 @public

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-from typing import Any
 
 from privaudit.api.audits import check_workers
 from privaudit.api.watch import SILENT, Watch
 from privaudit.files.arguments import public
 from privaudit.files.extras import need
+from privaudit.files.json import Summary
 from privaudit.report.demo import View, load_views, write
 
 
@@ -22,13 +22,7 @@ class Demo:
     page: pathlib.Path
     views: tuple[View, ...]
 
-    def summary(self) -> dict[str, Any]:
-        """All figures, for JSON."""
-        return {
-            "folder": str(self.path),
-            "page": str(self.page),
-            "audits": [view.summary() for view in self.views],
-        }
+    summary = Summary("folder=path page audits=views")
 
     def lines(self) -> list[str]:
         """All figures, in sentences."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from privaudit.files.arguments import public
+from privaudit.files.json import Summary
 from privaudit.report import joining as _joining
 from privaudit.report import verify as _evidence
 from privaudit.report.attempts import Together, together
@@ -64,13 +65,7 @@ class Shown:
             runs += one.finished if isinstance(one, FoundSweep) else [one]
         return together(runs)
 
-    def summary(self) -> dict[str, Any]:
-        """All figures, for JSON."""
-        return {
-            "runs": [one.summary() for one in self.found],
-            "together": [one.summary() for one in self.together],
-            "evidence": [one.summary() for one in self.checks],
-        }
+    summary = Summary("runs=found together evidence=checks")
 
     def lines(self) -> list[str]:
         """All figures, in sentences."""

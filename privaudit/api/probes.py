@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
 from privaudit.auditing.probes.contract import Check
 from privaudit.figure_settings import ProbeSettings
 from privaudit.files.arguments import public
+from privaudit.files.json import Summary
 from privaudit.files.user_code import ForeignError, function_named, is_class, is_place
 from privaudit.results import Relation
 
@@ -31,18 +31,7 @@ class Probed:
         """A sentence for each bug that was found."""
         return [f"{one.name}: {bug}" for one in self.checks for bug in one.findings]
 
-    def summary(self) -> dict[str, Any]:
-        """All checks, for JSON."""
-        return {
-            "probed": self.what,
-            "checks": [
-                {**msgspec.to_builtins(one), "status": one.status}
-                for one in self.checks
-            ],
-            "findings": self.findings,
-            "cannot_see": list(self.unseen),
-            "seed": self.seed,
-        }
+    summary = Summary("probed=what checks findings cannot_see=unseen seed")
 
     def lines(self) -> list[str]:
         """A table, the findings, and what they are worth."""

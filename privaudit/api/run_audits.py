@@ -30,6 +30,7 @@ from privaudit.files import manifest
 from privaudit.files.arguments import near
 from privaudit.files.extras import need
 from privaudit.files.folder import MODEL, RunFolder
+from privaudit.files.json import Summary
 from privaudit.files.notebook import box
 from privaudit.ledger import Ledger
 from privaudit.report import page
@@ -91,16 +92,10 @@ class AuditedRun:
         assert self.verdict.lower is not None
         return self.verdict.lower
 
-    def summary(self) -> dict[str, Any]:
-        """All figures, for JSON."""
-        return {
-            "certified": self.upper.epsilon,
-            "epsilon_lower": self.lower.epsilon,
-            "verdict": self.status,
-            "audits": {name: one.summary() for name, one in self.results.items()},
-            "private": self.private,
-            "out": str(self.path),
-        }
+    summary = Summary(
+        "certified=upper.epsilon epsilon_lower=lower.epsilon verdict=status "
+        "audits=results private out=path"
+    )
 
     def lines(self) -> list[str]:
         """All figures, in sentences."""

@@ -19,9 +19,10 @@ from privaudit.api.training_plan import check_planned
 from privaudit.api.watch import SILENT, Watch
 from privaudit.files.arguments import near
 from privaudit.files.folder import RunFolder
+from privaudit.files.json import Summary
 from privaudit.files.user_code import is_place
 from privaudit.records import TuningRecord
-from privaudit.report.load import figures_of
+from privaudit.report.load import FIGURES
 from privaudit.results import DELTA, Claim, Finding, Status, Unit, UpperBound
 from privaudit.settings import TrainingSettings, claim_of
 from privaudit.task_settings import OPEN, check_no_table, is_own, laid_over
@@ -67,19 +68,11 @@ class Trained:
         """The algorithm's name."""
         return self.run.training.algorithm
 
-    def summary(self) -> dict[str, Any]:
-        """All figures, for JSON."""
-        claim, party = self.run.claim, self.run.party
-        return {
-            **figures_of(self.algorithm, self.run, self.result),
-            "noise_multiplier": self.run.noise_multiplier,
-            "remarks": list(self.remarks),
-            "unit": self.upper.unit,
-            "claim_source": None if claim is None else claim.source,
-            "out": str(self.path),
-            **self.result.sent(),
-            **({} if party is None else {"party": party.party, "of": party.parties}),
-        }
+    summary = Summary(
+        f"algorithm {FIGURES} noise_multiplier=run.noise_multiplier remarks "
+        "unit=upper.unit claim_source=run.claim.source out=path *result.sent "
+        "party?=run.party.party of?=run.party.parties"
+    )
 
     def lines(self) -> list[str]:
         """All figures, in sentences."""

@@ -10,7 +10,6 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-import msgspec
 import numpy as np
 from msgspec import UNSET
 
@@ -29,6 +28,7 @@ from privaudit.accounting.views import (
 )
 from privaudit.figure_settings import ViewSettings, check_plot
 from privaudit.files.arguments import public
+from privaudit.files.json import Summary
 from privaudit.results import Relation, Unit, check_delta, held_at, round_up
 
 if TYPE_CHECKING:
@@ -75,22 +75,17 @@ class Views:
     def _all_assumed(self) -> list[str]:
         return [*self.assumes, *([SECRETS] if self.has_secrets else [])]
 
-    def summary(self) -> dict[str, Any]:
-        """All figures, for JSON."""
-        assumes = self._all_assumed()
-        return {
-            "algorithm": self.algorithm,
-            "noise_multiplier": self.noise_multiplier,
-            "delta": self.delta,
-            "relation": self.relation,
-            "unit": self.unit,
-            "views": [msgspec.to_builtins(pair) for pair in self.pairs],
-            "assumes": {
-                "nobody_reacts": [*assumes, REACTS_NOT],
-                "certified": assumes,
-                "everything_seen": assumes if self.has_secrets else [],
-            },
-        }
+    summary = Summary(
+        "algorithm noise_multiplier delta relation unit views=pairs "
+        "assumes.nobody_reacts=_if_nobody_reacts assumes.certified=_all_assumed "
+        "assumes.everything_seen=_if_all_is_seen"
+    )
+
+    def _if_nobody_reacts(self) -> list[str]:
+        return [*self._all_assumed(), REACTS_NOT]
+
+    def _if_all_is_seen(self) -> list[str]:
+        return self._all_assumed() if self.has_secrets else []
 
     def lines(self) -> list[str]:
         """A table of all figures, and what each column means."""

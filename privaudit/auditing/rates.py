@@ -17,7 +17,6 @@ They say how well the attack told the worlds apart, and bound no epsilon by them
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -25,6 +24,7 @@ from scipy import special
 
 from privaudit.auditing.bounds.binomial import limit_down, limit_up
 from privaudit.auditing.scores import Scores
+from privaudit.files.json import Summary
 
 FPRS = (0.001, 0.01, 0.1)
 
@@ -45,6 +45,7 @@ class TprAt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     fpr: float
     tpr: Interval
+    summary = Summary("fpr tpr=tpr.value low=tpr.low high=tpr.high")
 
 
 class AttackRates(
@@ -56,20 +57,7 @@ class AttackRates(
     tpr_at_fpr: tuple[TprAt, ...]
     confidence: float
 
-    def summary(self) -> dict[str, Any]:
-        """For JSON: ``auroc`` and ``tpr_at_fpr``."""
-        return {
-            "auroc": msgspec.structs.asdict(self.auroc),
-            "tpr_at_fpr": [
-                {
-                    "fpr": one.fpr,
-                    "tpr": one.tpr.value,
-                    "low": one.tpr.low,
-                    "high": one.tpr.high,
-                }
-                for one in self.tpr_at_fpr
-            ],
-        }
+    summary = Summary("auroc tpr_at_fpr")
 
     def __str__(self) -> str:
         rates = ", ".join(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+import pathlib
 import re
 import threading
 import typing
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar, overload
 
 import msgspec
 
@@ -90,3 +93,79 @@ def spelled(value: Any) -> Any:
     sign, whole, point, part, power = found.groups()
     fraction = f".{part or 0}" if point else ""
     return f"{sign.strip('+')}{whole or 0}{fraction}{power}"
+
+
+class Summary:
+    """Declares the JSON object of a result: a method that returns it as a dictionary.
+
+    ``keys`` are the object's keys in order, each with the attribute that it has:
+    ``"claimed=claim.epsilon"``, or ``"seconds"`` where both have one name. What a
+    method returns is taken, of items of a list one each, and null where anything on the
+    way is None or unset. ``"runs=#scores"`` is a length,
+    ``"runs.member=members"`` a key of an object within, ``"left?"`` left out where
+    empty; ``"*rates"`` puts in all keys of that result.
+
+    >>> @dataclasses.dataclass
+    ... class Found:
+    ...     lower: complex | None
+    ...     runs: list[int]
+    ...     note: str = ""
+    ...     summary = Summary("epsilon=lower.real runs.all=#runs note?")
+    >>> Found(1j, [3, 4]).summary(), Found(None, []).summary()["epsilon"]
+    ({'epsilon': 0.0, 'runs': {'all': 2}}, None)
+    """
+
+    def __init__(self, keys: str) -> None:
+        self._keys = keys
+
+    def __add__(self, keys: str) -> Summary:
+        return Summary(f"{self._keys} {keys}")
+
+    @overload
+    def __get__(self, held: None, kind: type) -> Summary: ...
+    @overload
+    def __get__(self, held: object, kind: type) -> Callable[[], dict[str, Any]]: ...
+    def __get__(self, held: object, kind: type) -> Any:
+        return self if held is None else functools.partial(self._of, held)
+
+    def _of(self, held: object) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for item in self._keys.split():
+            if item.startswith("*"):
+                found |= _at(held, item[1:]) or {}
+                continue
+            key, _, path = item.partition("=")
+            name, may_lack = key.removesuffix("?"), key.endswith("?")
+            value = _at(held, path or name)
+            if may_lack and value in (None, [], ""):
+                continue
+            where, _, within = name.rpartition(".")
+            (found.setdefault(where, {}) if where else found)[within] = value
+        return found
+
+
+def _at(value: Any, path: str) -> Any:
+    """Attribute of ``value`` that a path of names leads to, as plain values."""
+    if path.startswith("#"):
+        return len(_at(value, path[1:]))
+    name, _, rest = path.partition(".")
+    value = getattr(value, name)
+    value = value() if callable(value) else value
+    if value is None or value is msgspec.UNSET:
+        return None
+    if not rest:
+        return _plain(value)
+    many = isinstance(value, list | tuple)
+    return [_at(one, rest) for one in value] if many else _at(value, rest)
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "summary"):
+        return value.summary()
+    if isinstance(value, list | tuple | range):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, pathlib.Path):
+        return str(value)
+    return msgspec.to_builtins(value)

@@ -20,6 +20,7 @@ from privaudit.auditing.experiments.looks import Looks
 from privaudit.auditing.programs.audit import attacked_part
 from privaudit.files import json as _json
 from privaudit.files.folder import FolderError, RunFolder
+from privaudit.files.json import Summary
 from privaudit.report.load import FinishedAudit, load_any
 from privaudit.report.program import FinishedProgram
 from privaudit.results import Claim, LowerBound, round_down, seen_by, stated
@@ -59,20 +60,21 @@ class Together:
         """Return whether they refute the claim, all of them allowed for."""
         return self.epsilon > self.claim.epsilon
 
-    def summary(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            "claimed": self.claim.epsilon,
-            "delta": self.claim.delta,
-            "relation": self.claim.relation,
-            "folders": [str(one.path) for one in self.attempts],
-            "unfinished": list(map(str, self.unfinished)),
-            "runs": sum(len(one.scores) for one in self.attempts),
-            "refuted_alone": sum(one.status == "refuted" for one in self.attempts),
-            "audited": self.epsilon,
-            "confidence": self.confidence,
-            "refuted": self.refuted,
-        }
+    @property
+    def runs(self) -> int:
+        """Number of scores of all of them."""
+        return sum(len(one.scores) for one in self.attempts)
+
+    @property
+    def refuted_alone(self) -> int:
+        """Number of those that refute the claim, if no other is allowed for."""
+        return sum(one.status == "refuted" for one in self.attempts)
+
+    summary = Summary(
+        "claimed=claim.epsilon delta=claim.delta relation=claim.relation "
+        "folders=attempts.path unfinished runs refuted_alone audited=epsilon "
+        "confidence refuted"
+    )
 
     def __str__(self) -> str:
         many = len(self.attempts) + len(self.unfinished)

@@ -9,6 +9,7 @@ import shlex
 from typing import Any
 
 from privaudit.files.folder import FolderError, RunFolder
+from privaudit.files.json import Summary
 from privaudit.report import plots, words
 from privaudit.report.load import FinishedAudit
 from privaudit.report.numbers import claimed, down, up
@@ -62,9 +63,7 @@ class View:
             f"{end}."
         )
 
-    def summary(self) -> dict[str, Any]:
-        """Its figures, for JSON."""
-        return {"name": self.name, "sentence": self.sentence, **self.run.summary()}
+    summary = Summary("name sentence *run")
 
     def card(self) -> dict[str, Any]:
         """Values of its card on the page."""

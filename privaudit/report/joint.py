@@ -6,12 +6,12 @@ import dataclasses
 import os
 import pathlib
 import shlex
-from typing import Any
 
 import msgspec
 
 from privaudit.files import json as _json
 from privaudit.files.folder import FolderError, write_whole
+from privaudit.files.json import Summary
 from privaudit.ledger import Ledger
 from privaudit.records import as_nodes
 from privaudit.report.load import FinishedTraining
@@ -32,6 +32,10 @@ class PartyStatement:
     nodes: range
     upper: UpperBound  # the account of its worst node, from its ledger
     check: Verification  # what was compared in its folder
+    summary = Summary(
+        "party folder=check.path nodes certified=upper.epsilon signer=check.signer "
+        "checked=check.checked not_checked=check.unchecked"
+    )
 
     @property
     def run(self) -> FinishedTraining | FinishedRecord:
@@ -85,40 +89,17 @@ class Joint:
         """The verdict in a word; None if nothing was claimed."""
         return None if self.verdict is None else self.verdict.status
 
-    def summary(self) -> dict[str, Any]:
-        """All figures, for JSON."""
-        claim = None if self.verdict is None else self.verdict.claim
-        return {
-            "algorithm": self.algorithm,
-            "parties": len(self.parties),
-            "nodes": len(self.ledger.nodes),
-            "overlap": self.overlap,
-            "claimed": None if claim is None else claim.epsilon,
-            "certified": self.upper.epsilon,
-            "standing": self.upper.standing,
-            "delta": self.upper.delta,
-            "relation": self.upper.relation,
-            "unit": self.upper.unit,
-            "verdict": self.status,
-            "worst_nodes": list(self.worst),
-            "protected": not self.warning.startswith("NOT"),
-            "noise": self.warning,
-            "left": list(self.left),
-            "shared": self.shared,
-            "observer": self.observer,
-            "each": [
-                {
-                    "party": one.party,
-                    "folder": str(one.check.path),
-                    "nodes": list(one.nodes),
-                    "certified": one.upper.epsilon,
-                    "signer": one.check.signer,
-                    "checked": list(one.check.checked),
-                    "not_checked": list(one.check.unchecked),
-                }
-                for one in self.parties
-            ],
-        }
+    @property
+    def protected(self) -> bool:
+        """Return whether the noise of all parties is secret."""
+        return not self.warning.startswith("NOT")
+
+    summary = Summary(
+        "algorithm parties=#parties nodes=#ledger.nodes overlap "
+        "claimed=verdict.claim.epsilon certified=upper.epsilon standing=upper.standing "
+        "delta=upper.delta relation=upper.relation unit=upper.unit verdict=status "
+        "worst_nodes=worst protected noise=warning left shared observer each=parties"
+    )
 
     def lines(self) -> list[str]:
         """All figures, in sentences."""

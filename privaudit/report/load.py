@@ -15,6 +15,7 @@ from privaudit.auditing.experiments.outcome import AuditResult
 from privaudit.auditing.scores import Scores
 from privaudit.files import json as _json
 from privaudit.files.folder import FolderError, RunFolder
+from privaudit.files.json import Summary
 from privaudit.ledger import Ledger
 from privaudit.records import AuditRecord, TrainingRecord
 from privaudit.report.program import FinishedProgram, load_program
@@ -48,51 +49,21 @@ class AuditConfig(AuditRecord[dict[str, Any]]):
         return _json.convert(self.training, TaskSettings)
 
 
-def figures_of(
-    algorithm: str, run: TrainingRecord[Any], result: TrainingResult
-) -> dict[str, Any]:
-    """The figures of a training, for JSON, as computed; None where there are none."""
-    claim, upper = run.claim, result.upper()
-    return {
-        "algorithm": algorithm,
-        "claimed": None if claim is None else claim.epsilon,
-        "certified": upper.epsilon,
-        "certified_lower": result.verdict and result.verdict.certified_lower,
-        "standing": upper.standing,
-        "assumes": list(upper.assumes),
-        "independence": result.independence or None,
-        "gradients": result.gradients or None,
-        "overlap": upper.overlap or None,
-        "delta": upper.delta,
-        "relation": upper.relation,
-        "observer": run.observer,
-        "everything_seen": result.everything_seen().epsilon,
-        "noise_multiplier": result.noise_multiplier,
-        "accuracy": result.accuracy,
-        "worst_accuracy": result.worst_accuracy,
-        "loss": result.loss,
-        "worst_loss": result.worst_loss,
-        "test_records": result.test_records,
-        "test_size": result.test_size,
-        "seconds": result.seconds,
-        "verdict": result.status,
-        "remarks": list(result.remarks),
-        "audits": [
-            {
-                "folder": one.folder,
-                "epsilon_lower": lower.epsilon,
-                "confidence": lower.confidence,
-                "threat_model": lower.threat_model,
-                "claimed": one.finding.claim.epsilon,
-                "runs": one.runs,
-                "verdict": one.finding.status,
-            }
-            for one in result.audits or ()
-            if (lower := one.finding.lower) is not None
-        ],
-        "protected": result.protected,
-        "noise": result.noise,
-    }
+# Keys that all results of a training have.
+FIGURES = (
+    "claimed=result.verdict.claim.epsilon certified=upper.epsilon "
+    "certified_lower=result.verdict.certified_lower standing=upper.standing "
+    "assumes=upper.assumes independence=result.independence "
+    "gradients=result.gradients overlap=upper.overlap delta=upper.delta "
+    "relation=upper.relation observer=upper.observer "
+    "everything_seen=result.everything_seen.epsilon "
+    "noise_multiplier=result.noise_multiplier accuracy=result.accuracy "
+    "worst_accuracy=result.worst_accuracy loss=result.loss "
+    "worst_loss=result.worst_loss test_records=result.test_records "
+    "test_size=result.test_size seconds=result.seconds verdict=result.status "
+    "remarks=result.remarks audits=result.with_bounds protected=result.protected "
+    "noise=result.noise"
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,11 +123,7 @@ class FinishedTraining:
         """Upper bound on epsilon: the account of the worst node."""
         return self.result.upper()
 
-    def summary(self) -> dict[str, Any]:
-        """All figures, for `privaudit show --json`."""
-        name = self.config.settings.algorithm
-        figures = figures_of(name, self.config, self.result)
-        return {"folder": str(self.path), "kind": self.kind, **figures}
+    summary = Summary(f"folder=path kind algorithm=config.settings.algorithm {FIGURES}")
 
     def lines(self) -> list[str]:
         """All figures, in sentences."""
@@ -203,15 +170,10 @@ class FinishedAudit:
         """Upper bound on epsilon: the account of the worst node."""
         return self.result.upper()
 
-    def summary(self) -> dict[str, Any]:
-        """All figures, for `privaudit show --json`."""
-        return {
-            "folder": str(self.path),
-            "kind": self.kind,
-            "algorithm": self.config.settings.algorithm,
-            "planted_bug": self.config.planted_bug,
-            **self.result.summary(),
-        }
+    summary = Summary(
+        "folder=path kind algorithm=config.settings.algorithm "
+        "planted_bug=config.planted_bug *result"
+    )
 
     def lines(self) -> list[str]:
         """All figures, in sentences."""

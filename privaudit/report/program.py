@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from typing import Any, Literal
+from typing import Literal
 
 from privaudit.auditing.programs.audit import (
     ProgramAudit,
@@ -13,6 +13,7 @@ from privaudit.auditing.programs.audit import (
 )
 from privaudit.auditing.scores import Scores
 from privaudit.files.folder import FolderError, RunFolder
+from privaudit.files.json import Summary
 from privaudit.ledger import Ledger
 from privaudit.report.recorded import ledger_in
 from privaudit.results import Status, UpperBound
@@ -39,14 +40,7 @@ class FinishedProgram:
         """The account of the ledger's worst node, if there is a ledger."""
         return self.result.upper()
 
-    def summary(self) -> dict[str, Any]:
-        """All figures, for `privaudit show --json`."""
-        return {
-            "folder": str(self.path),
-            "kind": self.kind,
-            "program": self.config.program,
-            **self.result.summary(),
-        }
+    summary = Summary("folder=path kind program=config.program *result")
 
     def lines(self) -> list[str]:
         """All figures, in sentences."""

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from privaudit.accounting.recorded import RecordedResult, RecordedRun
 from privaudit.auditing.experiments.outcome import AuditResult
 from privaudit.files.folder import FolderError, RunFolder
+from privaudit.files.json import Summary
 from privaudit.ledger import Ledger
 from privaudit.results import Claim, Status, UpperBound, round_up
 from trainers.runs.outcome import TrainingResult
@@ -69,26 +70,13 @@ class FinishedRecord:
             f"epsilon {figures}"
         )
 
-    def summary(self) -> dict[str, Any]:
-        """All figures, for `privaudit show --json`."""
-        claim, upper = self.config.claim, self.upper
-        return {
-            "folder": str(self.path),
-            "kind": self.kind,
-            "recorded": self.config.recorded,
-            "how": self.config.how,
-            "claimed": None if claim is None else claim.epsilon,
-            "certified": upper.epsilon,
-            "certified_lower": self.result.certificate.lower,
-            "standing": upper.standing,
-            "assumes": list(upper.assumes),
-            "delta": upper.delta,
-            "relation": upper.relation,
-            "releases": self.releases,
-            "says": self.result.says,
-            "seconds": self.result.seconds,
-            "verdict": self.status,
-        }
+    summary = Summary(
+        "folder=path kind recorded=config.recorded how=config.how "
+        "claimed=config.claim.epsilon certified=upper.epsilon "
+        "certified_lower=result.certificate.lower standing=upper.standing "
+        "assumes=upper.assumes delta=upper.delta relation=upper.relation releases "
+        "says=result.says seconds=result.seconds verdict=status"
+    )
 
     def lines(self) -> list[str]:
         """All figures, in sentences."""

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from privaudit.auditing.experiments.sweep_folder import PLAN, SweepFolder
 from privaudit.files.folder import FolderError
 from privaudit.files.frames import frame_of
+from privaudit.files.json import Summary
 from privaudit.files.notebook import box
 from privaudit.report.load import FinishedAudit, load
 from privaudit.results import Status, round_down, round_up, stated, worst
@@ -98,16 +99,14 @@ class FoundSweep:
         found = worst([*self.statuses, "consistent"])
         return found if self.complete or found in ("refuted", "disproved") else None
 
-    def summary(self) -> dict[str, Any]:
-        """All figures, for JSON."""
-        return {
-            "folder": str(self.path),
-            "kind": self.kind,
-            "audits": [row.summary() for row in self.rows],
-            "finished": len(self.finished),
-            "failed": sum(row.failed for row in self.rows),
-            "verdict": self.status,
-        }
+    @property
+    def failed(self) -> int:
+        """Number of those that ended with an error."""
+        return sum(row.failed for row in self.rows)
+
+    summary = Summary(
+        "folder=path kind audits=rows finished=#finished failed verdict=status"
+    )
 
     def to_pandas(self) -> Any:
         """A ``pandas.DataFrame`` by audit, with the figures of `summary`.

@@ -37,6 +37,7 @@ from privaudit.files.folder import (
     FolderError,
     RunFolder,
 )
+from privaudit.files.json import Summary
 from privaudit.files.user_code import is_place
 from privaudit.ledger import COUNTED, RESUMED, Entry, Ledger
 from privaudit.release import (
@@ -89,6 +90,7 @@ class Difference:
     recorded: str
     expected: str
     by: str  # where the other value is from
+    summary = Summary("file what recorded expected expected_by=by")
 
     def __str__(self) -> str:
         return f"{self.file}: {self.what} is {self.recorded}, {self.by} {self.expected}"
@@ -176,30 +178,16 @@ class Verification:
         told = [str(one) for one in self.differences[:_TOLD]]
         return [*told, f"and {more:,} more"] if more > 0 else told
 
-    def summary(self) -> dict[str, Any]:
-        """For JSON."""
+    @property
+    def independence(self) -> str | None:
+        """Reason why a record's gradient is its own; None where the run says none."""
         run = getattr(self.found, "result", None)
-        return {
-            "folder": str(self.path),
-            "agrees": not self.differences,
-            "manifest": self.has_manifest,
-            "signed": self.is_signed,
-            "signer": self.signer,
-            "proved": self.is_proved,
-            "independence": getattr(run, "independence", None) or None,
-            "checked": list(self.checked),
-            "not_checked": list(self.unchecked),
-            "differences": [
-                {
-                    "file": str(one.file),
-                    "what": one.what,
-                    "recorded": one.recorded,
-                    "expected": one.expected,
-                    "expected_by": one.by,
-                }
-                for one in self.differences
-            ],
-        }
+        return getattr(run, "independence", None) or None
+
+    summary = Summary(
+        "folder=path agrees=__bool__ manifest=has_manifest signed=is_signed signer "
+        "proved=is_proved independence checked not_checked=unchecked differences"
+    )
 
 
 def verify(

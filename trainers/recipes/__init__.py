@@ -21,6 +21,7 @@ from privaudit.files import json as _json
 from privaudit.files import toml as _toml
 from privaudit.files.arguments import near
 from privaudit.files.errors import explained
+from privaudit.files.json import Summary
 from privaudit.results import Relation
 from privaudit.settings import Compute, NoiseBy, Precision, TrainingSettings
 from privaudit.task_settings import laid_over
@@ -106,15 +107,12 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     epsilon: float | None = None
     at_epsilon: dict[str, dict[str, Any]] = {}
 
-    def summary(self) -> dict[str, Any]:
-        """Algorithm, title, source and epsilons, for JSON."""
-        return {
-            "algorithm": self.algorithm,
-            "title": self.title,
-            "source": self.source,
-            "epsilon": self.epsilon,
-            "epsilons": [float(text) for text in self.at_epsilon],
-        }
+    @property
+    def epsilons(self) -> list[float]:
+        """Those that it has settings for."""
+        return [float(text) for text in self.at_epsilon]
+
+    summary = Summary("algorithm title source epsilon epsilons")
 
 
 def listed() -> dict[str, Listed]:

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from privaudit.files.frames import frame_of
+from privaudit.files.json import Summary
 from privaudit.results import Finding, Independence, Status, UpperBound, worst_bound
 
 
@@ -81,6 +82,11 @@ class RunAudit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     finding: Finding
     random_records: bool = False
     in_the_run: bool = False
+    summary = Summary(
+        "folder epsilon_lower=finding.lower.epsilon "
+        "confidence=finding.lower.confidence threat_model=finding.lower.threat_model "
+        "claimed=finding.claim.epsilon runs verdict=finding.status"
+    )
 
     def __str__(self) -> str:
         said = f"{self.finding.lower}; {self.finding.status.upper()}"
@@ -252,6 +258,10 @@ class TrainingResult(
         if self.messages_sent is UNSET or self.bytes_sent is UNSET:
             return {}
         return {"messages_sent": self.messages_sent, "bytes_sent": self.bytes_sent}
+
+    def with_bounds(self) -> list[RunAudit]:
+        """Audits that have a lower bound."""
+        return [one for one in self.audits or () if one.finding.lower is not None]
 
     def strongest(self) -> RunAudit | None:
         """Audit that showed most; None where there was none."""

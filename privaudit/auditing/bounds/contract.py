@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from privaudit.auditing.scores import Design, Scores
+from privaudit.files.json import Summary
 from privaudit.results import LowerBound, Relation
 
 Tail = Literal["upper", "lower"]
@@ -24,6 +25,7 @@ class Rate:
     runs: int
     low: float
     high: float
+    summary = Summary("rate lower=low upper=high")
 
     @classmethod
     def unlimited(cls, called: np.ndarray) -> Rate:

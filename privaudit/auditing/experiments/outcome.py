@@ -10,6 +10,7 @@ import msgspec
 from privaudit.auditing.bounds.contract import Evidence
 from privaudit.auditing.experiments.looks import Stopped
 from privaudit.auditing.rates import AttackRates
+from privaudit.files.json import Summary
 from privaudit.results import (
     Finding,
     LowerBound,
@@ -90,14 +91,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         )
         return f"{f'{gap}: {said}' if said else gap}.{most}"
 
-    def summary(self) -> dict[str, float]:
-        """The parts, and the most, for JSON."""
-        return {
-            "account": self.account,
-            "statistics": self.statistics,
-            "attack": self.attack,
-            "most_shown": self.most,
-        }
+    summary = Summary("account statistics attack most_shown=most")
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -134,38 +128,21 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             lines.append(f"for comparison, {self.beside}")
         return lines
 
-    def summary(self) -> dict[str, Any]:
-        """All figures, for JSON."""
-        upper, lower, claim = self.verdict.upper, self.lower(), self.verdict.claim
-        return {
-            "claimed": claim.epsilon,
-            "certified": None if upper is None else upper.epsilon,
-            "certified_lower": self.verdict.certified_lower,
-            "standing": None if upper is None else upper.standing,
-            "epsilon_lower": lower.epsilon,
-            "confidence": lower.confidence,
-            "delta": claim.delta,
-            "relation": claim.relation,
-            "runs": {"member": self.member_runs, "non_member": self.non_member_runs},
-            "stopped": None
-            if self.stopped is None
-            else msgspec.structs.asdict(self.stopped),
-            "method": lower.method,
-            "valid_for": lower.valid_for,
-            "gap": None if self.gap is None else self.gap.summary(),
-            "beside": None
-            if self.beside is None
-            else {
-                "epsilon_lower": self.beside.epsilon,
-                "method": self.beside.method,
-                "valid_for": self.beside.valid_for,
-                "gap": None if self.beside_gap is None else self.beside_gap.summary(),
-            },
-            **({} if self.rates is None else self.rates.summary()),
-            "seconds": self.seconds,
-            "account_contradicted": self.verdict.account_contradicted,
-            "verdict": self.status,
-        }
+    summary = Summary(
+        "claimed=verdict.claim.epsilon certified=verdict.upper.epsilon "
+        "certified_lower=verdict.certified_lower standing=verdict.upper.standing "
+        "epsilon_lower=lower.epsilon confidence=lower.confidence "
+        "delta=verdict.claim.delta relation=verdict.claim.relation "
+        "runs.member=member_runs runs.non_member=non_member_runs stopped "
+        "method=lower.method valid_for=lower.valid_for gap beside=_beside *rates "
+        "seconds account_contradicted=verdict.account_contradicted verdict=status"
+    )
+
+    def _beside(self) -> dict[str, Any] | None:
+        if self.beside is None:
+            return None
+        gap = None if self.beside_gap is None else self.beside_gap.summary()
+        return {**self.beside.summary(), "gap": gap}
 
 
 class AuditResult(Outcome, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -180,14 +157,11 @@ class AuditResult(Outcome, frozen=True, kw_only=True, forbid_unknown_fields=True
         assert self.verdict.upper is not None
         return self.verdict.upper
 
-    def summary(self) -> dict[str, Any]:
-        """The object that `privaudit audit --json` prints."""
+    summary = Outcome.summary + (
+        "canaries=_canaries threat_model=lower.threat_model observer=upper.observer "
+        "noise_multiplier accuracy"
+    )
+
+    def _canaries(self) -> int | None:
         canaries = self.member_runs + self.non_member_runs
-        return {
-            **super().summary(),
-            "canaries": canaries if self.lower().in_one_run else None,
-            "threat_model": self.lower().threat_model,
-            "observer": self.upper().observer or None,
-            "noise_multiplier": self.noise_multiplier,
-            "accuracy": self.accuracy,
-        }
+        return canaries if self.lower().in_one_run else None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from privaudit.files.json import Summary
+
 
 class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One thing that was looked at."""
@@ -12,6 +14,8 @@ class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     what: str  # what holds if there are no findings, in words
     findings: tuple[str, ...] = ()  # what was found wrong, in sentences
     skipped: str = ""  # why it was not looked at; empty if it was
+
+    summary = Summary("name what findings skipped status")
 
     def __post_init__(self) -> None:
         if self.findings and self.skipped:

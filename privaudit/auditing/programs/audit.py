@@ -21,7 +21,7 @@ import math
 import os
 import time
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -181,9 +181,7 @@ class ProgramResult(Outcome, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """The account of the ledger's worst node; None without a ledger."""
         return self.verdict.upper
 
-    def summary(self) -> dict[str, Any]:
-        """All figures, for JSON."""
-        return {**super().summary(), "most_shown": self.most_shown}
+    summary = Outcome.summary + "most_shown"
 
     def lines(self) -> list[str]:
         """All figures, in sentences."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 from privaudit.auditing.conclude import Concluded
 from privaudit.auditing.rates import AttackRates
 from privaudit.auditing.scores import Scores
+from privaudit.files.json import Summary
 from privaudit.files.notebook import box
 from privaudit.results import Finding, LowerBound, Status, UpperBound
 
@@ -67,25 +67,14 @@ class AuditedScores:
         """The ledger's upper bound on epsilon; None if no ledger was given."""
         return self.verdict.upper
 
-    def summary(self) -> dict[str, Any]:
-        """All figures, for JSON."""
-        lower, upper, claim = self.lower, self.upper, self.verdict.claim
-        return {
-            "claimed": claim.epsilon,
-            "certified": None if upper is None else upper.epsilon,
-            "epsilon_lower": lower.epsilon,
-            "confidence": lower.confidence,
-            "delta": claim.delta,
-            "relation": claim.relation,
-            "runs": {"member": self.member_runs, "non_member": self.non_member_runs},
-            "method": lower.method,
-            "valid_for": lower.valid_for,
-            "beside": _in_short(self.beside),
-            "most_shown": self.most_shown,
-            **({} if self.rates is None else self.rates.summary()),
-            "account_contradicted": self.verdict.account_contradicted,
-            "verdict": self.status,
-        }
+    summary = Summary(
+        "claimed=verdict.claim.epsilon certified=upper.epsilon "
+        "epsilon_lower=lower.epsilon confidence=lower.confidence "
+        "delta=verdict.claim.delta relation=verdict.claim.relation "
+        "runs.member=member_runs runs.non_member=non_member_runs method=lower.method "
+        "valid_for=lower.valid_for beside most_shown *rates "
+        "account_contradicted=verdict.account_contradicted verdict=status"
+    )
 
     def __str__(self) -> str:
         figures = (self.verdict.claim, self.upper, self.lower)
@@ -98,14 +87,3 @@ class AuditedScores:
 
     def _repr_html_(self) -> str:
         return box(self.status.capitalize(), str(self).splitlines())
-
-
-def _in_short(bound: LowerBound | None) -> dict[str, Any] | None:
-    """A bound beside a verdict's, for JSON."""
-    if bound is None:
-        return None
-    return {
-        "epsilon_lower": bound.epsilon,
-        "method": bound.method,
-        "valid_for": bound.valid_for,
-    }

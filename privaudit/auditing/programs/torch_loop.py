@@ -44,6 +44,7 @@ from privaudit.auditing.probes.contract import Check
 from privaudit.auditing.programs.scored import AuditedScores
 from privaudit.auditing.programs.targets import spread_seed
 from privaudit.auditing.scores import Design, Scores
+from privaudit.files.json import Summary
 from privaudit.ledger import Ledger, Recorder
 from privaudit.release import PoissonSampling, Release
 from privaudit.results import DELTA, LowerBound, Relation, Status, UpperBound
@@ -220,9 +221,7 @@ class AuditedTraining:
         """Each bug that was found without statistics, in a sentence."""
         return [f"{one.name}: {bug}" for one in self.checks for bug in one.findings]
 
-    def summary(self) -> dict[str, Any]:
-        """All figures, for JSON."""
-        return {**self.audited.summary(), "findings": self.findings}
+    summary = Summary("*audited findings")
 
     def __str__(self) -> str:
         return "\n".join([str(self.audited), *self.findings])

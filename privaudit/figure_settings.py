@@ -326,16 +326,16 @@ class ProbeSettings(Checked):
         make again; 4096 by default.
     """
 
-    noise_multiplier: float = 1.0
+    noise_multiplier: Positive = 1.0
     relation: Relation = "replace-one"
-    sensitivity: float | None = None
-    noise: float | None = None
-    rate: float | None = None
-    records: int = 20
-    features: int = 5
-    runs: int = 200
+    sensitivity: Positive | None = None
+    noise: Positive | None = None
+    rate: Annotated[float, Meta(gt=0, le=1)] | None = None
+    records: Annotated[int, Meta(ge=2)] = 20
+    features: Annotated[int, Meta(ge=1)] = 5
+    runs: Annotated[int, Meta(ge=20)] = 200
     seed: Natural = 0
-    search: int | None = None
+    search: Annotated[int, Meta(ge=1)] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -206,20 +206,7 @@ def _function(
                 f"null is one record of {settings.features} finite numbers, got shape "
                 f"{null.shape}"
             )
-    return function.probe(
-        release,
-        function.Promise(
-            relation=settings.relation,
-            sensitivity=settings.sensitivity,
-            noise=settings.noise,
-            rate=settings.rate,
-            null=null,
-        ),
-        records=settings.records,
-        features=settings.features,
-        runs=settings.runs,
-        seed=settings.seed,
-    )
+    return function.probe(release, settings, null)
 
 
 def _algorithm(
@@ -235,9 +222,5 @@ def _algorithm(
                 "against their ledger"
             )
     return algorithm.probe(
-        training_upon(what, training, algorithm.PROBED, "--set"),
-        noise_multiplier=settings.noise_multiplier,
-        runs=settings.runs,
-        seed=settings.seed,
-        search=algorithm.SEARCH if settings.search is None else settings.search,
+        training_upon(what, training, algorithm.PROBED, "--set"), settings
     )

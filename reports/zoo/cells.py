@@ -13,6 +13,7 @@ from unittest import mock
 
 from privaudit.auditing.experiments.presets import training_named
 from privaudit.auditing.probes.algorithm import PROBED, probe
+from privaudit.figure_settings import ProbeSettings
 from reports.study import Cell
 from tests.zoo.attacks import attacked
 from tests.zoo.bugs import BUGS
@@ -31,7 +32,7 @@ def caught(bug: str, runs: int, audit: str | None, repeats: int) -> dict[str, An
     began = spent()
     with mock.patch.dict(ALGORITHMS, {planted.algorithm: planted.family}):
         training = training_named(planted.algorithm, list(planted.settings), **PROBED)
-        checks = probe(training, runs=runs)
+        checks = probe(training, ProbeSettings(runs=runs))
     found = any(
         planted.words in finding
         for check in checks

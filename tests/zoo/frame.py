@@ -4,6 +4,7 @@ import dataclasses
 
 from privaudit.auditing.experiments.presets import training_named
 from privaudit.auditing.probes.algorithm import PROBED, probe
+from privaudit.figure_settings import ProbeSettings
 from tests.zoo.attacks import Attack
 from trainers.algorithms import ALGORITHMS, Family
 from trainers.oracles.oracle import Oracle
@@ -58,7 +59,7 @@ def probed(monkeypatch, bug, *, oracle=None, changes=None, seed=0):
     )
     monkeypatch.setitem(ALGORITHMS, bug.algorithm, family)
     training = training_named(bug.algorithm, list(bug.settings), **PROBED)
-    checks = probe(training, runs=bug.runs, seed=seed)
+    checks = probe(training, ProbeSettings(runs=bug.runs, seed=seed))
     monkeypatch.setitem(ALGORITHMS, bug.algorithm, right)
     assert not any(check.skipped for check in checks)
     return {check.name: check.findings for check in checks}

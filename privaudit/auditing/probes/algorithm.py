@@ -12,12 +12,12 @@ import torch
 from privaudit.auditing.probes.contract import Check
 from privaudit.auditing.probes.releases import Probed, counted
 from privaudit.auditing.probes.streams import (
-    SEARCH,
     Watched,
     from_elsewhere,
     hidden,
     used_twice,
 )
+from privaudit.figure_settings import ProbeSettings
 from privaudit.ledger import Entry, Ledger
 from privaudit.task_settings import batches_taken
 from trainers.numerics.randomness import Streams
@@ -41,14 +41,7 @@ PROBED: dict[str, Any] = {
 _NOT_GIVEN = "what is released are messages or models with noise, not gradients"
 
 
-def probe(
-    training: Training,
-    *,
-    noise_multiplier: float = 1.0,
-    runs: int = 200,
-    seed: int = 0,
-    search: int = SEARCH,
-) -> list[Check]:
+def probe(training: Training, how: ProbeSettings = ProbeSettings()) -> list[Check]:
     """All checks of the algorithm that ``training`` describes.
 
     Where an algorithm releases something else than gradients, only what holds for any
@@ -58,39 +51,27 @@ def probe(
     ----------
     training
         Whose algorithm; `PROBED` are small settings.
-    noise_multiplier
-        Of its noise, > 0.
-    runs
-        Made at once, >= 20.
-    seed
-        Seed of the random numbers: equal seeds give equal results.
-    search
-        How many seeds of known generators are tried, >= 1, each in some 30 us.
+    how
+        Its noise multiplier, runs made at once, seed, and how many seeds of known
+        generators are tried, each in some 30 us.
 
     Raises
     ------
     ValueError
-        If the algorithm promises nothing, or a number is out of its range.
+        If the algorithm promises nothing.
     """
     if not training.family.private:
         raise ValueError(
             f"{training.algorithm} adds no noise and promises nothing that could be "
             f"probed; use its private form"
         )
-    if not 0 < noise_multiplier < math.inf:
-        raise ValueError(
-            f"noise_multiplier must be > 0 and finite, got {noise_multiplier:g}"
-        )
-    if runs < 20:
-        raise ValueError(f"runs must be >= 20, for noise to be measured, got {runs}")
-    if search < 1:
-        raise ValueError(f"search must be >= 1 seeds, got {search}")
+    noise_multiplier, seed = how.noise_multiplier, how.seed
     problem = Problem.of(training)
     if not gives_gradients(training):
         return [*_skipped(), *_of_any(problem, noise_multiplier, seed)]
     rate = training.mechanism(0.0).sampling_rate(min(problem.sizes))
     releases = min(training.rounds, max(4, math.ceil(2 / rate)), 32)
-    oracle = Probed(problem, noise_multiplier, runs, releases, seed, search)
+    oracle = Probed(problem, how, releases)
     return [*oracle.checks(), *_of_any(problem, noise_multiplier, seed)]
 
 

@@ -13,24 +13,20 @@ records are compared in one place, one of them a null record.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import torch
-from msgspec import Meta
 from numpy.typing import NDArray
 from scipy import stats
 
 from privaudit.auditing.probes import noise as law
 from privaudit.auditing.probes import rows
 from privaudit.auditing.probes.contract import Check
-from privaudit.files.arguments import Checked
+from privaudit.figure_settings import ProbeSettings
 from privaudit.files.user_code import by_seed, held
-from privaudit.results import Relation
-from privaudit.task_settings import Positive
 
 Vector = NDArray[np.float64]
 Function = Callable[[Vector, Any], object]
@@ -41,57 +37,29 @@ _MOST = 60  # records that this is done for
 _RARE = 1e-9  # chance below which what is seen is no chance
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Promise(Checked):
-    """Promise of a mechanism; None where nothing is said."""
-
-    relation: Relation = "replace-one"  # what neighbours differ in
-    # the most, in L2 norm, that one record moves what is released
-    sensitivity: Positive | None = None
-    # standard deviation of the noise in each coordinate of what is released
-    noise: Positive | None = None
-    # chance that a record is used at all
-    rate: Annotated[float, Meta(gt=0, le=1)] | None = None
-    # (features,): a record that gives nothing or little, zeros by default; it stands in
-    # the place of one that is not there where one more shifts what is drawn
-    null: Vector | None = None
-
-
 def probe(
-    mechanism: Function,
-    promise: Promise,
-    *,
-    records: int = 20,
-    features: int = 5,
-    runs: int = 200,
-    seed: int = 0,
+    mechanism: Function, promise: ProbeSettings, null: Vector | None = None
 ) -> list[Check]:
-    """All checks of ``mechanism`` on made-up data, Gaussian, of that shape.
+    """All checks of ``mechanism`` on made-up data, Gaussian.
 
     Parameters
     ----------
     mechanism, promise
-        What to look at, and what it is held against.
-    records, features
-        Shape of the data, each >= 1; two records at least.
-    runs
-        Seeds that it is called with, >= 20.
-    seed
-        The first of them.
+        What to look at; and what it is held against, by which data and how many seeds.
+    null
+        (features,): a record that gives nothing or little, zeros by default; it stands
+        in the place of one that is not there where one more shifts what is drawn.
 
     Raises
     ------
     ValueError
-        If it gives no finite vector of one length, or a number is out of its range.
+        If it gives no finite vector of one length.
     """
-    if records < 2 or features < 1:
-        raise ValueError(
-            "data need at least two records and one feature, got "
-            f"{records} x {features}"
-        )
-    if runs < 20:
-        raise ValueError(f"runs must be >= 20, for noise to be measured, got {runs}")
-    data = np.random.default_rng(seed).normal(size=(records, features))
+    runs, seed = promise.runs, promise.seed
+    if null is None:
+        null = np.zeros(promise.features)
+    shape = promise.records, promise.features
+    data = np.random.default_rng(seed).normal(size=shape)
     plain = _released(mechanism, data, range(seed, seed + runs))
     again = _released(mechanism, data, [seed])
     repeatable = bool((plain[:1] == again).all())
@@ -107,7 +75,7 @@ def probe(
         )
     ]
     if repeatable:
-        checks += _of_one_record(mechanism, promise, data, plain, seed)
+        checks += _of_one_record(mechanism, promise, data, plain, null)
     else:
         checks += [
             Check(name=name, what=what, skipped="equal seeds differ")
@@ -121,15 +89,18 @@ _RATE = "a record is used as often as promised"
 
 
 def _of_one_record(
-    mechanism: Function, promise: Promise, data: Vector, plain: Vector, seed: int
+    mechanism: Function,
+    promise: ProbeSettings,
+    data: Vector,
+    plain: Vector,
+    null: Vector,
 ) -> list[Check]:
     """The same seeds with one record more, one less, or another in its place."""
-    seeds = range(seed, seed + len(plain))
+    seeds = range(promise.seed, promise.seed + len(plain))
     if promise.relation != "replace-one":
-        null = np.zeros(data.shape[1]) if promise.null is None else promise.null
         with_null = _released(mechanism, np.concatenate([data, null[None]]), seeds)
         if _shifted(with_null - plain, plain, promise.sensitivity):
-            return _in_one_place(mechanism, promise, data, with_null, plain, seed)
+            return _in_one_place(mechanism, promise, data, with_null, plain)
     moved = []
     for scale in _SCALES:
         record = np.full((1, data.shape[1]), scale)
@@ -157,7 +128,7 @@ def _of_one_record(
             if promise.sensitivity is not None
             else f"none is promised; it moved by up to {farthest:.4g}",
         ),
-        _sampling(mechanism, promise, data, plain, used, seed),
+        _sampling(mechanism, promise, data, plain, used),
     ]
 
 
@@ -181,14 +152,13 @@ def _shifted(difference: Vector, plain: Vector, sensitivity: float | None) -> bo
 
 def _in_one_place(
     mechanism: Function,
-    promise: Promise,
+    promise: ProbeSettings,
     data: Vector,
     with_null: Vector,
     plain: Vector,
-    seed: int,
 ) -> list[Check]:
     """As `_of_one_record`: several records in the place of a null one."""
-    seeds = range(seed, seed + len(plain))
+    seeds = range(promise.seed, promise.seed + len(plain))
     placed = [with_null]
     for scale in _OPPOSED:
         record = np.full((1, data.shape[1]), scale)
@@ -230,7 +200,7 @@ def _in_one_place(
             if promise.sensitivity is not None
             else f"none is promised; two records in one place differ by {apart:.4g}",
         ),
-        _sampling(mechanism, promise, base, with_null, used, seed),
+        _sampling(mechanism, promise, base, with_null, used),
     ]
 
 
@@ -242,11 +212,10 @@ PAIRED = (
 
 def _sampling(
     mechanism: Function,
-    promise: Promise,
+    promise: ProbeSettings,
     data: Vector,
     plain: Vector,
     used: NDArray[np.bool_],
-    seed: int,
 ) -> Check:
     """Test that a record is ``used``, (runs,), as often as promised, by its own coin.
 
@@ -262,7 +231,7 @@ def _sampling(
                 f"a record was used in {share:.3f} of the runs; {rate:.3f} is promised"
             )
         elif rate < 1 and len(data) <= _MOST:
-            found += _one_size(mechanism, data, plain[:_FEW], rate, seed)
+            found += _one_size(mechanism, data, plain[:_FEW], rate, promise.seed)
     return Check(
         name="sampling",
         what=_RATE,
@@ -293,7 +262,7 @@ def _one_size(
     return []
 
 
-def _of_noise(plain: Vector, promise: Promise) -> list[Check]:
+def _of_noise(plain: Vector, promise: ProbeSettings) -> list[Check]:
     """Test what differs between seeds, (runs, dims), against the promised noise."""
     still = rows.still(plain)
     bare = [

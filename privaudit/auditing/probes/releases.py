@@ -12,6 +12,7 @@ from privaudit.auditing.attacks.canaries import CANARY_NODE, mislabelled
 from privaudit.auditing.probes import noise as law
 from privaudit.auditing.probes import streams as drawn
 from privaudit.auditing.probes.contract import Check
+from privaudit.figure_settings import ProbeSettings
 from privaudit.ledger import Ledger
 from privaudit.release import RandomAllocation, Release
 from trainers.data import Dataset, PrivateData
@@ -30,12 +31,10 @@ class Probed:
     """An algorithm's oracle, asked for a few releases at the start."""
 
     problem: Problem  # whose oracle
-    noise_multiplier: float  # of its noise, > 0
-    runs: int  # at once; what is estimated is so much the surer
+    how: (
+        ProbeSettings  # its noise; runs at once: what is estimated is so much the surer
+    )
     releases: int  # how often it is asked
-    seed: int  # seed of the random numbers: equal seeds give equal results
-    # how many seeds are tried by which somebody might make noise again
-    search: int = drawn.SEARCH
 
     def asked(
         self,
@@ -43,12 +42,15 @@ class Probed:
         canary: Dataset | None = None,
         planted: bool = False,
         streams: Streams | None = None,
+        runs: int | None = None,
     ) -> tuple[Tensor, Oracle, Recording]:
         """Sums that it gave out, (releases, runs, nodes, dims), and what gave them.
 
-        Random numbers are those of ``streams``; by default the seed's.
+        Random numbers are those of ``streams``; by default the seed's. ``runs``: at
+        once, by default as many as were asked for.
         """
         training, recording = self.problem.training, Recording()
+        runs = runs or self.how.runs
         mechanism = training.mechanism(noise_multiplier)
         if isinstance(mechanism, PairedMechanism):
             # As whoever knows all secrets sees it: so much is in the ledger.
@@ -62,14 +64,14 @@ class Probed:
             ),
             self.problem.gradients(),
             mechanism,
-            streams or Streams(self.seed),
-            runs=self.runs,
+            streams or Streams(self.how.seed),
+            runs=runs,
             planted=None
             if canary is None
-            else torch.full((self.runs,), planted, dtype=torch.bool),
+            else torch.full((runs,), planted, dtype=torch.bool),
             observers=[recording],
         )
-        at = self.problem.start(self.seed, self.runs)
+        at = self.problem.start(self.how.seed, runs)
         sums = [
             private.gradient(at).clone() * mechanism.given_over
             for _ in range(self.releases)
@@ -78,7 +80,7 @@ class Probed:
 
     def checks(self) -> list[Check]:
         """All that can be said of an oracle alone."""
-        noisy, private, recording = self.asked(self.noise_multiplier)
+        noisy, private, recording = self.asked(self.how.noise_multiplier)
         exact, _, _ = self.asked(0.0)
         ledger = private.ledger
         noise = noisy - exact
@@ -120,16 +122,16 @@ class Probed:
 
     def _unknown(self) -> Check:
         """Under a key that only this process has, nobody else makes its noise again."""
-        few, key = dataclasses.replace(self, runs=2), drawn.hidden(self.seed)
-        noisy, private, _ = few.asked(self.noise_multiplier, streams=Streams(key))
-        exact, _, _ = few.asked(0.0, streams=Streams(key))
+        key, z = drawn.hidden(self.how.seed), self.how.noise_multiplier
+        noisy, private, _ = self.asked(z, streams=Streams(key), runs=2)
+        exact, _, _ = self.asked(0.0, streams=Streams(key), runs=2)
         noise = (noisy - exact).double()
         for one, release in zip(noise, each_release(private.ledger, 0), strict=False):
             one /= release.noise
         return Check(
             name="unknown noise",
             what="noise is not what known seeds of known generators give",
-            findings=tuple(drawn.known(noise, self.search)),
+            findings=tuple(drawn.known(noise, self.how.search or drawn.SEARCH)),
         )
 
     def _off_the_grid(
@@ -142,7 +144,7 @@ class Probed:
             torch.tensor(written, dtype=torch.float64).T,
             strict=False,
         )
-        batch = self.problem.training.mechanism(self.noise_multiplier).given_over
+        batch = self.problem.training.mechanism(self.how.noise_multiplier).given_over
         return drawn.off_the_grid(pairs, batch)
 
     def _of_one_record(self, noise: Tensor) -> list[Check]:
@@ -151,12 +153,14 @@ class Probed:
         batches: list[str] = []
         # What opposes the node's other records moves their sum the furthest; what the
         # model finds unlikely is sure to move it, and comes last.
-        against = mislabelled(self.problem, self.seed).record
+        against = mislabelled(self.problem, self.how.seed).record
         records = [Dataset(against.inputs * s, against.targets) for s in _SCALES]
         records += [self._unlikely(scale) for scale in _SCALES[1:]]
         for record in records:
-            within, private, _ = self.asked(self.noise_multiplier, record, planted=True)
-            without, _, _ = self.asked(self.noise_multiplier, record)
+            within, private, _ = self.asked(
+                self.how.noise_multiplier, record, planted=True
+            )
+            without, _, _ = self.asked(self.how.noise_multiplier, record)
             moved = (within - without)[:, :, CANARY_NODE].norm(dim=2)
             rounding = _ROUNDING * without[:, :, CANARY_NODE].norm(dim=2).max().item()
             written = each_release(private.ledger, CANARY_NODE)
@@ -197,7 +201,7 @@ class Probed:
         A label that the model is sure of has no gradient, and would hide everything.
         """
         inputs = self.problem.test.inputs[:1] * scale
-        start = self.problem.start(self.seed)[:, CANARY_NODE]
+        start = self.problem.start(self.how.seed)[:, CANARY_NODE]
         outputs = self.problem.gradients().outputs(start, inputs[None])[0]
         if outputs.shape[-1] == 1:  # one logit, of class 1
             return Dataset(inputs, (outputs[:, 0] < 0).long())

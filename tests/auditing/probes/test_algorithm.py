@@ -9,6 +9,7 @@ from privaudit.auditing.experiments.presets import training_named
 from privaudit.auditing.probes import noise as law
 from privaudit.auditing.probes.algorithm import PROBED, gives_gradients, probe
 from privaudit.cli import main
+from privaudit.figure_settings import ProbeSettings
 from privaudit.release import RandomAllocation
 from trainers.algorithms import ALGORITHMS
 
@@ -19,7 +20,7 @@ PRIVATE = [name for name, family in ALGORITHMS.items() if family.private]
 @pytest.mark.parametrize("name", PRIVATE)
 def test_right_trainers_are_not_accused(name):
     training = training_named(name, [], **PROBED)
-    checks = probe(training, runs=20)
+    checks = probe(training, ProbeSettings(runs=20))
     assert [check.findings for check in checks if check.findings] == []
     assert any(check.skipped for check in checks) != gives_gradients(training)
 
@@ -28,7 +29,7 @@ def test_right_trainers_are_not_accused(name):
 @pytest.mark.parametrize("sampling", ["random-allocation", "random-allocation:2"])
 def test_allocated_batches_are_not_accused(sampling):
     training = training_named("dp-dsgd", [f"sampling={sampling}"], **PROBED)
-    checks = probe(training, runs=20)
+    checks = probe(training, ProbeSettings(runs=20))
     assert [check.findings for check in checks if check.findings] == []
 
 
@@ -62,7 +63,7 @@ def test_what_promises_nothing_is_refused():
 )
 def test_numbers_out_of_range(more):
     with pytest.raises(ValueError, match="must be"):
-        probe(training_named("dp-dsgd", [], **PROBED), **more)
+        ProbeSettings(**more)
 
 
 def test_the_command(capsys, tmp_path, monkeypatch):

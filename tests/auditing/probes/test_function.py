@@ -1,15 +1,18 @@
 """Anybody's mechanisms: right ones pass, and each bug is seen by its check."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
-from privaudit.auditing.probes.function import Promise, probe
+from privaudit.auditing.probes.function import probe
+from privaudit.figure_settings import ProbeSettings
 
 CLIP, SIGMA, RATE = 1.0, 4.0, 0.5
-SAMPLED = Promise(
+SAMPLED = ProbeSettings(
     relation="add-or-remove-one", sensitivity=CLIP, noise=SIGMA, rate=RATE
 )
-FULL = Promise(relation="replace-one", sensitivity=2 * CLIP, noise=SIGMA)
+FULL = ProbeSettings(relation="replace-one", sensitivity=2 * CLIP, noise=SIGMA)
 
 
 def mechanism(data, seed, *, clip=CLIP, sigma=SIGMA, rate=RATE, half=False, mean=False):
@@ -48,7 +51,11 @@ def first_exact(data, seed):
 
 
 def found(function, promise=SAMPLED, **more):
-    return {c.name: c.findings for c in probe(function, promise, **more) if c.findings}
+    return {
+        c.name: c.findings
+        for c in probe(function, dataclasses.replace(promise, **more))
+        if c.findings
+    }
 
 
 class TestSeedOrGenerator:
@@ -94,11 +101,11 @@ class TestSound:
         def discrete(data, seed):
             return np.round(full(data, seed))
 
-        assert found(uneven, Promise()) == {}
-        assert found(discrete, Promise()) == {}
+        assert found(uneven, ProbeSettings()) == {}
+        assert found(discrete, ProbeSettings()) == {}
 
     def test_what_is_not_promised_is_not_looked_at(self):
-        checks = {check.name: check for check in probe(full, Promise())}
+        checks = {check.name: check for check in probe(full, ProbeSettings())}
         assert checks["noise"].skipped == "none is promised"
         assert checks["sensitivity"].skipped.startswith("none is promised; it moved")
 
@@ -114,8 +121,8 @@ class TestBugs:
             (lambda d, s: full(d, s, mean=True), FULL, "noise", "was measured"),
             (first_exact, FULL, "noise", "coordinate 0 of what is released"),
             (alike, SAMPLED, "fresh noise", "used twice"),
-            (coordinates_alike, Promise(), "fresh noise", "share noise"),
-            (unseeded, Promise(), "repeatable", "draws from elsewhere"),
+            (coordinates_alike, ProbeSettings(), "fresh noise", "share noise"),
+            (unseeded, ProbeSettings(), "repeatable", "draws from elsewhere"),
         ],
     )
     def test_is_seen(self, function, promise, check, words):
@@ -125,7 +132,7 @@ class TestBugs:
         def half(data, seed):
             return np.random.default_rng(seed).normal(size=60).astype(np.float16)
 
-        assert "noise is coarse" in found(half, Promise())["fine noise"][0]
+        assert "noise is coarse" in found(half, ProbeSettings())["fine noise"][0]
 
 
 class TestRefusals:
@@ -140,13 +147,13 @@ class TestRefusals:
     )
     def test_what_is_no_vector(self, function, words):
         with pytest.raises(ValueError, match=words):
-            probe(function, Promise())
+            probe(function, ProbeSettings())
 
     def test_numbers_out_of_range(self):
         for bad in ({"sensitivity": 0.0}, {"noise": -1.0}, {"rate": 1.5}):
             with pytest.raises(ValueError, match="must be"):
-                Promise(**bad)
+                ProbeSettings(**bad)
         with pytest.raises(ValueError, match="runs must be >= 20"):
-            probe(full, FULL, runs=3)
-        with pytest.raises(ValueError, match="at least two records"):
-            probe(full, FULL, records=1)
+            ProbeSettings(runs=3)
+        with pytest.raises(ValueError, match="records must be >= 2"):
+            ProbeSettings(records=1)

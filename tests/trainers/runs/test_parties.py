@@ -248,7 +248,7 @@ class TestJoint:
         assert not any(isinstance(one, BaseException) for one in done), done
         folders = [tmp_path / f"party-{party}" for party in range(2)]
         found = pa.join(folders)
-        assert found.summary()["shared"] == ((0, 1, 9),)
+        assert found.summary()["shared"] == [[0, 1, 9]]
         assert found.overlap == len(found.worst) == 2
         assert found.upper.standing == "conditional"
         plain = pa.join([trained[0] / "all" / one.name for one in folders], overlap=2)

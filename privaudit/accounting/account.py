@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from privaudit.accounting import closed_forms, from_dp_accounting, rdp
+from privaudit.accounting import closed_forms, rdp
 from privaudit.accounting.certificate import Certificate
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import (
@@ -53,6 +53,12 @@ def _alone(epsilon: Callable[[Entries, float, Relation], float]) -> Worth:
     return lambda certificate, delta: certificate.upper_by(epsilon, delta)
 
 
+def _pld_epsilon(entries: Entries, delta: float, relation: Relation) -> float:
+    from privaudit.accounting.events import pld_epsilon  # dp-accounting is slow to load
+
+    return pld_epsilon(entries, delta, relation)
+
+
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
@@ -66,7 +72,7 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             "pld",
-            _alone(from_dp_accounting.pld_epsilon),
+            _alone(_pld_epsilon),
             "privacy loss distributions by connect-the-dots (Doroshenko et al. 2022), "
             "dp-accounting",
             "certified",

@@ -138,11 +138,9 @@ def _of_details(
 def _poisson_gaussian(multiplier: float, rate: float, order: float) -> float:
     if not order.is_integer():  # dp-accounting's series converges slowly there, if ever
         return _one_sided(1 / multiplier, rate, order)
-    import dp_accounting as dpa
-    from dp_accounting.rdp import RdpAccountant
+    from privaudit.accounting.events import divergences  # slow to load
 
-    event = dpa.PoissonSampledDpEvent(rate, dpa.GaussianDpEvent(multiplier))
-    found = float(RdpAccountant([order]).compose(event).rdp[0])
+    found = float(divergences(multiplier, [order], rate)[0])
     # It adds up order + 1 terms in log space, each with the rounding of its largest
     # part. Near zero these leave the result low, or negative.
     largest = (
@@ -158,11 +156,9 @@ def _poisson_gaussian(multiplier: float, rate: float, order: float) -> float:
 
 def _laplace(pure: float, orders: Floats) -> Floats:
     """D of Laplace noise at each order, shape (orders,)."""
-    import dp_accounting as dpa
-    from dp_accounting.rdp import RdpAccountant
+    from privaudit.accounting.events import divergences
 
-    event = dpa.LaplaceDpEvent(1 / pure)
-    found = RdpAccountant(orders.tolist()).compose(event).rdp
+    found = divergences(1 / pure, orders.tolist(), kind="laplace")
     # A difference of numbers as large as ``pure``, and at most that itself.
     bound = np.maximum(found, 0.0) + 16 * _UNIT * pure
     return np.minimum(bound, pure * (1 + 2 * _UNIT))

@@ -121,7 +121,7 @@ def discrete(scale, power, s):
 
 
 def guarantee(e, d):
-    """Any (e, d)-DP mechanism (Kairouz, Oh, Viswanath 2015)."""
+    """Pair that dominates all (e, d)-DP mechanisms (Kairouz, Oh, Viswanath 2015)."""
     p, q = ((1 - d) / (1 + arb(x).exp()) for x in (-e, e))
     return partial(atoms, [(d, arb(0)), (p, q), (q, p), (arb(0), d)])
 

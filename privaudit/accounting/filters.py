@@ -203,7 +203,7 @@ class _Counted(_Filter):
         return int((state[1] + self.units.change * free) / price) if free >= 0 else 0
 
     def _is_covered(self, release: Release) -> bool:
-        """Return whether a unit's pair dominates it."""
+        """Return whether the pair of a filter's unit dominates ``release``."""
         if not release.is_private:
             return False
         found, unit = _composed(release, self.relation), self.step

@@ -100,7 +100,7 @@ def _is_worse(one: Entries, other: Entries) -> bool:
 
 
 def _combinations(counts: list[int], size: int) -> Iterator[tuple[int, ...]]:
-    """Counts of each of a number of things, ``size`` in all."""
+    """Ways to take ``size`` things of several kinds, as numbers of each kind."""
     if not counts:
         if size == 0:
             yield ()

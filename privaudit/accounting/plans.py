@@ -256,7 +256,7 @@ def _allocation(scheme: str, rate: float) -> RandomAllocation:
 
 
 def _share(rate: float) -> fractions.Fraction:
-    """As written in decimals, so that .01 is 1 of 100; never less."""
+    """Fraction that ``rate`` is in decimals (.01 is 1 of 100), or a little more."""
     written = fractions.Fraction(repr(rate))
     share = written.limit_denominator(_MOST_RECORDS)
     if share < written:

@@ -89,7 +89,7 @@ class Steps:
         relation: Relation,
         dealt: Sequence[Allocated] = (),
     ) -> Steps:
-        """All of ``entries``, and of the passes ``dealt`` one part each."""
+        """Collect the steps of ``entries`` and of one part of each pass ``dealt``."""
         plain = [entry for entry in entries if not is_allocated(entry)]
         allocated = [*epochs_of(entries), *dealt]
         known = [one for some in allocated for one in some.known_batches(relation)]

@@ -59,7 +59,7 @@ def verdict_on(
 
 
 def _lower_side(claim: Claim, ledger: Ledger) -> Bracket | None:
-    """No narrower than disproves the claim; None if there is none."""
+    """Lower side of epsilon, as narrow as it takes to disprove the claim; or None."""
     found = None
     try:
         certificate = Certificate.of(ledger, claim.relation)

@@ -541,7 +541,7 @@ def _value(text: object) -> fractions.Fraction:
 
 
 def _reach(line: Mapping[str, Any]) -> float:
-    """About the largest loss of a line that is not negligible."""
+    """Approximate the largest loss of a ledger's line that still matters."""
     far = min(7 * float(_value(line.get("moves", 0))), 700.0)
     return math.log1p(float(_value(line["rate"])) * math.expm1(far))
 

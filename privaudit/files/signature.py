@@ -87,7 +87,7 @@ def is_good(signature: bytes, content: bytes, signer: ed25519.Ed25519PublicKey) 
 
 
 def _read(path: str | os.PathLike[str]) -> tuple[bytes, int]:
-    """The first bytes of a file, and its permissions."""
+    """Read the first bytes of a file, and its permissions."""
     try:
         with pathlib.Path(path).open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode

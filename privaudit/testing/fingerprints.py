@@ -22,7 +22,7 @@ _HELD: list[object] = []  # what is known by its address must not be freed
 
 
 def fingerprint(value: object) -> str:
-    """Equal for equal values; of different ones hardly ever.
+    """Return a text that is equal for equal values, and hardly ever for others.
 
     What cannot be pickled is known by its address.
 

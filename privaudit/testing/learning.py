@@ -82,7 +82,7 @@ class Attack:
         return max([*whole, *learned], key=surely)
 
     def guessed(self, readings: Readings, worlds: Worlds) -> tuple[Ints, Ints]:
-        """Right guesses, and all, of each weight."""
+        """Count right guesses, and all guesses, of each weight."""
         return self.plan.guessed(self.score(readings), worlds)
 
 

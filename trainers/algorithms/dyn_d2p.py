@@ -91,7 +91,7 @@ class DynCD2p(ConstD2p, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def clips(self) -> Schedule:
-        """From 1 almost to 1 / rho_c."""
+        """Relative clip norms, falling from 1 almost to 1 / rho_c."""
         return Shrinking(1.0, self.rho_c)
 
 
@@ -111,7 +111,7 @@ class DynMuD2p(ConstD2p, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def budgets(self) -> Schedule:
-        """From 1 almost to rho_mu."""
+        """Relative budgets of the steps, rising from 1 almost to rho_mu."""
         return Growing(1.0, self.rho_mu)
 
 
@@ -135,12 +135,12 @@ class DynD2p(ConstD2p, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def clips(self) -> Schedule:
-        """From 1 almost to 1 / rho_c."""
+        """Relative clip norms, falling from 1 almost to 1 / rho_c."""
         return Shrinking(1.0, self.rho_c)
 
     @property
     def budgets(self) -> Schedule:
-        """From 1 almost to rho_mu."""
+        """Relative budgets of the steps, rising from 1 almost to rho_mu."""
         return Growing(1.0, self.rho_mu)
 
 

@@ -177,7 +177,7 @@ class PrivateData:
         return _taken(self.inputs, place), _taken(self.targets, place)
 
     def to(self, device: str) -> PrivateData:
-        """The same on another device."""
+        """Copy these data to another device."""
         direction = self.direction
         return dataclasses.replace(
             self,

@@ -129,7 +129,7 @@ class Exchange(abc.ABC):
         return [one for one in every if one != self.rank and one not in self.left]
 
     def may_go_on(self) -> None:
-        """Once training begins, who is lost has left, if more than half are there."""
+        """Go on without lost parties from now on, as long as more than half stay."""
         self.drops_lost = True
 
     # ---- what an engine carries
@@ -205,7 +205,7 @@ class Exchange(abc.ABC):
     def _await(
         self, other: int, there: Callable[[], bool], *, end: bool = True
     ) -> None:
-        """Until it is ``there``; with ``end`` within the patience.
+        """Wait until it is ``there``; with ``end`` no longer than the patience.
 
         Raises `PartyLostError` if a party is lost meanwhile.
         """

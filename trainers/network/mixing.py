@@ -270,7 +270,7 @@ def add_up(sent: Tensor, terms: Sequence[Terms], *, is_part: bool = False) -> Te
 
 
 def _add_up_short(sent: Tensor, terms: Sequence[Terms], total: Tensor) -> Tensor:
-    """As `add_up`: first terms of all sums, then second ones, and so on.
+    """Add up as `add_up`, but all sums at once, term by term.
 
     Products are rounded before they are added, so that it does not matter where in a
     vector a number comes to be.

@@ -391,7 +391,7 @@ class _Loops:
         self._loops: Any = None
 
     def fit(self, given: Tensor) -> Any:
-        """They, if they take ``given``, (runs, nodes, dims); else None."""
+        """Return the loops if they take ``given``, (runs, nodes, dims); else None."""
         plain = given.device.type == "cpu" and given.is_contiguous()
         if not plain or given.dtype not in _TAKEN:
             return None
@@ -635,9 +635,10 @@ def integers(rows: Rows, below: Tensor) -> Tensor:
 
 
 def allocations(rows: Rows, batches: int, taken: int) -> list[Tensor]:
-    """For each record ``taken`` different ones of ``batches``, on the host, all alike.
+    """Draw ``taken`` different batches of ``batches`` for each record, uniformly.
 
-    ``rows`` has ``taken`` words a record. Returns as many (runs, nodes, records) int64.
+    ``rows`` has ``taken`` words a record. Returns ``taken`` tensors on the host, (runs,
+    nodes, records) int64.
     By Floyd's method (Bentley and Floyd 1987): the i-th is uniform among the first
     batches - taken + i, and the last of these if that one is taken already.
     """

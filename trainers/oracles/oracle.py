@@ -365,7 +365,7 @@ class Oracle:
         return self._watch.counted
 
     def _step(self, index: int) -> float:
-        """Coarsest of `_step_of`, by which all nodes clip, whoever holds them."""
+        """Coarsest step of all nodes' grids, by which each of them clips."""
         alike = dict.fromkeys(self.mechanism.by_node or (self.mechanism,))
         return max(self._step_of(how, index) for how in alike)
 

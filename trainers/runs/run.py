@@ -553,7 +553,7 @@ class OneProcess:
 
 
 def beside(parts: Sequence[torch.Tensor | None], dim: int) -> torch.Tensor | None:
-    """The processes' nodes as one, along ``dim``; None if there is nothing."""
+    """Join the parts of all processes along ``dim``; None if there are none."""
     there = [part for part in parts if part is not None]
     return torch.cat(there, dim) if there else None
 

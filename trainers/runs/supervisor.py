@@ -56,7 +56,7 @@ class Supervisor:
         return self._workers.keys()
 
     def start(self, *arguments: Any) -> int:
-        """Start one more; its number."""
+        """Start one more worker; return its number."""
         number = self._started
         self._started += 1
         here, there = self._context.Pipe()

@@ -56,7 +56,7 @@ class _Seen:
 
 @dataclasses.dataclass(frozen=True)
 class _View:
-    """One direction: the unit, its parts, and what is left beside them."""
+    """State of the search in one direction: the unit, its parts and the rest."""
 
     grid: Grid
     tilt: float

@@ -60,7 +60,7 @@ class Family:
         return -np.exp(-shift / 2)
 
     def typical(self) -> tuple[list[Step], Floats]:
-        """Some fifty steps for all, with counts: loudest ones, and frequent ones."""
+        """About fifty steps in the place of all, with counts: loudest and frequent."""
         index = np.arange(self.shift.size)
         if self.shift.size > _MOST_TYPICAL:
             loud = self.rate**2 * np.expm1(np.minimum(self.shift**2, 30.0))

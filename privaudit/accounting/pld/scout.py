@@ -540,7 +540,7 @@ def _least(
 
 
 def _within(loss: Floats, log_q: Floats, reach: float) -> tuple[Floats, Floats]:
-    """Losses that are not among the largest with P's mass beyond ``reach``."""
+    """Drop the largest losses, which have less of P's mass than Phi(-reach)."""
     order = np.argsort(-loss)
     beyond = np.cumsum(np.exp(log_q[order] + loss[order]))
     some = order[beyond > special.ndtr(-reach)]

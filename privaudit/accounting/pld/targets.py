@@ -50,7 +50,7 @@ class Target(abc.ABC):
 
     @abc.abstractmethod
     def seen(self, scout: Scout, infinite: float = 0.0) -> tuple[Guess, Law]:
-        """Guess of the figure; ``infinite`` is the mass at infinite loss, about."""
+        """Guess of the figure, from a scout; ``infinite``: about its infinite mass."""
 
     @abc.abstractmethod
     def size(self, guess: Guess) -> float:

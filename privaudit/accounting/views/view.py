@@ -20,7 +20,7 @@ from privaudit.accounting.views.protocol import LinearProtocol
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class View:
-    """Noise of independent releases above what is seen of one node's inputs.
+    """Noise of independent releases, which tell no less of one node's inputs.
 
     (inputs,) deviations each, in their unit: infinite where unseen, 0 without noise.
     """

@@ -46,7 +46,7 @@ class Known:
         return self.rates[CANARY_NODE]
 
     def scales(self, index: int, node: int = CANARY_NODE) -> tuple[float, float]:
-        """Clip and noise of the ``index``-th sum of ``node``; 1, and it, if none."""
+        """Clip norm and noise of a node's ``index``-th sum; 1 and the clip if none."""
         clip, multiplier = self.mechanism.of(node).at(index)
         clip = clip if clip < float("inf") else 1.0
         return clip, clip * (multiplier or 1.0)

@@ -226,7 +226,7 @@ class ManyLiRA(ManyFinalLosses):
 
 
 class ManyRMIA(ManyLiRA):
-    """Number of held-out records that each canary's probability has outgrown."""
+    """Counts the held-out records that each canary's probability has outgrown."""
 
     name = "rmia"
 

@@ -117,7 +117,7 @@ class _Test:
     def of(
         cls, of: RanksOfFamily, worlds: NDArray[np.bool_], alpha: float, seed: int
     ) -> _Test:
-        """``worlds`` in the order of falling scores."""
+        """Build the test of ``worlds``, sorted by falling scores."""
         members = int(np.count_nonzero(worlds))
         others = len(worlds) - members
         top, bottom = (_ends(count) for count in (members, others))

@@ -101,7 +101,7 @@ class RankWalk(Estimator):
         *,
         odds: float = 0.0,
     ) -> list[Way]:
-        """The ranking, ties by ``random``, and it backwards, at their shares of alpha.
+        """Rankings by falling and by rising score, each at its share of alpha.
 
         ``odds``: logarithm of those of a member.
         """

@@ -105,7 +105,7 @@ class TopHalf(Estimator):
     def accuracy(
         self, scores: Scores, alpha: float, seed: int
     ) -> tuple[float, Evidence]:
-        """A lower limit of (1 + tau) / 2, at least 1/2, of coin-flip runs."""
+        """Lower limit of the accuracy (1 + tau) / 2 of coin-flip runs, >= 1/2."""
         runs = len(scores)
         order = np.lexsort((generator(seed, self.name).random(runs), -scores.score))
         called = np.zeros(runs, dtype=np.bool_)

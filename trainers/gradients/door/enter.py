@@ -158,7 +158,7 @@ def _graph(module: nn.Module, input: Tensor) -> fx.GraphModule:
 def _graph_of_loss(
     loss: Callable[..., Any], outputs: Tensor, targets: Tensor
 ) -> TracedLoss:
-    """As `_graph`."""
+    """Trace a loss of one record, as `_graph` does a model."""
     taken = TracedLoss.of(loss, outputs[0], targets[0])
     rows = [outputs[:1].detach().clone().requires_grad_() for _ in range(2)]
     changed = _changed(

@@ -77,7 +77,7 @@ class Step(nn.Module):
 
 
 class StackedGraph(nn.Module):
-    """Over one flat batch of all replicas, with layers over stacked parameters.
+    """Runs a traced module on one flat batch of all replicas, by stacked layers.
 
     ``traced``: the module. ``layers``: with the names of their parameters, by layer.
     ``word``: a number of which dropout is a function, or (replicas,); None: no dropout.
@@ -201,7 +201,7 @@ def _remade(graph: fx.Graph, known: set[fx.Node], copied: set[fx.Node]) -> bool:
 
 
 class _Alone(nn.Module):
-    """One parameter."""
+    """Holds a parameter that is of no layer."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()

@@ -126,7 +126,7 @@ class MessageNoise:
         return self.sync_interval is not None and (k + 1) % self.sync_interval == 0
 
     def tracker(self, mixing: Mixing, dims: int) -> Tracker:
-        """A fresh one, for messages of ``dims`` numbers over ``mixing``."""
+        """New tracker of sensitivities, for messages of ``dims`` numbers."""
         match self.sensitivity:
             case "real":
                 return Real()

@@ -205,7 +205,7 @@ class MessageOracle:
         return self.mechanism.messages.noise_multiplier > 0
 
     def _scaled(self, gradients: Tensor) -> Tensor:
-        """Each with an L1 norm of at most clip_norm, in doubles; 0 if not finite."""
+        """Gradients clipped to clip_norm in L1, in doubles; 0 where not finite."""
         norms = gradients.abs().sum(-1)
         fine = norms.isfinite()
         if not (self._is_private or fine.all()):

@@ -129,7 +129,7 @@ def _poisson_steps(
 
 
 def _shift(release: Release, relation: Relation) -> float:
-    """Sensitivity over noise."""
+    """Sensitivity of ``release`` over its noise; infinity without noise."""
     multiplier = release.noise_over_sensitivity(relation)
     return 1 / multiplier if multiplier > 1e-300 else math.inf
 

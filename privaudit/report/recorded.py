@@ -40,7 +40,7 @@ class FinishedRecord:
 
     @property
     def trained_by(self) -> str:
-        """The tool."""
+        """Name of the tool that trained it."""
         return self.config.recorded
 
     account = "certified"  # what its figures were made by

@@ -101,7 +101,7 @@ class Stage:
 
 
 def chance_together(stages: Sequence[Stage], epsilon: float, delta: float) -> float:
-    """The chance under (epsilon, delta)-DP of stages as telling, or more.
+    """p-value of all stages together under (epsilon, delta)-DP.
 
     Whatever came before, the chance of a stage is at most u with probability at most u,
     so that its normal quantile is at most a normal number. A sum of these with weights

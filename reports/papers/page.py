@@ -43,7 +43,7 @@ def judged(paper: str, own: Results) -> list[tuple[Claim, Judged]]:
 
 
 def kind(row: Row, known: Results) -> str:
-    """A status, for the picture."""
+    """Status of a row, by which the picture colours it."""
     if row.printed is None:
         return DRAWN
     of = found(row, known)

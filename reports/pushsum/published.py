@@ -42,7 +42,7 @@ def attacker() -> Adversary:
 
 
 def scores(worlds: NDArray[np.bool_], seed: int) -> NDArray[np.float64]:
-    """One run a world, trained and attacked."""
+    """Train and attack a run for each of ``worlds``; return its score."""
     who = attacker()
     scene = who.scene
     watcher = who.watch(len(worlds), scene.problem.gradients())

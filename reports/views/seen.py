@@ -60,11 +60,11 @@ def solved(
 
 
 def packed(image: np.ndarray) -> str:
-    """Two letters a pixel."""
+    """Encode an image, (side, side) in [0, 1], as text, two letters a pixel."""
     return np.round(255 * image.clip(0, 1)).astype(np.uint8).tobytes().hex()
 
 
 def unpacked(text: str) -> np.ndarray:
-    """(side, side), in [0, 255]."""
+    """Decode what `packed` gave: (side, side), in [0, 255]."""
     pixels = np.frombuffer(bytes.fromhex(text), np.uint8)
     return pixels.reshape(round(len(pixels) ** 0.5), -1)

@@ -60,7 +60,7 @@ class OverRanks(OneProcess):
         return told(_together(lambda: work() if self.is_first else None))
 
     def key_file(self, folder: RunFolder) -> pathlib.Path:
-        """Each rank's own."""
+        """Path of the key's file of this rank."""
         return folder / f"{KEY}-{dist.get_rank()}"
 
     def key(

@@ -61,7 +61,7 @@ class PaperEstimate:
             raise ValueError(f"the noise rate must be >= 0, got {self.noise_rate}")
 
     def first(self, perturbation: ArrayLike, start: ArrayLike) -> Floats:
-        """Sensitivity S_i(0); also after states were set equal, ``start`` being zero."""
+        """Sensitivity S_i(0); with ``start`` 0, that after states were set equal."""
         return 2 * self.constant * (_norms(start) + _norms(perturbation))
 
     def after(

@@ -57,7 +57,7 @@ def _total_of_nodes() -> Certified:
 
 @functools.cache
 def _record(budget: float, rounds: int) -> Certified:
-    """By the certified, data-independent sensitivity, for one record."""
+    """Epsilon of one record, by the certified data-independent sensitivity."""
     failure = _DELTA / 2
     scales = data_independent_sensitivity(
         [_TWO_OUT] * rounds,

@@ -223,7 +223,7 @@ class Perturbation:
         self._fresh = 0.0
 
     def begin(self, norms: Floats, bound: float, *, equal: bool) -> None:
-        """A start that is private is what the first message adds."""
+        """Count a start that is private as what the first message adds."""
         self._fresh = 0.0 if equal else bound
 
     def perturbed(self, states: Floats, norms: Floats, bound: float) -> Floats:

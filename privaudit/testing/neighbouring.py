@@ -204,7 +204,10 @@ def _records(data: Any, other: Any, draw: Draw, replace: bool) -> _Records:
 
         return _Records(rows, others, len(rows) - len(others), ledger)
     if isinstance(data, (list, tuple)):
-        kinds = {numbers.Number if _is_number(one) else type(one) for one in data}
+        kinds = {
+            numbers.Number if isinstance(one, numbers.Number | np.bool_) else type(one)
+            for one in data
+        }
         if isinstance(data, tuple) and len(kinds - {type(None)}) > 1:
             names = ", ".join(type(one).__name__ for one in data)
             raise ValueError(
@@ -342,10 +345,6 @@ def _histogram(
                 del changed[from_]
         cells[into] = value(into) + 1
     return data, tuple(changed) if isinstance(data, tuple) else changed
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (numbers.Number, np.bool_))
 
 
 def _is_series(data: Any) -> bool:

@@ -202,13 +202,11 @@ class Mixing:
         """Raise ``ValueError`` that names the first of ``needs`` that is not true."""
         for name in needs:
             if name not in self.properties:
+                known = ", ".join(sorted(self.properties)) or "none of what has a name"
                 raise ValueError(
                     f"{algorithm} is not valid on this graph: its mixing must be "
-                    f"{name}, and is only {self._in_words()}; {_ADVICE[name]}"
+                    f"{name}, and is only {known}; {_ADVICE[name]}"
                 )
-
-    def _in_words(self) -> str:
-        return ", ".join(sorted(self.properties)) or "none of what has a name"
 
 
 def mixing_weights(hears: np.ndarray, rule: WeightName) -> np.ndarray:

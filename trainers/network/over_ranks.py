@@ -120,7 +120,7 @@ class RankNetwork(Network):
             for rank, nodes in plan.receives.items():
                 buffer = own.new_empty(own.shape[0], len(nodes), *own.shape[2:])
                 coming.append(Parcel(rank, name, nodes, buffer))
-        number = 2 * k + 1 if self._broadcasts else k
+        number = 2 * k + 1 if getattr(self.algorithm, "broadcasts", False) else k
         carried = self.begin_to_carry(going, coming, number)
 
         @functools.cache
@@ -148,11 +148,6 @@ class RankNetwork(Network):
         found = super().run(*given, **more)
         self._settle()
         return found
-
-    @property
-    def _broadcasts(self) -> bool:
-        """Return whether broadcasts of nodes go before the messages of each round."""
-        return getattr(self.algorithm, "broadcasts", False)
 
     def broadcast(self, own: Tensor, k: int) -> Tensor:
         """Broadcasts of all nodes in round ``k``, (runs, nodes, any), of those here.

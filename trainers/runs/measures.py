@@ -181,7 +181,7 @@ class CurveRecorder:
         """Measure ``models``, (runs, nodes, dims), if ``done`` rounds reach a point."""
         passed = done // self._every > self._seen // self._every
         self._seen = done
-        last = self._is_last(done)
+        last = done == self._problem.training.rounds
         if not passed and not last:
             return None
         values = self.final(models) if last else self._values(models, self._some)
@@ -189,9 +189,6 @@ class CurveRecorder:
         if point is not None:
             self.points.append(point)
         return point
-
-    def _is_last(self, done: int) -> bool:
-        return done == self._problem.training.rounds
 
     def final(self, models: Tensor) -> Tensor | None:
         """Quality of the last models, (runs, nodes), measured once; None if no data."""

@@ -52,10 +52,6 @@ def _relations(noise: float, rate: float, steps: int, name: str) -> list[PaperCl
 _SHARE, _ROUNDS, _BATCHES = 50 / 5000, 25_000, 5
 
 
-def _nominal_noise() -> float:
-    return calibrated("poisson", 10.0, _DELTA, _ROUNDS, _SHARE)[0]
-
-
 def _five_batches() -> Certified:
     """Five batches, one noise: between a record's being in at least one, and in all.
 
@@ -64,7 +60,7 @@ def _five_batches() -> Certified:
     figure. Five Poisson batches with a noise of their own each, of a fifth of the
     variance, add up to the same sum: publishing the five leaks more, hence the upper.
     """
-    noise = _nominal_noise()
+    noise = calibrated("poisson", 10.0, _DELTA, _ROUNDS, _SHARE)[0]
     once = 1 - (1 - _SHARE) ** _BATCHES
     below = bracket(poisson(noise, _ROUNDS, once), _DELTA)
     above = bracket(poisson(noise / _BATCHES**0.5, _ROUNDS * _BATCHES, _SHARE), _DELTA)

@@ -109,10 +109,11 @@ class Summary:
     ... class Found:
     ...     lower: complex | None
     ...     runs: list[int]
+    ...     party: int = 0
     ...     note: str = ""
-    ...     summary = Summary("epsilon=lower.real runs.all=#runs note?")
+    ...     summary = Summary("epsilon=lower.real runs.all=#runs party? note?")
     >>> Found(1j, [3, 4]).summary(), Found(None, []).summary()["epsilon"]
-    ({'epsilon': 0.0, 'runs': {'all': 2}}, None)
+    ({'epsilon': 0.0, 'runs': {'all': 2}, 'party': 0}, None)
     """
 
     def __init__(self, keys: str) -> None:

@@ -147,6 +147,11 @@ class Clock:
             )
         return np.cumsum(slowest + self.link_time)
 
+    def partner(self, worker: int, rng: np.random.Generator) -> int | None:
+        """Draw with whom ``worker`` averages; None if it asks nobody."""
+        choice = self.partners[worker]
+        return choice[int(rng.integers(len(choice)))] if choice else None
+
     def generators(self) -> list[np.random.Generator]:
         """Generators of each worker's speeds and partners, at the beginning."""
         seeds = np.random.SeedSequence(self.seed).spawn(self.nodes)
@@ -165,10 +170,7 @@ def _steps(clock: Clock, count: int) -> tuple[Step, ...]:
     found: list[Step] = []
     while len(found) < count:
         time, worker = heapq.heappop(queue)
-        choice = clock.partners[worker]
-        partner = None
-        if choice:
-            partner = choice[int(rngs[worker].integers(len(choice)))]
+        partner = clock.partner(worker, rngs[worker])
         found.append(Step(worker, partner, time, len(found) - copied[worker]))
         copied[worker] = len(found)
         wait = clock.link_time + clock.speed.draw(rngs[worker], worker)

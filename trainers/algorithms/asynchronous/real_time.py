@@ -263,10 +263,9 @@ class _Workers:
 
     def _exchange(self, node: int) -> None:
         """Average with one of those that ``node`` asks, if it asks any."""
-        choice = self._clock.partners[node]
-        if not choice:
+        partner = self._clock.partner(node, self._rngs[node])
+        if partner is None:
             return
-        partner = choice[int(self._rngs[node].integers(len(choice)))]
 
         def swap(own: Tensor) -> Tensor:
             if partner in self._models:

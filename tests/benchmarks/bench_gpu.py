@@ -147,7 +147,7 @@ def equality(count_only: bool, device: str = "cuda") -> Told:
     """Each algorithm from one seed, on the CPU and on the device: largest difference.
 
     Relative to the largest number of the model. Noise has equal bits; sums differ by
-    their order, and what follows from that.
+    their order, and what follows from that. A graph is held against the same device.
     """
     found = {}
     for name, family in () if count_only else ALGORITHMS.items():
@@ -155,18 +155,22 @@ def equality(count_only: bool, device: str = "cuda") -> Told:
         values |= {k: v for k, v in family.defaults.items() if k in SETTINGS}
         if "model" in values:
             del values["hidden"]
-        problem = Problem.of(training_from(values, where=name))
+        training = training_from(values, where=name)
         try:
             models = [
-                problem.train(1.0, Streams(0, device=place), runs=2)[0].cpu()
-                for place in ("cpu", device)
+                Problem.of(training, compiled=compiled)
+                .train(1.0, Streams(0, device=place), runs=2)[0]
+                .cpu()
+                for place, compiled in (("cpu", False), (device, False), (device, True))
             ]
         except ValueError as error:  # of what is made for the CPU alone
             found[name] = {"refused": str(error)}
         else:
-            one, other = models
+            one, other, graph = models
+            size = one.abs().max()
             found[name] = {
-                "difference": float((one - other).abs().max() / one.abs().max())
+                "difference": float((one - other).abs().max() / size),
+                "as a graph": float((graph - other).abs().max() / size),
             }
         tell(f"  {name}: {found[name]}")
     return found

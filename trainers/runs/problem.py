@@ -314,7 +314,7 @@ class Problem:
     def _here(self) -> threading.local:
         return threading.local()
 
-    def _own_gradients(self) -> Differentiator:
+    def own_gradients(self) -> Differentiator:
         """This thread's `gradients`, which all blocks that it trains share."""
         here = self._here
         if not hasattr(here, "gradients"):
@@ -348,7 +348,7 @@ class Problem:
                     **crafted(planted),
                 ).to(streams.device)
             ),
-            self._own_gradients(),
+            self.own_gradients(),
             mechanism,
             streams,
             runs=runs,

@@ -169,7 +169,7 @@ class Keeper:
     _least: float | None = None  # seconds between checkpoints, if not as of all runs
 
     def __init__(self, given: Assignment, folder: RunFolder) -> None:
-        self.gradients = given.problem.gradients()
+        self.gradients = given.problem.own_gradients()
         self.recorder = self._recorder(
             given.problem,
             self.gradients,

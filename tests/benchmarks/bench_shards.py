@@ -5,10 +5,10 @@ part of it. The model is a vision transformer of eight blocks, 64 W^2 parameters
 ``--features`` W: 1256 makes 1e8.
 
 ``memory``: two rounds of dp-sgd on one node, by one process and in ``--shards`` ranks
-of torchrun, without final models: MiB of the process that had most, and whether all
-parameters are the same bits. ``hidden``: two nodes of dp-dsgd, a rank each: seconds
-that a round's messages take where they are waited for at once, and that are waited
-where they are read.
+of torchrun, without final models: MiB of the process that had most, whether all
+parameters are the same bits, and seconds that a rank spends in what shards tell each
+other. ``hidden``: two nodes of dp-dsgd, a rank each: seconds that a round's messages
+take where they are waited for at once, and that are waited where they are read.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from torch import Tensor
 from privaudit.files.folder import RunFolder
 from trainers.network.over_ranks import RankNetwork
 from trainers.network.ranks import gathered, joined, launched
+from trainers.network.shards import Shards
 from trainers.numerics.randomness import Streams
 from trainers.runs.over_shards import OverShards
 from trainers.runs.problem import Problem
@@ -64,18 +65,36 @@ def sum_of(models: Tensor, first: int) -> int:
     return total % 2**64
 
 
+def clocked(told: Any, spent: list[float]) -> Any:
+    """``told``, which adds to ``spent`` the seconds that it takes."""
+
+    def call(*given: Any) -> None:
+        began = time.perf_counter()
+        told(*given)
+        spent.append(time.perf_counter() - began)
+
+    return call
+
+
 def memory(features: str, shards: str, folder: str) -> Row | None:
     """Most MiB of a process, and the models' bits as one number."""
     run, bits, seconds = run_of("dp-sgd", features, 1), [], time.perf_counter()
     given = Assignment(run=run, problem=run.problem(), delta=1e-3, save_models=False)
-    trained = Problem.train
+    trained, waits = Problem.train, list[float]()
 
     def seen(problem: Problem, *given: Any, **more: Any) -> Any:
-        found = trained(problem, *given, **more)
+        began = time.perf_counter()
+        with (
+            mock.patch.object(Shards, "gather", clocked(Shards.gather, waits)),
+            mock.patch.object(Shards, "add", clocked(Shards.add, waits)),
+        ):
+            found = trained(problem, *given, **more)
+        took = time.perf_counter() - began
         first = 0 if problem.shards is None else problem.shards.held.start
         own = sum_of(found[0], first)
         most = peak()
-        bits.append((gathered((own, most)) if launched() else [(own, most)]) or [])
+        row = own, most, sum(waits), took
+        bits.append((gathered(row) if launched() else [row]) or [])
         return found
 
     runner = OverShards(int(shards)) if launched() else OneProcess()
@@ -84,10 +103,10 @@ def memory(features: str, shards: str, folder: str) -> Row | None:
     (parts,) = bits
     if not parts:
         return None
-    total = sum(own for own, _ in parts) % 2**64
-    most = max(most for _, most in parts)
+    own, peaks, waited, took = zip(*parts, strict=True)
     seconds = time.perf_counter() - seconds
-    return {"bits": total, "peak": most, "wall": seconds}
+    row = {"bits": sum(own) % 2**64, "peak": max(peaks), "wall": seconds}
+    return row | {"waited": max(waited) / ROUNDS, "round": max(took) / ROUNDS}
 
 
 def hidden(features: str) -> Row | None:
@@ -135,7 +154,8 @@ def show_memory(features: int, shards: list[int]) -> None:
         print(
             f"{count} processes: {row['peak']:7.0f} MiB each at most, "
             f"{row['peak'] / first['peak']:5.0%}, {row['wall']:6.1f} s, "
-            f"bits {'equal' if row['bits'] == first['bits'] else 'DIFFER'}",
+            f"bits {'equal' if row['bits'] == first['bits'] else 'DIFFER'}, "
+            f"a round {row['round']:.2f} s, of which shards wait {row['waited']:.2f}",
             flush=True,
         )
 

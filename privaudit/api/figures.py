@@ -220,22 +220,20 @@ def write_event(certificate: Certificate, path: pathlib.Path) -> None:
     """
     from privaudit.accounting import events
 
-    text = events.to_json(certificate.ledger.to_event())
+    _write(path, events.to_json(certificate.ledger.to_event()).encode())
+
+
+def _write(path: pathlib.Path, content: bytes) -> None:
     try:
-        write_whole(path, text.encode())
+        write_whole(path, content)
     except OSError as error:
         raise ValueError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def _kept(answer: Answer, delta: float, how: FigureSettings) -> Answer:
     """``answer``, once its certificate is written where ``how`` asks for it."""
-    path = how.certificate
-    if path is None:
-        return answer
-    try:
-        write_whole(path, _json.encode(answer.certificate.witness(delta)))
-    except OSError as error:
-        raise ValueError(f"cannot write {path}: {error.strerror or error}") from error
+    if how.certificate is not None:
+        _write(how.certificate, _json.encode(answer.certificate.witness(delta)))
     return answer
 
 

@@ -35,7 +35,7 @@ from privaudit.files.notebook import box
 from privaudit.ledger import Ledger
 from privaudit.report import page
 from privaudit.report.load import FinishedTraining, TrainingConfig, audits_of, load
-from privaudit.results import Finding, LowerBound, Status, UpperBound
+from privaudit.results import Finding, LowerBound, Status, UpperBound, worst
 from privaudit.settings import AuditSettings
 from privaudit.task_settings import OWN
 from trainers.runs.outcome import PRIVATE, RANDOM, TrainingResult
@@ -70,10 +70,8 @@ class AuditedRun:
     def status(self) -> Status:
         """The verdict in a word: refuted where any attacker refutes."""
         found = [one.status for one in self.results.values()]
-        if self.training.status is not None:
-            found.append(self.training.status)
-        order: tuple[Status, ...] = ("refuted", "disproved", "unproven", "consistent")
-        return min(found, key=order.index)
+        own = self.training.status
+        return worst(found if own is None else [*found, own])
 
     @property
     def upper(self) -> UpperBound:

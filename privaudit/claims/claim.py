@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from privaudit.files import toml
+from privaudit.files.json import Summary
 from privaudit.results import (
     MEANING,
     Bracket,
@@ -51,6 +52,16 @@ class Certified:
             raise ValueError(
                 f"a bracket needs 0 <= lower <= upper, got {self.lower}, {self.upper}"
             )
+
+    @property
+    def most(self) -> float:
+        """``upper`` to twelve digits: stable over machines, finer than any account."""
+        return float(f"{self.upper:.12g}")
+
+    @property
+    def least(self) -> float:
+        """``lower`` likewise."""
+        return float(f"{self.lower:.12g}")
 
     def __str__(self) -> str:
         return round_up(self.upper)
@@ -283,27 +294,15 @@ class PaperFinding:
             claim.claimed, upper=self.printed.upper, proved=self.printed.lower
         )
 
-    def summary(self) -> dict[str, Any]:
-        """The object that `privaudit claims --json` prints; its keys do not change."""
-        claim = self.claim
-        return {
-            "paper": claim.paper,
-            "claim": claim.name,
-            "where": claim.where,
-            "quantity": claim.quantity,
-            "delta": claim.delta,
-            "relation": claim.relation,
-            "unit": claim.unit,
-            "claimed": claim.claimed,
-            "certified_as_printed": _tidy(self.printed.upper),
-            "certified_as_printed_lower": _tidy(self.printed.lower),
-            "audited_as_printed": self.audited and self.audited.epsilon,
-            "certified_as_corrected": self.corrected and _tidy(self.corrected.upper),
-            "audited_as_corrected": (
-                self.audited_corrected and self.audited_corrected.epsilon
-            ),
-            "verdict": self.verdict,
-        }
+    # The object that `privaudit claims --json` prints; its keys do not change.
+    summary = Summary(
+        "paper=claim.paper claim=claim.name where=claim.where quantity=claim.quantity "
+        "delta=claim.delta relation=claim.relation unit=claim.unit "
+        "claimed=claim.claimed certified_as_printed=printed.most "
+        "certified_as_printed_lower=printed.least audited_as_printed=audited.epsilon "
+        "certified_as_corrected=corrected.most "
+        "audited_as_corrected=audited_corrected.epsilon verdict"
+    )
 
     def lines(self) -> list[str]:
         """For a terminal."""
@@ -330,8 +329,3 @@ def judged(claim: PaperClaim) -> PaperFinding:
         claim.printed(),
         claim.corrected() if claim.corrected is not None else None,
     )
-
-
-def _tidy(value: float) -> float:
-    """To twelve digits: stable over machines, far finer than any account."""
-    return value if not math.isfinite(value) else float(f"{value:.12g}")

@@ -109,7 +109,8 @@ class _Graph:
             self._draw(of, 2)  # what the record has of the first shows
             wanted, norms = call()
         except RuntimeError as error:
-            (why, *_) = str(error).splitlines() or [type(error).__name__]
+            cause = error.__context__ or error  # before the record ended by it
+            (why, *_) = str(cause).splitlines() or [type(cause).__name__]
             raise ValueError(
                 "compiled gradients are CUDA graphs, and the model's cannot be "
                 f"recorded as one ({why}): leave compiled out"

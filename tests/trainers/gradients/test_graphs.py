@@ -181,6 +181,20 @@ class TestSound:
             graphs.weighted_sum(fast, *given, ClipTo(0.5, mask), 0.0)
         assert fast.word == 9
 
+    def test_what_ended_a_record_is_named_and_not_its_end(self, monkeypatch):
+        def ends(call):
+            try:
+                raise RuntimeError("a look")
+            finally:
+                raise RuntimeError("it was ended before")
+
+        monkeypatch.setitem(graphs.RECORDERS, "cpu", ends)
+        module, loss, example = convolutions()
+        fast = differentiator(module, loss, *example, compiled=True)
+        *given, mask, _, _ = next(draws(fast, example))
+        with pytest.raises(ValueError, match=r"recorded as one \(a look\)"):
+            graphs.weighted_sum(fast, *given, ClipTo(0.5, mask), 0.0)
+
     def test_addresses_outside_are_kept(self):
         constant, made = torch.ones(3), torch.zeros(3)
         with graphs._Outside() as outside:

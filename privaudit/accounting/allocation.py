@@ -44,6 +44,27 @@ class Allocated:
     often: int
     shuffled: bool = False
 
+    def halved(self, relation: Relation) -> tuple[list[Allocated], list[Entry]]:
+        """The same as an allocation to at most half of the batches, and what is left.
+
+        k of t equal batches are t - k of them, and 2 k - t releases without sampling:
+        ``pld/allocation.md``, "More than half".
+        """
+        (release, count), *others = self.releases
+        more = 2 * self.how.taken - self.how.batches
+        moved = release.sensitivity_under(relation)
+        alike = relation != "replace-one" or moved == 2 * release.opposed_norm()
+        whole = not others and count == self.how.batches and not self.shuffled
+        if more <= 0 or not whole or not alike or release.mechanism != "gaussian":
+            return [self], []
+        plain = msgspec.structs.replace(release, sampling=NoSampling())
+        fewer = self.how.taken - more
+        rest = []
+        if fewer:
+            how = RandomAllocation(self.how.batches, fewer)
+            rest = [dataclasses.replace(self, how=how)]
+        return rest, [Entry(plain, more * self.often)]
+
     def known_batches(self, relation: Relation) -> Iterator[Entry]:
         """The ``taken`` releases with least noise a shape: batches that are known."""
         for mechanism in sorted({release.mechanism for release, _ in self.releases}):

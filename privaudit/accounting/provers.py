@@ -91,7 +91,11 @@ class Steps:
     ) -> Steps:
         """Collect the steps of ``entries`` and of one part of each pass ``dealt``."""
         plain = [entry for entry in entries if not is_allocated(entry)]
-        allocated = [*epochs_of(entries), *dealt]
+        allocated = list(dealt)
+        for epoch in epochs_of(entries):
+            fewer, bare = epoch.halved(relation)
+            allocated += fewer
+            plain += bare
         known = [one for some in allocated for one in some.known_batches(relation)]
         told: list[Allocated] = []
         if all(entry.release.mechanism == "gaussian" for entry in known):

@@ -272,14 +272,14 @@ class TestSound:
             (np.add.outer(one, one).ravel() for one in uv),
         )
         one = allocation_replaced._Sum(w, mass, None, 0.0, 0.0, 0.0)
-        way = allocation_replaced._Way(g, False, tail, 0.3, 0.7)
+        way = allocation_replaced._Way(g, False, tail, 0.3, 0.03, 0.7)
         found = way.added(one, one)
         for strike in (-999.0, -9.0, -2.0, 0.0, 0.5, 3.0, 9.0):
             truth = weight @ np.maximum(u - g * v - strike, 0)
             bound = found.mass @ np.maximum(found.w - strike, 0) + found.lacking
             assert bound >= truth - 1e-12
         told = allocation_replaced._Sum(w, mass, uv, 0.0, 0.0, 0.0)
-        way = allocation_replaced._Way(g, True, tail, 0.3, 0.7)
+        way = allocation_replaced._Way(g, True, tail, 0.3, 0.03, 0.7)
         found = way.added(told, told)
         for slope in (0.5, 1.0, 1.5, 4.0):
             for strike in (-2.0, 0.0, 0.7, 3.0):
@@ -293,7 +293,7 @@ class TestSound:
         """Also what lies below all ends, and above them: a closed form."""
         g, left = 1.5, math.exp(s * s / 2) / math.sqrt(1.5) / 2
         above, told = (
-            allocation_replaced._Way(g, below, tail, 0.05, 0.0).one(s)
+            allocation_replaced._Way(g, below, tail, 0.05, 0.03, 0.0).one(s)
             for below in (False, True)
         )
         for strike in (-40.0, -2.0, 0.0, 1.0, 9.0):

@@ -27,7 +27,8 @@ Side = Literal["remove", "add", "below"]  # above, in either direction; or below
 
 # Cells over the deviation, in the middle; they grow by that of each so many deviations.
 _FINE, _GROWS = 0.12, 5.0
-_OPPOSED_BELOW = 2.6  # times that, and 2.5 times as wide far out across
+_ACROSS = 0.2  # and of a size of both, across
+_OPPOSED = 0.1  # of a record replaced, of logs
 _FAR_RATIO = 0.05  # cells far out, over their distance and the shift
 # Even cells of what each e_j is of all that counts, by how many batches a record is in;
 # from below of the mean degree, for one degree.
@@ -83,7 +84,7 @@ def shape_of(
     """Cells for such epochs: finer where more sums are made."""
     fine = _FINE / math.sqrt(math.log2(batches) + 1)
     if opposed:
-        fine *= _OPPOSED_BELOW
+        fine = _OPPOSED
     elif side != "below":
         fine *= taken - 1  # of three across cells are more
     long = math.sqrt(max(taken * (1 + opposed) / _SHORT, 1.0))
@@ -247,10 +248,12 @@ def _places(rows: Floats, shape: Shape, size: int) -> tuple[Floats, Floats]:
     """Coordinates of rows along and across, by which cells are laid."""
     k = shape.taken
     if shape.opposed:
+        base = max(_blank(shape, size), 1e-300)  # of all sums that none is left out of
         u, v = (
-            _sums(part, shape, size)[1][:, 0] for part in (rows[:, :k], rows[:, k:])
+            np.log(base + _sums(part, shape, size)[1][:, 0])
+            for part in (rows[:, :k], rows[:, k:])
         )
-        return u - v, 2 * np.minimum(u, v)
+        return u - v, np.minimum(u, v)
     _, tails = _sums(rows, shape, size)
     return tails[:, 0], tails.sum(1) / np.maximum(tails[:, 0], 1e-300)
 
@@ -258,7 +261,8 @@ def _places(rows: Floats, shape: Shape, size: int) -> tuple[Floats, Floats]:
 def _added(one: Points, other: Points, shape: Shape, side: Side, tail: float) -> Points:
     """The law of the vector of two independent parts."""
     if side == "below":
-        return _grouped(one, other, shape, *_cells(one, other, shape, side, tail))
+        along, across = _cells(one, other, shape, side, tail)
+        return _grouped(one, other, shape, along, across, tail)
     return _at_corners(one, other, shape, side, tail)
 
 
@@ -284,10 +288,15 @@ def _pairs(one: Points, other: Points, shape: Shape) -> Iterator[tuple[Floats, F
 
 
 def _grouped(
-    one: Points, other: Points, shape: Shape, along: Floats, across: Floats
+    one: Points,
+    other: Points,
+    shape: Shape,
+    along: Floats,
+    across: Floats,
+    tail: float,
 ) -> Points:
     """From below: each cell's mass at its mean."""
-    size = along.size * across.size
+    size, size_of = along.size * across.size, one.size + other.size
     mass = np.zeros(size)
     means = np.zeros((one.rows.shape[1], size))
     terms = np.zeros(size, np.int64)
@@ -295,7 +304,7 @@ def _grouped(
         held = np.isfinite(rows).all(1)
         if not held.all():  # beyond doubles: left out of both laws
             rows, masses = rows[held], masses[held]
-        x, y = _places(rows, shape, one.size + other.size)
+        x, y = _places(rows, shape, size_of)
         i = np.clip(np.searchsorted(along, x, "right") - 1, 0, None)
         at = i * across.size + np.clip(np.searchsorted(across, y, "right") - 1, 0, None)
         mass += np.bincount(at, masses, size)
@@ -303,6 +312,12 @@ def _grouped(
         for j, mean in enumerate(means):
             mean += np.bincount(at, masses * rows[:, j], size)
     some = mass > _LEAST_MASS
+    if shape.opposed:  # what hardly counts of either record is left out of both
+        x, y = _places((means / np.maximum(mass, _LEAST_MASS)).T, shape, size_of)
+        counts = np.where(some, mass * np.exp(y) * (1 + np.exp(np.abs(x))), 0.0)
+        order = np.argsort(counts)
+        none = np.searchsorted(np.cumsum(counts[order]), _AWAY * tail * counts.sum())
+        some[order[:none]] = False
     error = (int(terms.max()) + 8) * UNIT
     return Points(
         (means[:, some] / mass[some]).T,
@@ -425,10 +440,17 @@ def _cells(
     x, y = _places(rows, shape, size)
     lay = functools.partial(_ends, mass=mass, tail=tail, fine=shape.fine)
     if shape.opposed:
-        half, width = lay(np.abs(x), ratio=shape.ratio, start=0.0)
-        along = np.concatenate([-half[:0:-1], half])
-        across, _ = lay(y, ratio=2.5 * shape.ratio, least=2 * width)
-        return along, across
+        # The more likely a loss is of either record, the more its cells count.
+        share = mass * np.exp(y) * (1 + np.exp(np.abs(x)))
+        deviation = max(math.sqrt(share @ (x * x) / share.sum()), 1e-9)
+        half = [0.0]
+        while half[-1] < np.abs(x).max():
+            half.append(
+                half[-1] + shape.fine * (deviation + half[-1] / _GROWS)
+            )
+        low, high = float(y.min()), float(y.max())
+        across = np.arange(low, high + _ACROSS, _ACROSS)
+        return np.array([*(-at for at in half[:0:-1]), *half]), across
     # Parts at 0 make L = 0, an infinite loss where a record is added: no cells there.
     base = 0.0 if side == "add" else _blank(shape, size)
     along, _ = lay(x, ratio=shape.ratio, base=base)

@@ -22,6 +22,7 @@ Kinds = list[tuple[float, int]]  # shifts of batches, and how many have each
 # Cells over the deviation, in the middle; they grow by that of each so many deviations,
 # and further out are a share of the distance.
 _FINE, _GROWS, _MIDDLE, _GEOMETRIC = 0.05, 5.0, 9.0, 0.03
+_FAR_RATIO = 0.05  # far out cells are that times the shift, if it is more
 _NEAR = 0.06  # cells where sums begin to count, over the distance from there
 _FINE_OF_MANY, _MANY = 0.1, 16  # where different shifts are many sums
 _MOST_KINDS = 80  # of batches; more are bounded in so many groups
@@ -55,6 +56,7 @@ class _Way:
     below: bool
     tail: float
     fine: float
+    ratio: float  # of cells far out, to the distance
     kink: float  # the value beyond which a whole sum counts
 
     def law(self, mass: Floats, sums: Floats, edges: Floats, error: float) -> _Sum:
@@ -84,7 +86,7 @@ class _Way:
         # Of l as of g l', which counts where others' noise is less.
         rest = math.log(_AWAY * self.tail) - np.array([0.0, math.log(self.g)])
         far = float(np.max([s, -s] - special.ndtri_exp(rest)))
-        number = math.ceil(far / max(min(_GEOMETRIC / s, self.fine), far / _MOST_CELLS))
+        number = math.ceil(far / max(self.fine, far / _MOST_CELLS))
         x = np.linspace(-far, far, 2 * number + 1)
         ends = np.concatenate([[-np.inf], x, [np.inf]])
         mass, p, q = (np.exp(log_normal_mass(ends, at)) for at in (0.0, s, -s))
@@ -106,8 +108,13 @@ class _Way:
     def added(self, one: _Sum, other: _Sum) -> _Sum:
         """The law of the sum of two independent variables."""
         edges = self._edges(one, other)
-        w = (one.w[:, None] + other.w).ravel()
-        mass = (one.mass[:, None] * other.mass).ravel()
+        i, j = np.indices((one.w.size, other.w.size)).reshape(2, -1)
+        if one is other:  # each pair once
+            i, j = np.triu_indices(one.w.size)
+        w = one.w[i] + other.w[j]
+        mass = one.mass[i] * other.mass[j]
+        if one is other:
+            mass[i != j] *= 2
         at = np.maximum(np.searchsorted(edges, w, "right") - 1, 0)
         terms = int(np.bincount(at).max())
         masses = np.bincount(at, mass, edges.size).astype(np.float64)
@@ -115,7 +122,7 @@ class _Way:
         accuracy = one.accuracy + other.accuracy + error
         if one.uv is not None and other.uv is not None:
             sums = [
-                np.bincount(at, mass * (a[:, None] + b).ravel(), edges.size)
+                np.bincount(at, mass * (a[i] + b[j]), edges.size)
                 for a, b in zip(one.uv, other.uv, strict=True)
             ]
             found = self.law(masses, np.array(sums, float), edges, error)
@@ -141,8 +148,9 @@ class _Way:
         shares = np.array([0.16, 0.5, 0.84, _AWAY * self.tail]) * below[-1]
         places = np.minimum(np.searchsorted(below, shares), last)
         early, middle, late, low = value[places].tolist()
-        above = np.cumsum((mass * np.maximum(value - middle, 0.0))[::-1])[::-1]
-        top = int(np.searchsorted(-above, -_AWAY * self.tail * above[0]))
+        # Of the least of all that counts: a share of g would be more than all of it.
+        above = np.cumsum((mass * np.maximum(value - max(middle, 0.0), 0.0))[::-1])
+        top = last - int(np.searchsorted(above, _AWAY * self.tail, "right"))
         high = float(value[min(top, last)])
         deviation = max((late - early) / 2, 1e-9 * abs(middle), 1e-300)
         low = max(low, middle - 3 * (high - middle + deviation))
@@ -157,8 +165,8 @@ class _Way:
         def width(at: float) -> float:
             off = abs(at - middle)
             wide = fine * (1 + off / deviation / _GROWS)
-            wide = max(wide, _GEOMETRIC * (off - _MIDDLE * deviation))
-            return min(wide, _NEAR * (abs(at) + near))
+            wide = max(wide, self.ratio * (off - _MIDDLE * deviation))
+            return min(wide, max(_NEAR, self.ratio) * (abs(at) + near))
 
         up, down = [0.0], [0.0]
         while up[-1] < high:
@@ -182,7 +190,8 @@ def _whole(
     """The law of all batches at g = exp(loss), and how far each value is above 0."""
     g, blank = math.exp(loss), batches - sum(n for _, n in kinds)
     fine = _FINE if len(kinds) <= _MANY else _FINE_OF_MANY
-    way = _Way(g, below, tail, fine, -blank * (1 - g))
+    ratio = max(_GEOMETRIC, _FAR_RATIO * max(s for s, _ in kinds))
+    way = _Way(g, below, tail, fine, ratio, -blank * (1 - g))
     parts: list[tuple[int, int, _Sum]] = []
     order = itertools.count()
     for s, count in kinds:

@@ -445,9 +445,7 @@ def _cells(
         deviation = max(math.sqrt(share @ (x * x) / share.sum()), 1e-9)
         half = [0.0]
         while half[-1] < np.abs(x).max():
-            half.append(
-                half[-1] + shape.fine * (deviation + half[-1] / _GROWS)
-            )
+            half.append(half[-1] + shape.fine * (deviation + half[-1] / _GROWS))
         low, high = float(y.min()), float(y.max())
         across = np.arange(low, high + _ACROSS, _ACROSS)
         return np.array([*(-at for at in half[:0:-1]), *half]), across

@@ -28,7 +28,13 @@ from privaudit.accounting.pld.allocation import (
 )
 from privaudit.accounting.pld.allocation_plane import Masses, Points, Shape, two_laws
 from privaudit.ledger import Entry, Ledger
-from privaudit.release import NoSampling, PoissonSampling, RandomAllocation, Release
+from privaudit.release import (
+    NoSampling,
+    PoissonSampling,
+    RandomAllocation,
+    Release,
+    Sensitivity,
+)
 from tests.tiers import examples, size
 
 
@@ -161,7 +167,7 @@ class TestSound:
             (epoch,) = epochs_of(other)
             assert epoch.halved(relation) == ([epoch], [])
         # Records replaced that are less far apart than opposites of their norm.
-        near = msgspec.structs.replace(a, sensitivity=1.5)
+        near = msgspec.structs.replace(a, sensitivity=Sensitivity(1.0, 1.5))
         (epoch,) = epochs_of((Entry(near, 7),))
         assert len(epoch.halved(relation)[1]) == (relation != "replace-one")
 

@@ -167,7 +167,8 @@ class TestSound:
             (epoch,) = epochs_of(other)
             assert epoch.halved(relation) == ([epoch], [])
         # Records replaced that are less far apart than opposites of their norm.
-        near = msgspec.structs.replace(a, sensitivity=Sensitivity(1.0, 1.5))
+        moved = Sensitivity(add_or_remove_one=1.0, replace_one=1.5)
+        near = msgspec.structs.replace(a, sensitivity=moved)
         (epoch,) = epochs_of((Entry(near, 7),))
         assert len(epoch.halved(relation)[1]) == (relation != "replace-one")
 

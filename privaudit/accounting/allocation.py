@@ -45,7 +45,7 @@ class Allocated:
     shuffled: bool = False
 
     def halved(self, relation: Relation) -> tuple[list[Allocated], list[Entry]]:
-        """The same as an allocation to at most half of the batches, and what is left.
+        """Split into an allocation to at most half of the batches, and bare releases.
 
         k of t equal batches are t - k of them, and 2 k - t releases without sampling:
         ``pld/allocation.md``, "More than half".
@@ -59,7 +59,7 @@ class Allocated:
             return [self], []
         plain = msgspec.structs.replace(release, sampling=NoSampling())
         fewer = self.how.taken - more
-        rest = []
+        rest: list[Allocated] = []
         if fewer:
             how = RandomAllocation(self.how.batches, fewer)
             rest = [dataclasses.replace(self, how=how)]

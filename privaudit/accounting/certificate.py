@@ -112,7 +112,7 @@ class _Releases:
             return None
         dealt = dealt_passes(self.entries)
         steps = Steps.of(outside, self.relation, dealt)
-        if not steps.epochs and allocated:
+        if not (steps.epochs or steps.attained) and allocated:
             outside = tuple(entry for entry in outside if not is_allocated(entry))
             steps = Steps.of(outside, self.relation)
         return None if len(outside) == len(self.entries) else steps

@@ -16,6 +16,7 @@ import privaudit
 from privaudit import figure_settings, settings, testing
 from privaudit.figure_settings import ReleaseSettings
 from privaudit.files import json as _json
+from privaudit.files.arguments import told_by
 from privaudit.records import AuditRecord, TrainingRecord
 from privaudit.settings import (
     AttackSettings,
@@ -110,8 +111,8 @@ class TestLaws:
 
 def documented(kind):
     """Fields with an entry of their own, which is what --help shows."""
-    lines = "\n".join(one.__doc__ or "" for one in kind.__mro__).splitlines()
-    return {line.strip() for line in lines if line.startswith("    ")}
+    docs = (inspect.cleandoc(one.__doc__ or "") for one in kind.__mro__)
+    return {line for doc in docs for line in doc.splitlines()}
 
 
 @pytest.mark.parametrize(
@@ -219,6 +220,22 @@ assert TrainingSettings(dew=3).kept()["dew"] == 3 and _DEFAULTS["dew"] == 0
 main(["train", "--help"])
 assert "torch" not in sys.modules
 """
+
+
+@pytest.mark.parametrize("indent", ["", "    "])
+def test_meanings_are_read_with_and_without_indentation(indent):
+    """As Python has docstrings before 3.13, and from it on."""
+    words = "Values.", "", "Parameters", "----------", "steps", "    How many.", ""
+
+    class Other:
+        __doc__ = f"\n{indent}".join(words)
+
+    @told_by(Other)
+    class Own:
+        __doc__ = f"Some.\n{indent}"
+        steps: int
+
+    assert Own.__doc__ == "\n".join(["Some.", "", *words[2:]])
 
 
 def test_a_new_setting_is_written_in_one_file(tmp_path):

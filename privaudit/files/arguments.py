@@ -116,13 +116,15 @@ def told_by(other: type) -> Callable[[type[T]], type[T]]:
     """
 
     def told(kind: type[T]) -> type[T]:
-        entries = dict(
-            re.findall(r"^    (\w+)\n((?: {8}.+\n)+)", other.__doc__ or "", re.M)
+        # Of 3.13 on Python itself takes the indentation off.
+        head, of = (
+            inspect.cleandoc(one.__doc__ or "").rstrip() for one in (kind, other)
         )
-        names = inspect.get_annotations(kind)
-        table = "".join(f"    {name}\n{entries[name]}" for name in names)
-        head = (kind.__doc__ or "").rstrip()
-        kind.__doc__ = f"{head}\n\n    Parameters\n    ----------\n{table}    "
+        entries = dict(re.findall(r"^(\w+)\n((?: {4}.+\n)+)", f"{of}\n", re.M))
+        table = "".join(
+            f"{name}\n{entries[name]}" for name in inspect.get_annotations(kind)
+        )
+        kind.__doc__ = f"{head}\n\nParameters\n----------\n{table}"
         kind._told_by = other  # type: ignore[attr-defined]
         return kind
 

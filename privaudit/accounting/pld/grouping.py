@@ -24,7 +24,7 @@ from privaudit.accounting.pld.scout import Law, log_moments
 Indices = NDArray[np.int64]
 
 MOST_CELLS = 1 << 19  # of one measure
-_GROUPS = 128
+_GROUPS = 32
 _MOST_KINDS = 1 << 10  # in a group, for its masses' memory
 _FEW = 12  # kinds of a group that are composed one by one in any case
 _MOST_WAVES = 1e8  # in all cells of all kinds, if all are: a third of a second
@@ -89,7 +89,7 @@ class Grid:
 
 
 def groups_of(family: Family) -> list[Family]:
-    """At most some hundred groups of similar steps.
+    """At most some thirty groups of similar steps.
 
     Halved where the spread of log moments is largest, which are about rate^2
     (exp(shift^2) - 1).

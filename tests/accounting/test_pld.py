@@ -28,7 +28,7 @@ from privaudit.accounting.pld.dots import (
     measure_above,
     measure_below,
 )
-from privaudit.accounting.pld.fourier import Bundle, Tilted, compose
+from privaudit.accounting.pld.fourier import Bundle, Tilted, _sizes, compose
 from privaudit.accounting.pld.grouping import Group, bundle, groups_of
 from privaudit.accounting.pld.grouping_below import bundle_below
 from privaudit.accounting.pld.line import (
@@ -248,7 +248,7 @@ class TestCells:
         ).families[0]
         groups = groups_of(family)
         rows = [np.stack([g.shift, g.rate, g.count], 1) for g in groups]
-        assert len(groups) <= 128
+        assert len(groups) <= 32
         whole = np.stack([family.shift, family.rate, family.count], 1)
         assert (
             np.unique(np.concatenate(rows), axis=0) == np.unique(whole, axis=0)
@@ -272,8 +272,11 @@ class TestSums:
         st.integers(1, 4),
         st.floats(-1.0, 1.0),
         st.floats(-3, 3),
+        st.sampled_from([-1.0, -300.0]),
     )
-    def test_every_epsilon(self, shift, rate, spacing, often, place, log_tilt):
+    def test_every_epsilon(
+        self, shift, rate, spacing, often, place, log_tilt, log_delta
+    ):
         step = Step("gaussian", "poisson", shift, rate)
         cells = loss_cells(step, "remove", spacing, 8.0, 1 << 19)
         measure = measure_above(cells, spacing)
@@ -289,7 +292,7 @@ class TestSums:
         guess = (
             Composition(compose_steps(1 / shift, rate, often).families)
             ._scout("remove")
-            ._guess(tilt, 0.0, -3.0)
+            ._guess(tilt, 0.0, log_delta)
         )
         finite = dataclasses.replace(measure, infinite=0.0)
         found = compose([Bundle.single(finite, often, tilt, spacing)], spacing, guess)
@@ -304,9 +307,11 @@ class TestSums:
             low, high = found.delta_below(epsilon), found.delta_above(epsilon)
             assert low <= direct * (1 + 1e-12) + 1e-300
             assert min(direct, 1.0) <= high * (1 + 1e-12) + 1e-15
-            # What may have left the window is all that is open, beside rounding.
+            # What may have left the window is all that is open, beside rounding, and
+            # waves that are left out.
             log_peak_here = found.log_moment - tilt * epsilon + log_peak(tilt)
             room = (4 * math.exp(-18) + 1e-9) * math.exp(min(log_peak_here, 700))
+            room += 5 * found.left * math.exp(min(log_peak_here, 700) - log_peak(tilt))
             assert high - low <= 1e-9 * direct + room + 1e-299
 
     @examples(200)
@@ -321,6 +326,60 @@ class TestSums:
         x = x[x > 0]
         g = np.exp(-tilt * x) * -np.expm1(-x)
         assert found._sum(epsilon)[1] >= float(np.linalg.norm(g)) * (1 - 1e-9)
+
+    @pytest.mark.parametrize("sign", [-1e-6, 1e-6])
+    def test_errors_of_transforms_are_counted(self, sign, monkeypatch):
+        """Each off as far as it may be, all towards one loss."""
+        plain = fourier._Transform.__call__
+
+        def off(self, index, vectors):
+            spectra, slip = plain(self, index, vectors)
+            wave = np.exp(-2j * math.pi / self.points * (600 * self.live % self.points))
+            return spectra + sign * wave, slip + 1e-6
+
+        step, h = Step("gaussian", "poisson", 1.0, 0.1), 1e-3
+        measure = measure_above(loss_cells(step, "remove", h, 8.0, 1 << 19), h)
+        measure = dataclasses.replace(measure, infinite=0.0)
+        guess = compose_steps(1.0, 0.1)._scout("remove")._guess(1.0, 0.5, -30.0)
+        monkeypatch.setattr(fourier._Transform, "__call__", off)
+        found = compose([Bundle.single(measure, 1, 1.0, h)], h, guess)
+        direct = hockey_stick(measure, h, 0.5)
+        assert found.delta_below(0.5) <= direct <= found.delta_above(0.5)
+        assert found.delta_above(0.5) < 1.01 * found.delta_below(0.5)
+
+    def test_waves_that_are_left_out_are_counted(self, monkeypatch):
+        """Of two losses, whose transform is as large at high frequencies."""
+        measure = GridMeasure(0, np.zeros(63), 0.0, 1e-16)
+        measure.mass[[0, -1]] = 0.5
+        monkeypatch.setattr(fourier, "_LEFT_OUT", 0.05)
+        guess = compose_steps(1.0, 0.1)._scout("remove")._guess(4.0, 0.1, -1.0)
+        found = compose([Bundle.single(measure, 1, 4.0, 0.01)], 0.01, guess)
+        assert 2 * found.index.size < found.points
+        for epsilon in np.linspace(0.0, 0.6, 61).tolist():
+            direct = hockey_stick(measure, 0.01, epsilon)
+            assert found.delta_below(epsilon) <= direct <= found.delta_above(epsilon)
+
+    @examples(200)
+    @given(
+        *(st.floats(-6, 6), st.floats(-9, 2), st.floats(-2, 2)),
+        *(st.integers(64, 999), st.integers(0, 499), st.booleans()),
+    )
+    def test_errors_of_a_wave_count_as_much_as_it_does(
+        self, tilt, spacing, place, points, wave, left
+    ):
+        """Of any phase, beside its size in a sum; of one that is left out as well."""
+        tilt, spacing, wave = 10.0**tilt, 10.0**spacing, wave % (points // 2 + 1)
+        none = np.zeros(0, int), np.zeros(0, complex)
+        size = float(_sizes(points, tilt * spacing, (1 + tilt) * spacing)[wave])
+        own = {"left": size, "apart": 0.0} if left else {"apart": size}
+        found = Tilted(tilt, 0, 0, points, spacing, *none, 1e290, 0, 0, 0, 0, **own)
+        epsilon = place * points * spacing
+        j = np.arange(points)
+        x = spacing * j - epsilon
+        g = np.exp(-tilt * np.maximum(x, 0)) * -np.expm1(-np.maximum(x, 0))
+        each = abs(g @ np.exp(2j * math.pi / points * (j * wave % points)))
+        double = 1 if 2 * wave in (0, points) else 2
+        assert found._sum(epsilon)[1] >= double / points * each * (1 - 1e-9) - 1e-15
 
     @examples(200)
     @given(

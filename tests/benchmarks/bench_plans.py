@@ -11,7 +11,9 @@ so that one above a bracket is no fault, and one below is.
 from __future__ import annotations
 
 import argparse
+import json
 import math
+import pathlib
 import resource
 import time
 import warnings
@@ -134,75 +136,88 @@ def show(name: str, values: list[float]) -> None:
 
 
 def main() -> None:
-    """Draw, account, and print."""
+    """Draw, account, and print; or print the table of what parts have written."""
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--seed", type=int, required=True)
+    options.add_argument("--seed", type=int, default=0)
     options.add_argument("--plans", type=int, default=200)
     options.add_argument("--start", type=int, default=0, help="plans to leave out")
+    options.add_argument("--every", type=int, default=1, help="only one in so many")
     options.add_argument("--check", action="store_true")
     options.add_argument("--calibrate", action="store_true")
     options.add_argument("--slow", type=float, default=2.0, help="seconds to name")
+    options.add_argument("--merge", nargs="+", help="what parts have printed")
     asked = options.parse_args()
+    if asked.merge:
+        parts = [pathlib.Path(one).read_text() for one in asked.merge]
+        lines = [line for part in parts for line in part.splitlines(keepends=True)]
+        rows = [json.loads(line[1:]) for line in lines if line.startswith("#")]
+        print(*sorted(line for line in lines if " steps, delta " in line), sep="")
+        table(rows)
+        return
     warnings.simplefilter("ignore")
-    times: list[float] = []
-    uppers: list[float] = []
-    opened: list[float] = []
-    theirs: list[float] = []
-    searches: list[float] = []
-    outside = 0
     plans = list(enumerate(draw(asked.seed, asked.plans)))
-    for index, plan in plans[asked.start :]:
-        one = certificate(plan)
+    rows = [row(i, plan, asked) for i, plan in plans[asked.start :: asked.every]]
+    table(rows)
+    if asked.every > 1:
+        print(*(f"#{json.dumps(one)}" for one in rows), sep="\n")
+
+
+def row(index: int, plan: dict, asked: argparse.Namespace) -> dict[str, float]:
+    """Times and widths of one plan, which is printed."""
+    one = certificate(plan)
+    forget()
+    start = time.process_time()
+    upper = one.epsilon(plan["delta"], sides="upper").upper
+    found = {"seconds, upper side": time.process_time() - start}
+    forget()
+    one, start = certificate(plan), time.process_time()
+    both = one.epsilon(plan["delta"])
+    found["seconds, both sides"] = seconds = time.process_time() - start
+    gap = both.upper - both.lower
+    wide = gap / max(both.lower, 1e-300) if gap > 1e-4 else 0.0
+    found["open, where more than 1e-4"] = wide
+    what = (
+        f"{index:3d} {plan['kind']:18s} {len(plan['noise']):6d} steps, delta "
+        f"{plan['delta']:.2g}: [{both.lower:.6g}, {both.upper:.6g}] {wide:8.2%} "
+        f"{seconds:6.2f} s, upper {found['seconds, upper side']:6.2f} s"
+    )
+    if plan.get("relation") == "replace-one":
+        what += " replace"
+    what += " laplace" * bool(plan.get("laplace"))
+    if asked.calibrate and plan["kind"] == "likely":
+        schedule = np.stack([plan["noise"], plan["rate"]], axis=1)
         forget()
         start = time.process_time()
-        upper = one.epsilon(plan["delta"], sides="upper").upper
-        uppers.append(time.process_time() - start)
-        forget()
-        one, start = certificate(plan), time.process_time()
-        found = one.epsilon(plan["delta"])
-        times.append(time.process_time() - start)
-        gap = found.upper - found.lower
-        wide = gap / max(found.lower, 1e-300) if gap > 1e-4 else 0.0
-        opened.append(wide)
-        what = (
-            f"{index:3d} {plan['kind']:18s} {len(plan['noise']):6d} steps, delta "
-            f"{plan['delta']:.2g}: [{found.lower:.6g}, {found.upper:.6g}] {wide:8.2%} "
-            f"{times[-1]:6.2f} s, upper {uppers[-1]:6.2f} s"
-        )
-        if plan.get("relation") == "replace-one":
-            what += " replace"
-        what += " laplace" * bool(plan.get("laplace"))
-        if asked.calibrate and plan["kind"] == "likely":
-            table = np.stack([plan["noise"], plan["rate"]], axis=1)
-            forget()
-            start = time.process_time()
-            pa.noise_multiplier(epsilon=upper, delta=plan["delta"], schedule=table)
-            searches.append(time.process_time() - start)
-            what += f", noise {searches[-1]:.2f} s"
-        if can_peer(plan):
-            start = time.process_time()
-            value = peer(plan)
-            theirs.append(time.process_time() - start)
-            what += f", dp-accounting {value:.6g} {theirs[-1]:.2f} s"
-            if asked.check:
-                off = check(plan, value)
-                if off < found.lower or abs(off - value) > 0.2 * off:
-                    what += f" finest {off:.6g}"
-                outside += off < found.lower * (1 - 1e-9)
-        slow = times[-1] > asked.slow or wide > 0.01 or not math.isfinite(found.upper)
-        print(what + " <--" * slow, flush=True)
-    print(f"{'':40s} {'median':>10s} {'90 %':>10s} {'worst':>10s}")
-    show("seconds, both sides", times)
-    show("seconds, upper side", uppers)
-    show("open, where more than 1e-4", opened)
-    show("seconds, calibration", searches)
-    show("dp-accounting, seconds", theirs)
-    if asked.check:
-        print(f"above dp-accounting's finest grid: {outside} of {len(theirs)}")
-    within = sum(t <= 2 and o <= 0.01 for t, o in zip(times, opened, strict=True))
-    print(f"within 2 s and 1 %: {within} of {len(times)}")
+        pa.noise_multiplier(epsilon=upper, delta=plan["delta"], schedule=schedule)
+        found["seconds, calibration"] = time.process_time() - start
+        what += f", noise {found['seconds, calibration']:.2f} s"
+    if can_peer(plan):
+        start = time.process_time()
+        value = peer(plan)
+        found["dp-accounting, seconds"] = time.process_time() - start
+        what += f", dp-accounting {value:.6g} {found['dp-accounting, seconds']:.2f} s"
+        if asked.check:
+            off = check(plan, value)
+            if off < both.lower or abs(off - value) > 0.2 * off:
+                what += f" finest {off:.6g}"
+            found["outside"] = float(off < both.lower * (1 - 1e-9))
+    slow = seconds > asked.slow or wide > 0.01 or not math.isfinite(both.upper)
+    print(what + " <--" * slow, flush=True)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"peak memory {peak:.0f} MB")
+    return {**found, "peak": peak}
+
+
+def table(rows: list[dict[str, float]]) -> None:
+    """Print medians, 90 % and the worst."""
+    print(f"{'':40s} {'median':>10s} {'90 %':>10s} {'worst':>10s}")
+    names = "seconds, both sides", "seconds, upper side", "open, where more than 1e-4"
+    for name in (*names, "seconds, calibration", "dp-accounting, seconds"):
+        show(name, [one[name] for one in rows if name in one])
+    if outside := [one["outside"] for one in rows if "outside" in one]:
+        print(f"above dp-accounting's finest grid: {sum(outside)} of {len(outside)}")
+    within = sum(one[names[0]] <= 2 and one[names[2]] <= 0.01 for one in rows)
+    print(f"within 2 s and 1 %: {within} of {len(rows)}")
+    print(f"peak memory {max(one['peak'] for one in rows):.0f} MB")
 
 
 def check(plan: dict, value: float) -> float:

@@ -181,7 +181,10 @@ class Composition:
             some = epsilons[::_LINES_AN_AIM]  # cells for these serve those between
             grid = self._grid(direction, (guess, law), slack, 0.05, aims=some)
             with _threads().limit(limits=1, user_api="blas"):
-                found = self._composed(direction, grid, guess)
+                # As little is left out as suits the least delta.
+                found = self._composed(
+                    direction, grid, dataclasses.replace(guess, log_delta=far)
+                )
             if found is not None:
                 each = [found.delta_above(epsilon) for epsilon in epsilons.tolist()]
                 deltas = np.minimum(deltas, each)
@@ -189,7 +192,8 @@ class Composition:
 
     def _known(self, bracket: Sides) -> Sides:
         """``bracket``, less what is not known of these steps."""
-        if self.exact or bracket.lower == 0:
+        exact = self.exact and all(family.known for family in self.families)
+        if exact or bracket.lower == 0:
             return bracket
         return dataclasses.replace(bracket, lower=0.0, reached=False)
 
@@ -402,6 +406,8 @@ class Composition:
         of_group = bundle if side == "above" else bundle_below
         bundles = []
         for group in grid.groups:
+            if side != "above" and not group.below.known:
+                continue  # without it the composition is dominated
             one = of_group(group, way, spacing, tilt, grid.reach)
             if one is None:
                 return None
@@ -538,7 +544,7 @@ class Composition:
             parts = min(math.ceil(mark / spacing), max(math.floor(mark / least), 1))
             spacing = mark / parts * (1 - _INWARDS)
         for family in self.families:
-            if family.noise == "laplace" and family.shift.size == 1:
+            if family.noise == "laplace" and family.shift.size == 1 and family.known:
                 top = sampled_loss(float(family.shift[0]), float(family.rate[0]))
                 top = max(top, 1e-100)
                 spacing = max(top / math.ceil(top / spacing / 2) / 2, 1e-100)

@@ -26,20 +26,28 @@ class Family:
     shift: Floats
     rate: Floats
     count: Floats
+    # whether they are steps that were taken; else such as dominate these, of which from
+    # below nothing is known
+    known: bool = True
 
     @classmethod
     def of(
-        cls, noise: Noise, scheme: Scheme, shift: Floats, rate: Floats, count: Floats
+        cls,
+        kind: tuple[Noise, Scheme, bool],
+        shift: Floats,
+        rate: Floats,
+        count: Floats,
     ) -> Family:
         """Equal steps merged, in a fixed order, so that order does not matter."""
+        noise, scheme, known = kind
         if shift.size == 1:
-            return cls(noise, scheme, shift, rate, count)
+            return cls(noise, scheme, shift, rate, count, known)
         rows, where = np.unique(
             np.stack([shift, rate], axis=1), axis=0, return_inverse=True
         )
         merged = np.zeros(len(rows))
         np.add.at(merged, where.ravel(), count)
-        return cls(noise, scheme, rows[:, 0], rows[:, 1], merged)
+        return cls(noise, scheme, rows[:, 0], rows[:, 1], merged, known)
 
     @property
     def steps(self) -> float:

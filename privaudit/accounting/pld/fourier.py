@@ -25,6 +25,7 @@ from privaudit.accounting.pld.scout import Guess, log_peak
 Indices = NDArray[np.int64]
 
 _NEGLIGIBLE = -46.0  # log of a size of the characteristic function that is left out
+_LEFT_OUT, _LOG_LEAST = 1e-5, -600.0  # of delta: what is left out beside; its least log
 MOST_POINTS = 1 << 23
 _AT_ONCE = 1 << 18  # frequencies of all kinds that are transformed together
 _ALL_IN_ONE = 8  # times the points of a kind, for all to be on those of all
@@ -70,6 +71,10 @@ class Tilted:
     drift: float
     offset: float = 0.0  # of all losses from the window's points
     rest: Tilted | None = None  # the composed losses that are left out here
+    # the same error, wave by wave: the sum of its sizes, as ``waves`` have them; and of
+    # waves that are left out
+    apart: float = math.inf
+    left: float = 0.0
 
     def _sum(self, epsilon: float) -> tuple[float, float]:
         """sum f g and the bound on its error."""
@@ -83,7 +88,7 @@ class Tilted:
         x = at * self.spacing - epsilon
         if at == first:  # but for rounding
             x = min(max(x, 0.0), self.spacing)
-        value, largest = 0.0, 0.0
+        value, largest, sizes, norm = 0.0, 0.0, 0.0, 0.0
         steps = math.expm1(-self.tilt * self.spacing)
         steps *= math.expm1(-(1 + self.tilt) * self.spacing)
         if self._turning:
@@ -106,6 +111,7 @@ class Tilted:
             other = math.copysign(other, near)
             value += sign * decay * (one * waves + other * ahead)
             most = decay * (one + math.exp(-self.tilt * self.spacing) * abs(other))
+            sizes += most
             largest += most * (added + 8 * self.tilt * far)
             if sign > 0:  # of the wave that does not turn: the sum of g
                 end = far + (stop - at) * self.spacing
@@ -113,7 +119,9 @@ class Tilted:
                 top = top if self.tilt * far < 1 else decay * one  # beyond its peak
                 total = min(most / steps, (stop - at) * top)
                 norm = min(total, math.sqrt(top * total))
-                off += self.error * norm * (1 + 1e-12)
+        each = self.apart * sizes + math.exp(_NEGLIGIBLE + 1) * norm
+        wrong = self.left * sizes + min(self.error * norm, each)
+        off += wrong * (1 + 1e-12)
         return value, off + 4 * UNIT * largest * self._size
 
     @functools.cached_property
@@ -367,10 +375,18 @@ def compose(
     if window is None or not (tilt * spacing) * ((1 + tilt) * spacing) > 1e-290:
         return None
     start, points, outside = window
-    known = _product(bundles, points, cut)
+    offset = math.fsum(one.offset for one in bundles)
+    ahead = guess.epsilon - offset
+    sizes = _sizes(points, tilt * spacing, (1 + tilt) * spacing)
+    # Of all that is summed, and what a wave has at most beside its size.
+    room = guess.log_delta - log_moment + tilt * ahead
+    room = _LEFT_OUT * math.exp(min(max(room, _LOG_LEAST), 0.0))
+    end = (start + points) * spacing - ahead
+    room /= -math.expm1(-spacing) + math.exp(min(-tilt * end, 0.0))
+    known = _product(bundles, points, cut, sizes, room)
     if known is None:
         return None
-    index, whole = known
+    index, whole, left = known
     double = np.where((index == 0) | (2 * index == points), 1.0, 2.0)
     turn = 2 * math.pi / points * index
     scale = (double / points).astype(complex)
@@ -385,14 +401,25 @@ def compose(
         infinite = min(infinite, _either(bundles, most=True) * (1 + 2 * min(drift, 1)))
         surely = _either(bundles, most=False) * (1 - 2 * min(drift, 0.5))
 
-    offset = math.fsum(one.offset for one in bundles)
     drift += 8 * UNIT * math.fsum(abs(one.offset) for one in bundles)
     error = math.sqrt(float(double @ whole.wrong**2) / points)
     error += math.exp(_NEGLIGIBLE + 1)
     return Tilted(
         *(tilt, log_moment, start, points, spacing, index, scale * whole.value),
         *(error, outside, infinite, surely, drift, offset),
+        apart=float(sizes[index] @ whole.wrong) * (1 + 1e-9),
+        left=left,
     )
+
+
+def _sizes(points: int, *falls: float) -> Floats:
+    """Sizes of what all waves of a window have in a sum, as `Tilted` has them."""
+    half = np.arange(points // 2 + 1) * (math.pi / points)
+    sine = np.sin(half)
+    found = np.full(half.size, 2.0 / points)
+    for fall in falls:
+        found /= np.hypot(math.expm1(-fall), 2 * math.exp(-fall / 2) * sine)
+    return found
 
 
 def _either(bundles: Sequence[Bundle], *, most: bool) -> float:
@@ -482,7 +509,7 @@ class _Part:
         wrong = self.wrong * (size + other.wrong) + np.abs(self.value) * other.wrong
         return _Part(value, wrong + 8 * UNIT * np.abs(value))
 
-    def some(self, which: NDArray[np.bool_]) -> _Part:
+    def some(self, which: NDArray[np.intp]) -> _Part:
         return _Part(self.value[which], self.wrong[which])
 
     @property
@@ -504,14 +531,16 @@ def _falling(bundles: Sequence[Bundle], points: int) -> list[Bundle]:
 
 
 def _product(
-    bundles: Sequence[Bundle], points: int, cut: float
-) -> tuple[NDArray[np.intp], _Part] | None:
-    """Frequencies that matter, and the transform of all steps there; or None.
+    bundles: Sequence[Bundle], points: int, cut: float, sizes: Floats, room: float
+) -> tuple[NDArray[np.intp], _Part, float] | None:
+    """Frequencies that matter, the transform there, and what others add; or None.
 
-    ``cut``: less that of what is up to that point in each step.
+    ``cut``: less that of what is up to that point in each step. ``sizes``, ``room``:
+    what each has in a sum, and how much may be left out.
     """
     bundles = _falling(bundles, points)
-    transform = _Transform(points, _alive(bundles, points, cut))
+    alive, left = _alive(bundles, points, cut, sizes, room)
+    transform = _Transform(points, alive)
     rare = _Rare.none(transform.live.size) if cut < math.inf else None
     work = 0.0
     whole = _Part(np.ones(transform.live.size, complex), np.zeros(transform.live.size))
@@ -521,9 +550,9 @@ def _product(
             vectors = np.concatenate([one.mean[None], spread.vectors])
             if rare is None:
                 spectra, slip = transform(one.index, vectors)
-                whole = transform.pruned(
-                    whole.times(_power(one, spectra, slip, spread)[0])
-                )
+                whole = whole.times(_power(one, spectra, slip, spread)[0])
+                whole, more = transform.pruned(whole, sizes, room)
+                left += more
                 continue
             vectors = np.concatenate([vectors, one.mean[None] * (one.index > cut)])
             spectra, slip = transform(one.index, vectors)
@@ -543,13 +572,14 @@ def _product(
             spectra, slip = transform(own, masses[some])
             whole = whole.times(_powers(spectra, slip, one.counts[some]))
             if rare is None:
-                whole = transform.pruned(whole)
+                whole, more = transform.pruned(whole, sizes, room)
+                left += more
                 continue
             large = masses[some] * (own > cut)
             rare.add_each(
                 (spectra, transform(own, large)[0]), slip, large, one.counts[some]
             )
-    return transform.live, whole if rare is None else rare.of(whole)
+    return transform.live, whole if rare is None else rare.of(whole), left
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -643,16 +673,18 @@ class _Rare:
 
 
 def _alive(
-    bundles: Sequence[Bundle], points: int, cut: float = math.inf
-) -> NDArray[np.intp]:
+    bundles: Sequence[Bundle], points: int, cut: float, sizes: Floats, room: float
+) -> tuple[NDArray[np.intp], float]:
     """Frequencies at which steps' transforms may be more than negligible together.
 
+    And what the others add at most, as ``sizes`` tell, which is about ``room``.
     Told by one transform of some bundles at a time, while what is left is dearer: the
     size of prod x_k^n_k is at most (sum n_k |x_k|^2 / n)^(n / 2), and that sum is the
     transform of the kinds' mean autocorrelation, or of the mean's, and what they differ
     by. Without masses above ``cut`` sizes are no more than those masses larger.
     """
-    most, live = np.zeros(points // 2 + 1), np.arange(points // 2 + 1)
+    most = np.zeros(points // 2 + 1)
+    live, beside = _seen(most, sizes, room)
     left, each = list(bundles), _TRANSFORM * points
 
     def work(one: Bundle) -> float:
@@ -664,7 +696,7 @@ def _alive(
     while left and sum(map(work, left)) > _DEARER * each:
         far: list[Indices] = []
         products: list[Floats] = []
-        steps = beside = above = done = 0.0
+        steps = spreads = above = done = 0.0
         while left and done < part and sum(map(len, far)) < each:
             one = left.pop(0)
             done += work(one)
@@ -678,7 +710,7 @@ def _alive(
             share = one.counts[:, None] * masses if one.kinds else one.steps * masses
             if one.off is not None:
                 spread = np.abs(one.off).sum(axis=1)
-                beside += float(one.counts @ spread**2) + 64 * UNIT * one.steps
+                spreads += float(one.counts @ spread**2) + 64 * UNIT * one.steps
             if index.ndim == 1:
                 products.append((share.T @ masses).ravel())
                 far.append((index[:, None] - index).ravel())
@@ -691,11 +723,19 @@ def _alive(
             continue
         apart = np.concatenate(far) % points
         mean = np.bincount(apart, np.concatenate(products), points)
-        squares = (fft.rfft(mean).real + beside) / steps + 2 * transform_error(points)
+        squares = (fft.rfft(mean).real + spreads) / steps + 2 * transform_error(points)
         sizes = np.sqrt(np.maximum(squares, 0.0)) + above
         most += steps * np.log(np.clip(sizes, 1e-300, 1.0))
-        live = np.flatnonzero(most > _NEGLIGIBLE)
-    return live
+        live, beside = _seen(most, sizes, room)
+    return live, beside * (2.0 if cut < math.inf else 1.0)  # of both products
+
+
+def _seen(most: Floats, sizes: Floats, room: float) -> tuple[NDArray[np.intp], float]:
+    """Frequencies that matter of those of sizes exp(``most``); what all others add."""
+    add = sizes * np.exp(most)
+    few = (add < room / add.size) | (np.cumsum(add[::-1])[::-1] < room)
+    none = most <= _NEGLIGIBLE
+    return np.flatnonzero(~(few | none)), float(add @ (few & ~none)) * (1 + 1e-9)
 
 
 def _turned(turns: Indices, points: int) -> NDArray[np.complex128]:
@@ -763,13 +803,15 @@ class _Transform:
             found[i] = spectrum if live.size == spectrum.size else spectrum[live]
         return found, transform_error(points)
 
-    def pruned(self, whole: _Part) -> _Part:
-        """Leave out, from here on, frequencies where nothing is left."""
-        keep = whole.most > math.exp(_NEGLIGIBLE)
-        if np.count_nonzero(keep) < 0.7 * keep.size:
-            self.live, whole = self.live[keep], whole.some(keep)
+    def pruned(self, whole: _Part, sizes: Floats, room: float) -> tuple[_Part, float]:
+        """Leave out, from here on, frequencies that are nothing; what they add."""
+        most = np.clip(whole.most, 1e-300, 1.0)
+        some, left = _seen(np.log(most), sizes[self.live], room)
+        if some.size < 0.7 * most.size:
+            self.live, whole = self.live[some], whole.some(some)
             self._cut()
-        return whole
+            return whole, left
+        return whole, 0.0
 
 
 def _powers(spectra: NDArray[np.complex128], slip: float, counts: Floats) -> _Part:

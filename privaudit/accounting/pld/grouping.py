@@ -27,12 +27,13 @@ MOST_CELLS = 1 << 19  # of one measure
 _GROUPS = 32
 _MOST_KINDS = 1 << 10  # in a group, for its masses' memory
 _FEW = 12  # kinds of a group that are composed one by one in any case
-_MOST_WAVES = 1e8  # in all cells of all kinds, if all are: a third of a second
+_MOST_WAVES = 1e7  # in all cells of all kinds, if all are: some hundredths of a second
 _TRANSFORM = 10.0  # cells of a frequency that are as dear as a point of a transform
 _TRIES = 2
 _TYPICAL = 12  # of a group, where one does not do
 _FAR = 1e15  # grid points; what is further out is lost
-_FURTHER = 6.0  # the same of the moments that bound the window
+# The same of the moments that bound the window; below, what lengthens it by so much.
+_FURTHER, _LONGER = 6.0, 0.1
 _GROWN = 0.1  # of the log moment under the tilt: what cells may add
 _COARSE = 0.2  # of what cells may add: for grid points that are too far apart for them
 # The same where few frequencies matter: below, losses are moved as far as grid points
@@ -340,7 +341,7 @@ def chosen(
     for tilt, grown in (
         (law.tilt, _GROWN),
         (law.tilt + up, _FURTHER),
-        (law.tilt - down, _FURTHER),
+        (law.tilt - down, max(_FURTHER, _LONGER * law.window * down)),
     ):
         tilted = log_mass + tilt * middle
         tilted = np.exp(tilted - tilted.max(axis=1, keepdims=True))

@@ -63,7 +63,7 @@ def compose_steps(
 
 
 # What grids of floating-point numbers can tell apart. Beyond, a step is replaced by one
-# that is surely no more private, and there is no lower bound.
+# that is surely no more private: from below it is none, or there is no lower bound.
 _LEAST_MOVE = 1e-8  # shift times rate, which is what sampling leaves of a Gaussian
 # Many steps of small shifts need no grid.
 _MANY, _SMALL_SHIFT, _LEAST_OF_MANY = 1e7, 5e-3, 5e-10
@@ -75,7 +75,7 @@ _MOST_STEPS = 1e100  # of a kind: sums of more leave the range of doubles
 
 def _composition(parts: Sequence[_Part]) -> Composition:
     """Families by kind; unsampled Gaussians, which compose exactly, become one step."""
-    rows: dict[tuple[Noise, Scheme], list[tuple[Floats, Floats, Floats]]] = {}
+    rows: dict[tuple[Noise, Scheme, bool], list[tuple[Floats, Floats, Floats]]] = {}
     squares: list[float] = []
     exact, bounded = True, True
     for noise, scheme, shift, rate, count in parts:
@@ -92,34 +92,37 @@ def _composition(parts: Sequence[_Part]) -> Composition:
         many = (count > _MANY) & (shift <= _SMALL_SHIFT)
         known = np.where(many, _LEAST_OF_MANY / _LEAST_MOVE, 1.0) * least
         rare = (rate < known) if noise == "gaussian" else np.zeros(rate.shape, bool)
-        exact &= not (far | bare | near | rare).any()
+        exact &= not (far | bare).any()
         rate = np.where(bare, 1.0, np.where(rare, least, rate))
         whole = rate == 1
         unit = 2.0 if scheme == "replace" else 1.0  # N(shift) against N(-shift)
         if noise == "gaussian":
             squares += (count[whole] * (unit * shift[whole]) ** 2).tolist()
-        else:
-            rows.setdefault((noise, "poisson"), []).append(
-                (unit * shift[whole], rate[whole], count[whole])
-            )
-        rows.setdefault((noise, scheme), []).append(
-            (shift[~whole], rate[~whole], count[~whole])
-        )
+        one = whole & (noise != "gaussian")
+        for known in (True, False):
+            some = (near | rare) != known
+            for form, size, own in (
+                ("poisson", unit * shift, some & one),
+                (scheme, shift, some & ~whole),
+            ):
+                rows.setdefault((noise, form, known), []).append(
+                    (size[own], rate[own], count[own])
+                )
     if not bounded:
         return Composition((), exact=False, bounded=False)
     families = []
-    for (noise, scheme), arrays in sorted(rows.items()):
+    for kind, arrays in sorted(rows.items()):
         shift, rate, count = (
             np.concatenate(column) for column in zip(*arrays, strict=True)
         )
         if shift.size:
-            families.append(Family.of(noise, scheme, shift, rate, count))
+            families.append(Family.of(kind, shift, rate, count))
     if squares:
         one = np.ones(1)
         size = math.sqrt(math.fsum(squares))
-        exact &= size >= 1 / _FARTHEST
         total = np.array([max(size, 1 / _FARTHEST)])
-        families.append(Family("gaussian", "poisson", total, one, one))
+        known = size >= 1 / _FARTHEST
+        families.append(Family("gaussian", "poisson", total, one, one, known))
     return Composition(tuple(families), exact=exact)
 
 

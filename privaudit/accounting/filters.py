@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import abc
 import fractions
+import functools
 import math
 import numbers
 import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from scipy import special
@@ -26,6 +28,7 @@ from privaudit.accounting import gdp, rdp
 from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.pld.adaptive import Units
 from privaudit.accounting.pld.composition import Composition
+from privaudit.accounting.pld.menus import Menu
 from privaudit.accounting.pld.steps import compose_entries
 from privaudit.accounting.renyi import divergence
 from privaudit.accounting.witness import of_budget
@@ -204,15 +207,7 @@ class _Counted(_Filter):
 
     def _is_covered(self, release: Release) -> bool:
         """Return whether the pair of a filter's unit dominates ``release``."""
-        if not release.is_private:
-            return False
-        found, unit = _composed(release, self.relation), self.step
-        if len(found.families) != 1 or found.others or not found.bounded:
-            return False
-        (one,) = found.families
-        alike = (one.noise, one.scheme) == (unit.noise, unit.scheme)
-        within = one.shift[0] <= unit.shift[0] and one.rate[0] <= unit.rate[0]
-        return alike and bool(within)
+        return _dominates(self.typical, release, self.relation)
 
     def _price(self, release: Release) -> int | None:
         """In parts, if it is not more than a unit; None if it has none."""
@@ -281,6 +276,52 @@ class _Basic(_Filter):
         return certificate.epsilon(self._other).upper, self._other
 
 
+class _OfMenu(_Filter):
+    """Numbers of each kind of a menu, which the exact game admits."""
+
+    name = "filter of the menu"
+
+    def __init__(
+        self, kinds: tuple[Release, ...], menu: Menu, relation: Relation
+    ) -> None:
+        self.kinds, self.menu, self.relation = kinds, menu, relation
+        self.start = (fractions.Fraction(0),) * len(kinds)
+        self._columns: dict[Release, list[int]] = {}
+
+    def after(self, state: _State, release: Release, count: int) -> _State | None:
+        if not _tells(release, self.relation):
+            return state
+        for i in self._as(release):
+            if self._most(state, i) >= count:
+                return (*state[:i], state[i] + count, *state[i + 1 :])
+        return None
+
+    def room(self, state: _State, release: Release) -> int | float:
+        if not _tells(release, self.relation):
+            return math.inf
+        return max((self._most(state, i) for i in self._as(release)), default=0)
+
+    def left(self, state: _State) -> float:
+        """Of the kind of which the largest part still fits."""
+        return max(
+            self._most(state, i) / max(self._most(self.start, i), 1)
+            for i in range(len(self.kinds))
+        )
+
+    def _most(self, state: _State, i: int) -> int:
+        return self.menu.room(tuple(map(int, state)), i)
+
+    def _as(self, release: Release) -> list[int]:
+        """Kinds that are no more private than it."""
+        if release not in self._columns:
+            self._columns[release] = [
+                i
+                for i, kind in enumerate(self.kinds)
+                if kind == release or _dominates(kind, release, self.relation)
+            ]
+        return self._columns[release]
+
+
 class _Whole(_Filter):
     """Nothing is left but for what tells nothing."""
 
@@ -309,6 +350,32 @@ def _composed(release: Release, relation: Relation) -> Composition:
     return compose_entries([Entry(release, 1)], relation)
 
 
+def _dominates(kind: Release, release: Release, relation: Relation) -> bool:
+    """Return whether ``release`` has the noise of ``kind``, no less of it nor rarer."""
+    if not release.is_private:
+        return False
+    steps = []
+    for one in (kind, release):
+        found = _composed(one, relation)
+        if len(found.families) != 1 or found.others or not found.bounded:
+            return False
+        (family,) = found.families
+        steps.append(family.step(float(family.shift[0]), float(family.rate[0])))
+    large, small = steps
+    alike = (large.noise, large.scheme) == (small.noise, small.scheme)
+    return alike and small.shift <= large.shift and small.rate <= large.rate
+
+
+def _most(fits: Callable[[int], bool]) -> int:
+    """Largest number that fits, of a growing search; fewer fit as well."""
+    most, step = 0, 1
+    while most + step < _MOST_ALONE and fits(most + step):
+        most, step = most + step, 2 * step
+    while step := step // 2:
+        most += step * fits(most + step)
+    return most
+
+
 class Budget:
     """A privacy budget for releases that are chosen adaptively: a privacy filter.
 
@@ -334,6 +401,9 @@ class Budget:
         what fits by itself is never refused as the first, and is all then. Guarantees
         with a delta fit beside other releases if ``typical`` is one of them; then a
         count that fits into what is left, by its certificate, is never refused either.
+        A sequence is a menu: these kinds alone are admitted, each as often as an
+        adversary who chooses among them by all outcomes may have it, which takes some
+        seconds to work out; a kind that does not fit by itself is left out.
         Default: the first release that is spent.
 
     Raises
@@ -364,7 +434,7 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
         epsilon: float,
         delta: float,
         relation: Relation = "add-or-remove-one",
-        typical: Release | None = None,
+        typical: Release | Sequence[Release] | None = None,
     ) -> None:
         if not 0 <= epsilon < math.inf:
             raise ValueError(
@@ -380,7 +450,9 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
         self._typical = typical
         self._releases: dict[Release, int] = {}
         if typical is not None:
-            self._filter = self._chosen(_checked(typical))
+            several = isinstance(typical, Sequence)
+            menu = tuple(typical) if several else (typical,)
+            self._filter = self._of_menu(menu)
             self._state = self._filter.start
 
     @property
@@ -486,14 +558,8 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
         few = isinstance(chosen, _Basic) and some < _MOST_ALONE
         if some and not few:
             return some
-        most, step = int(some), 1
-        while most + step < _MOST_ALONE and self._last(
-            chosen, state, release, most + step
-        ):
-            most, step = most + step, 2 * step
-        while step := step // 2:
-            most += step * self._last(chosen, state, release, most + step)
-        return most
+        some = int(some)
+        return some + _most(lambda n: self._last(chosen, state, release, some + n))
 
     def _last(
         self, chosen: _Filter, state: _State, release: Release, count: int
@@ -534,6 +600,27 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
         if self._first is None or self._first[0] != release:
             self._first = release, self._chosen(release)
         return self._first[1], self._first[1].start
+
+    def _of_menu(self, kinds: tuple[Release, ...]) -> _Filter:
+        """By the exact game, if there are several that it holds; else by the first."""
+        if not kinds:
+            raise ValueError("typical is a release, or several: got an empty list")
+        for one in kinds:
+            _checked(one).sensitivity_under(self._relation)
+        telling = tuple(dict.fromkeys(o for o in kinds if _tells(o, self._relation)))
+        alone = {}
+        if len(telling) > 1 and self._delta >= 1e-12 and 1e-3 <= self._epsilon <= 50:
+            for one in telling:
+                fits = functools.partial(self._last, _Whole(self._relation), (), one)
+                if some := _most(fits):
+                    alone[one] = some
+        least = next(iter(alone), kinds[0])
+        if len(alone) > 1 or (alone and least.mechanism != "gaussian"):
+            found = [_composed(one, self._relation) for one in alone]
+            counts = tuple(alone.values())
+            if menu := Menu.of(found, counts, self._epsilon, self._delta):
+                return _OfMenu(tuple(alone), menu, self._relation)
+        return self._chosen(least)
 
     def _chosen(self, typical: Release) -> _Filter:
         """The filter that admits the most of ``typical``."""

@@ -323,7 +323,7 @@ class Units:
 
     def price(self, release: Composition) -> int | None:
         """Parts that a release costs beside the reserve; None if it cannot be paid."""
-        if not release.bounded or not self.change or self.reserve > self.count:
+        if not self.change or self.reserve > self.count:
             return None
         if not set(release.directions) <= set(self.ways):
             return None
@@ -331,26 +331,9 @@ class Units:
         for way in self.ways:
             view = self._views[way]
             grid = view.grid
-            if release._longest(grid.reach) > _MOST_POINTS * grid.spacing:
+            measure = measure_on(release, way, grid, _MOST_POINTS)
+            if measure is None:
                 return None
-            steps = [
-                family.step(*each)
-                for family in release.families
-                for each in zip(family.shift, family.rate, strict=True)
-            ]
-            measures = [
-                measure_above(
-                    loss_cells(step, way, grid.spacing, grid.reach, MOST_CELLS),
-                    grid.spacing,
-                )
-                for step in steps
-            ]
-            measures += [
-                one.above(way, grid.spacing, grid.reach) for one, _ in release.others
-            ]
-            if len(measures) != 1:  # of none, nothing is known
-                return None
-            measure = measures[0]
             found = view.seen(measure)
             assert view.parts is not None
             if found is None or measure.accuracy > self._accuracy:
@@ -379,3 +362,22 @@ class Units:
             middle = (good + bad) // 2
             good, bad = (middle, bad) if pays(middle) else (good, middle)
         return good
+
+
+def measure_on(
+    found: Composition, way: Direction, grid: Grid, most: int
+) -> GridMeasure | None:
+    """Measure of one release from above; None if longer than ``most`` points."""
+    if not found.bounded or found._longest(grid.reach) > most * grid.spacing:
+        return None
+    measures = [
+        measure_above(
+            loss_cells(family.step(*each), way, grid.spacing, grid.reach, MOST_CELLS),
+            grid.spacing,
+        )
+        for family in found.families
+        for each in zip(family.shift, family.rate, strict=True)
+    ]
+    measures += [one.above(way, grid.spacing, grid.reach) for one, _ in found.others]
+    # of none, nothing is known
+    return measures[0] if len(measures) == 1 else None

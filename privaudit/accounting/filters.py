@@ -302,7 +302,7 @@ class _OfMenu(_Filter):
         return max((self._most(state, i) for i in self._as(release)), default=0)
 
     def left(self, state: _State) -> float:
-        """Of the kind of which the largest part still fits."""
+        """Share of the kind of which most still fits."""
         return max(
             self._most(state, i) / max(self._most(self.start, i), 1)
             for i in range(len(self.kinds))

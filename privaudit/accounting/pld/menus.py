@@ -158,7 +158,7 @@ class _View:
         return found + self.bundles[which].infinite * self.scale
 
     def kernel(self) -> NDArray[np.complex128]:
-        """What products of spectra are multiplied with for H at epsilon, about."""
+        """Return the kernel that takes products of spectra to H at epsilon, about."""
         index = np.arange(self.points)
         index = np.where(
             index > self.points - self.zero // 2, index - self.points, index

@@ -324,13 +324,13 @@ def models(count_only: bool) -> Told:
                 step()
                 row[way] = {"ms": 1e3 * median(step, 10)}
                 peak = torch.cuda.max_memory_allocated() - held
-                found = step()
-                row[way] |= {"mib": peak >> 20, "norm": float(found.norm())}
+                total = step()
+                row[way] |= {"mib": peak >> 20, "norm": float(total.norm())}
                 if way == "ours":
-                    first, again = found, step()
+                    first, again = total, step()
                     row[way]["apart"] = float((again - first).norm() / first.norm())
                 elif way == "as a graph":
-                    row[way]["apart"] = float((found - first).norm() / first.norm())
+                    row[way]["apart"] = float((total - first).norm() / first.norm())
             except Exception as error:  # of peers: out of memory, layers, tied weights
                 row[way] = f"{type(error).__name__}: {error}"[:300]
             step = None

@@ -110,7 +110,13 @@ class Allocated:
 
     def below(self, relation: Relation) -> tuple[Loss, int] | None:
         """Loss that some data attain, and its count; None if that is not known."""
-        loss = AllocatedBelow.of(self._epoch(relation, attained=True))
+        epoch = self._epoch(relation, attained=True)
+        gaussian, *others = {
+            release.mechanism == "gaussian" for release, _ in self.releases
+        }
+        if others or not (gaussian or self.shuffled):
+            return None
+        loss = AllocatedBelow.of(epoch) if gaussian else AllocatedBelow.counted(epoch)
         return None if loss is None else (loss, self.often)
 
     def tells(self, relation: Relation) -> bool:

@@ -30,6 +30,7 @@ from privaudit.accounting.tuning import (
 from privaudit.ledger import Ledger
 from privaudit.mechanisms import RDP
 from privaudit.release import NoSampling, Release
+from tests.accounting.test_events import EpsilonDeltaDpEvent
 from tests.reference import gaussian_delta
 
 ADD = NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -434,6 +435,26 @@ class TestRenyi:
         assert (epsilon, order) == (pytest.approx(1.32783806176), 32)
         delta, order = accountant.get_delta_and_optimal_order(1.32783806176)
         assert (delta, order) == (pytest.approx(1e-5), 32)
+
+    def test_a_guarantee_tells_all_with_chance_delta(self):
+        """Against all outputs of three of the worst mechanisms."""
+        p = q = np.ones(1)
+        accountant = RenyiAccountant()
+        for e, delta in ((0.5, 0.01), (0.5, 0.01), (0.0, 0.002)):
+            accountant.compose(EpsilonDeltaDpEvent(e, delta))
+            up = (1 - delta) * special.expit(e)
+            outputs = np.array([delta, up, 1 - delta - up, 0.0])
+            p, q = np.outer(p, outputs).ravel(), np.outer(q, outputs[::-1]).ravel()
+        for epsilon in (0.5, 0.9, 1.0):
+            found = accountant.get_delta(epsilon)
+            assert 0 <= found - np.maximum(p - math.exp(epsilon) * q, 0).sum() < 0.1
+            assert accountant.get_epsilon(found) == pytest.approx(epsilon, rel=1e-6)
+        least = 1 - 0.99**2 * 0.998
+        assert accountant.get_delta(math.inf) == pytest.approx(least, rel=1e-9)
+        assert accountant.get_epsilon(least) == math.inf
+        assert accountant.get_epsilon(least * (1 + 1e-9)) < 1.02
+        chosen = select(EpsilonDeltaDpEvent(0.5, 0.01), 2, 1)
+        assert RenyiAccountant().compose(chosen).get_epsilon(0.5) == math.inf
 
     def test_delta_of_a_gaussian(self):
         accountant = RenyiAccountant(1 + np.arange(1, 500) / 10).compose(gaussian(1))

@@ -18,7 +18,7 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
+from scipy import special, stats
 
 from privaudit.accounting.pld.allocation_plane import (
     Masses,
@@ -41,6 +41,7 @@ _GEOMETRIC = 0.03  # cells far out, over their distance
 _MIDDLE = 9.0  # deviations to each side that have fine cells, at most
 _MOST_CELLS = 1500  # of one ratio, which is wide where there is little noise
 _MOST_KINDS = 300  # of batches; more are bounded in so many groups
+_MOST_COUNTED, _MOST_LAPLACE = 100_000, 500.0  # batches, and their shift
 _MOST_SHIFT = 12.0  # beyond, ratios times the least mass are not small
 _AWAY = 1e-3  # of the tail that may be lost, what each sum loses at either end
 _LEAST_TAIL, _TAIL_ABOVE = 1e-25, 1e-15
@@ -164,6 +165,20 @@ class AllocatedBelow(PairLoss):
         some = (law.p > 0) & (law.q > 0)
         log_p, log_q = np.log(law.p[some]), np.log(law.q[some])
         return cls(Atoms(log_p, log_q, far=law.accuracy / UNIT))
+
+    @classmethod
+    def counted(cls, epoch: Epoch) -> AllocatedBelow | None:
+        """Build from how many batches of Laplace noise are beyond the shift."""
+        shift, count = epoch.shifts[-1], min(epoch.counts[-1], _MOST_COUNTED)
+        if shift > _MOST_LAPLACE:
+            return None
+        often = count * math.exp(-shift) / 2
+        far = 12 * math.sqrt(often) + 60
+        k = np.arange(max(0, int(often - far)), min(count, int(often + far)) + 1)
+        log_q = stats.binom.logpmf(k, count, math.exp(-shift) / 2)
+        ratio = k * math.exp(shift) + (count - k) / (2 - math.exp(-shift))
+        log_p = log_q + np.log(1 - count / epoch.batches + ratio / epoch.batches)
+        return cls(Atoms(log_p, log_q, far=1e-9 / UNIT))
 
     def __init__(self, atoms: Atoms) -> None:
         super().__init__(atoms)

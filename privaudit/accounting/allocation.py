@@ -103,9 +103,10 @@ class Allocated:
         each, longer = divmod(self.how.batches, taken)
         sizes = [each + 1] * longer + [each] * (taken - longer)
         blocks = [sizes[i : i + most] for i in range(0, taken, most)]
-        for block, often in collections.Counter(map(tuple, blocks)).items():
+        kinds = collections.Counter(map(tuple, blocks))
+        for block, often in kinds.items():
             size = sum(block)
-            one = Epoch((shift,), (size,), size, len(block), opposed)
+            one = Epoch((shift,), (size,), size, len(block), opposed, len(kinds))
             yield one, self.often * often
 
     def below(self, relation: Relation) -> tuple[Loss, int] | None:

@@ -266,6 +266,7 @@ class TestSound:
         law = Points(rows, mass / mass.sum(), np.zeros(taken), 0.0, 0.0, 2)
         found = allocation_plane._added(law, law, shape, side, tail)
         assert seed % 2 == 0 or found.mass.size <= 50
+        assert opposed or found.mass.sum() == pytest.approx(1)
         pairs = allocation_plane._fold(rows, rows, shape)
         assert pairs[-1, -1] == pytest.approx(  # of l_1, l_2, l_1, l_2
             shape.scale**taken

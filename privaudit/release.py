@@ -363,9 +363,15 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
                 if relation == "add-or-remove-one"
                 else "add-or-remove-one"
             )
+            why = ""
+            if other == "replace-one" and self.details is UNSET:
+                why = (
+                    ", as where batches, shuffled or drawn, have a fixed size and one "
+                    "record more moves others"
+                )
             raise ValueError(
-                f"this release has no sensitivity under {relation} "
-                f"(sampling: {self.sampling}); account it under {other}"
+                f"this release has no sensitivity under {relation}: it is known under "
+                f"{other} only{why}; account it under {other}"
             )
         return value
 

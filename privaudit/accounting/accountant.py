@@ -272,7 +272,9 @@ class RenyiAccountant(_Accountant):
         if not chosen.size or not (chosen >= 1).all():
             raise ValueError(f"Renyi orders must be >= 1, got {orders}")
         self._orders = chosen
-        self._curve = np.zeros(chosen.shape)
+        # Of (epsilon, delta) the worst mechanism tells all with chance delta, whatever
+        # the data are, and else is pure: the last place adds up -log(1 - delta).
+        self._curve = np.zeros(chosen.size + 1)
 
     @property
     def orders(self) -> np.ndarray:
@@ -282,7 +284,7 @@ class RenyiAccountant(_Accountant):
     @property
     def rdp(self) -> np.ndarray:
         """At each order, at least the divergence of all that was composed."""
-        return self._curve.copy()
+        return self._curve[:-1].copy()
 
     def get_epsilon(self, target_delta: float) -> float:
         """Upper bound on epsilon at ``target_delta`` in [0, 1]."""
@@ -292,6 +294,12 @@ class RenyiAccountant(_Accountant):
         """The same, and the order that gives it."""
         if not 0 <= target_delta <= 1:
             raise ValueError(f"delta must be in [0, 1], got {target_delta}")
+        told = float(self._curve[-1])
+        if told > 0 and target_delta < 1:  # as if no output told all
+            log = math.log1p(-target_delta)
+            target_delta = -math.expm1(log + told - 1e-15 * (log - told))
+            if target_delta <= 0:
+                return math.inf, math.inf
 
         def epsilon(order: float, value: float) -> float:
             if order == math.inf:
@@ -316,18 +324,18 @@ class RenyiAccountant(_Accountant):
                 return 0.0 if value <= target_epsilon else 1.0
             return rdp.delta_at(order, value, target_epsilon)
 
-        return self._best(delta, 1.0)
+        found, order = self._best(delta, 1.0)
+        told = -math.expm1(-float(self._curve[-1])) * (1 + 1e-15)
+        return min(1.0, found + (1 - found) * told * (1 + 1e-15)), order
 
     def _best(
         self, figure: Callable[[float, float], float], worst: float
     ) -> tuple[float, float]:
         """Least figure of an order and its divergence, and that order."""
-        if not self._curve.any():
+        if not self.rdp.any():
             return 0.0, math.inf
         found = worst, math.inf
-        for order, value in zip(
-            self._orders.tolist(), self._curve.tolist(), strict=True
-        ):
+        for order, value in zip(self._orders.tolist(), self.rdp.tolist(), strict=True):
             if (
                 order > 1
                 and value < math.inf
@@ -355,7 +363,7 @@ class RenyiAccountant(_Accountant):
                     self._known(release, event)
 
     def _curve_of(self, event: dp_event.DpEvent) -> np.ndarray:
-        """Divergences of an event at all orders."""
+        """Divergences of an event at all orders, and -log(1 - its delta)."""
         match event:
             case dp_event.RepeatAndSelectDpEvent():
                 return self._selected(event)
@@ -363,9 +371,9 @@ class RenyiAccountant(_Accountant):
                 return _times(event.count, self._curve_of(event.event))
             case dp_event.ComposedDpEvent():
                 return sum(
-                    map(self._curve_of, event.events), np.zeros(self._orders.shape)
+                    map(self._curve_of, event.events), np.zeros(self._curve.shape)
                 )
-        total = np.zeros(self._orders.shape)
+        total = np.zeros(self._curve.shape)
         for release, count in found_in(event, 1, self.neighboring_relation):
             self._known(release, event)
             total += _times(count, self._of(release))
@@ -385,14 +393,21 @@ class RenyiAccountant(_Accountant):
 
     def _of(self, release: Release) -> np.ndarray:
         relation = RELATIONS[self.neighboring_relation]
+        told, details = 0.0, release.details
         if not release.sensitivity_under(relation):
-            return np.zeros(self._orders.shape)
+            return np.zeros(self._curve.shape)
         if not release.is_private:
-            return np.full(self._orders.shape, np.inf)
+            return np.append(np.full(self._orders.shape, np.inf), told)
+        if isinstance(details, EpsilonDelta) and details.delta:
+            told = -math.log1p(-details.delta) * (1 + 1e-15)
+            release = Release.of(EpsilonDelta(details.epsilon))  # no less than sampled
         return np.array(
             [
-                divergence(release, relation, max(float(order), _ABOVE_1))
-                for order in self._orders
+                *(
+                    divergence(release, relation, max(order, _ABOVE_1))
+                    for order in self._orders.tolist()
+                ),
+                told,
             ]
         )
 
@@ -404,7 +419,9 @@ class RenyiAccountant(_Accountant):
                 "the number of tries has a mean >= 1 and <= 1e10 and a shape >= 0, got "
                 f"mean {event.mean} and shape {event.shape}"
             )
-        one = self._curve_of(event.event)
+        *one, told = self._curve_of(event.event).tolist()
+        if told:  # nothing is known of selecting by what tells all
+            return np.append(np.full(self._orders.shape, np.inf), 0.0)
 
         def delta_at(epsilon: float) -> float:
             return min(
@@ -413,9 +430,9 @@ class RenyiAccountant(_Accountant):
                 if order > 1
             )
 
-        orders, known = self._orders.tolist(), one.tolist()
-        curve = selected_curve(orders, known, max(mean, 1.0), shape, delta_at)
-        return np.array(curve)
+        orders = self._orders.tolist()
+        curve = selected_curve(orders, one, max(mean, 1.0), shape, delta_at)
+        return np.append(curve, 0.0)
 
 
 def _times(count: int, curve: np.ndarray) -> np.ndarray:

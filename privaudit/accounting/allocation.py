@@ -103,14 +103,21 @@ class Allocated:
         each, longer = divmod(self.how.batches, taken)
         sizes = [each + 1] * longer + [each] * (taken - longer)
         blocks = [sizes[i : i + most] for i in range(0, taken, most)]
-        for block, often in collections.Counter(map(tuple, blocks)).items():
+        kinds = collections.Counter(map(tuple, blocks))
+        for block, often in kinds.items():
             size = sum(block)
-            one = Epoch((shift,), (size,), size, len(block), opposed)
+            one = Epoch((shift,), (size,), size, len(block), opposed, len(kinds))
             yield one, self.often * often
 
     def below(self, relation: Relation) -> tuple[Loss, int] | None:
         """Loss that some data attain, and its count; None if that is not known."""
-        loss = AllocatedBelow.of(self._epoch(relation, attained=True))
+        epoch = self._epoch(relation, attained=True)
+        gaussian, *others = {
+            release.mechanism == "gaussian" for release, _ in self.releases
+        }
+        if others or not (gaussian or self.shuffled):
+            return None
+        loss = AllocatedBelow.of(epoch) if gaussian else AllocatedBelow.counted(epoch)
         return None if loss is None else (loss, self.often)
 
     def tells(self, relation: Relation) -> bool:

@@ -98,7 +98,8 @@ class Steps:
             plain += bare
         known = [one for some in allocated for one in some.known_batches(relation)]
         told: list[Allocated] = []
-        if all(entry.release.mechanism == "gaussian" for entry in known):
+        gaussian = all(entry.release.mechanism == "gaussian" for entry in known)
+        if gaussian or all(some.shuffled for some in allocated):
             told = [some for some in allocated if some.tells(relation)]
         steps = cls._of([*plain, *known], relation)
         if not allocated:

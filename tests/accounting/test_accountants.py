@@ -30,6 +30,7 @@ from privaudit.accounting.tuning import (
 from privaudit.ledger import Ledger
 from privaudit.mechanisms import RDP
 from privaudit.release import NoSampling, Release
+from tests.accounting.test_events import EpsilonDeltaDpEvent
 from tests.reference import gaussian_delta
 
 ADD = NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -435,6 +436,26 @@ class TestRenyi:
         delta, order = accountant.get_delta_and_optimal_order(1.32783806176)
         assert (delta, order) == (pytest.approx(1e-5), 32)
 
+    def test_a_guarantee_tells_all_with_chance_delta(self):
+        """Against all outputs of three of the worst mechanisms."""
+        p = q = np.ones(1)
+        accountant = RenyiAccountant()
+        for e, delta in ((0.5, 0.01), (0.5, 0.01), (0.0, 0.002)):
+            accountant.compose(EpsilonDeltaDpEvent(e, delta))
+            up = (1 - delta) * special.expit(e)
+            outputs = np.array([delta, up, 1 - delta - up, 0.0])
+            p, q = np.outer(p, outputs).ravel(), np.outer(q, outputs[::-1]).ravel()
+        for epsilon in (0.5, 0.9, 1.0):
+            found = accountant.get_delta(epsilon)
+            assert 0 <= found - np.maximum(p - math.exp(epsilon) * q, 0).sum() < 0.1
+            assert accountant.get_epsilon(found) == pytest.approx(epsilon, rel=1e-6)
+        least = 1 - 0.99**2 * 0.998
+        assert accountant.get_delta(math.inf) == pytest.approx(least, rel=1e-9)
+        assert accountant.get_epsilon(least) == math.inf
+        assert accountant.get_epsilon(least * (1 + 1e-9)) < 1.02
+        chosen = select(EpsilonDeltaDpEvent(0.5, 0.01), 2, 1)
+        assert RenyiAccountant().compose(chosen).get_epsilon(0.5) == math.inf
+
     def test_delta_of_a_gaussian(self):
         accountant = RenyiAccountant(1 + np.arange(1, 500) / 10).compose(gaussian(1))
         for epsilon in np.arange(0, 50, 0.7):
@@ -590,10 +611,18 @@ class TestSelection:
 
     @pytest.mark.sampled(2)
     @pytest.mark.parametrize(
-        ("law", "less"), [("geometric", 0.86), ("logarithmic", 0.89), ("poisson", 0.97)]
+        ("law", "less", "share", "far", "near"),
+        [
+            ("geometric", 0.86, 0.5, 3.0, 0.91),
+            ("logarithmic", 0.89, 0.3, 2.0, 0.93),
+            ("poisson", 0.97, 0.1, 3.0, 0.88),
+        ],
     )
-    def test_the_largest_of_gaussians(self, law, less, monkeypatch):
-        """Its density is f'(Phi) phi; beside Renyi divergences alone."""
+    def test_the_largest_of_gaussians(self, law, less, share, far, near, monkeypatch):
+        """Two settings, one of whose scores falls as the other rises: f'(F) q of each.
+
+        Beside Renyi divergences alone; and equal settings cost far less than these.
+        """
         monkeypatch.setattr(tuning, "_LINES", 120)  # fewer in the quick tier
         release = Release.of_sum(
             norm_bound=1.0, noise_multiplier=0.5, sampling=NoSampling()
@@ -605,21 +634,33 @@ class TestSelection:
         assert found <= less * alone
         gamma, x = (
             parameter_of(10.0, float(law == "geometric")),
-            np.arange(-9, 13, 1e-3),
+            np.arange(-9, 13, 4e-3),
         )
 
-        def density(middle):
-            above = special.ndtr(middle - x)
+        def densities(*middles):
+            shares = share, 1 - share
+            above = sum(
+                w * special.ndtr(m - x) for w, m in zip(shares, middles, strict=True)
+            )
             if law == "poisson":
                 slope = np.exp(-10 * above)
             else:
                 rate = -2.0 if law == "geometric" else -1.0
                 slope = (gamma + (1 - gamma) * above) ** rate
-            found = slope * np.exp(-((x - middle) ** 2) / 2)
-            return found / found.sum()
+            found = [
+                w * slope * np.exp(-((x - m) ** 2) / 2)
+                for w, m in zip(shares, middles, strict=True)
+            ]
+            return np.array(found) / np.sum(found)
 
-        apart = np.maximum(density(2.0) - math.exp(found) * density(0.0), 0).sum()
-        assert 0 < apart <= 1e-5
+        def apart(epsilon, one, other):
+            p, q = densities(*one), densities(*other)
+            pairs = ((p, q), (q, p))
+            return max(np.maximum(a - math.exp(epsilon) * b, 0).sum() for a, b in pairs)
+
+        opposed = (0.0, far), (-2.0, far + 2.0)
+        assert apart(found, *opposed) <= 1e-5 < apart(near * found - 0.1, *opposed)
+        assert apart(11.0, (0.0, 0.0), (-2.0, -2.0)) <= 1e-5 < apart(11.0, *opposed)
 
     @pytest.mark.parametrize(("rho", "gamma"), [(0.01, 0.01), (1, 0.1), (10, 0.99)])
     @pytest.mark.parametrize("shape", [0, 0.5, 1, 5])

@@ -33,10 +33,18 @@ class TestSound:
     @pytest.mark.parametrize(
         ("kinds", "epsilon", "delta"),
         [
-            ([("gaussian", 6.5, 1.0), ("gaussian", 1.4, 0.2)], 2.0, 1e-5),
+            ([("gaussian", 5.5, 1.0), ("gaussian", 1.4, 0.2)], 2.0, 1e-5),
             ([("gaussian", 3.5, 1.0), ("guarantee", 0.3, 0.0)], 4.0, 1e-5),
-            ([("discrete-laplace", 0.18, 1.0), ("guarantee", 0.33, 1e-7)], 4.0, 1e-5),
-            ([("laplace", 3.0, 1.0), ("discrete-gaussian", 3.2, 1.0)], 4.0, 1e-5),
+            pytest.param(
+                [("discrete-laplace", 0.18, 1.0), ("guarantee", 0.33, 1e-7)],
+                *(4.0, 1e-5),
+                marks=pytest.mark.full,
+            ),
+            pytest.param(
+                [("laplace", 3.0, 1.0), ("discrete-gaussian", 3.2, 1.0)],
+                *(4.0, 1e-5),
+                marks=pytest.mark.full,
+            ),
         ],
     )
     def test_the_exact_game_reaches_most_of_delta_and_never_more(
@@ -82,15 +90,15 @@ class TestSound:
         assert above[0] == pytest.approx(above[1], abs=1e-9)
 
     def test_what_a_kind_dominates_costs_as_much_and_all_else_is_refused(self):
-        kinds = [("gaussian", 6.5, 1.0), ("laplace", 9.0, 1.0)]
+        kinds = [("gaussian", 4.5, 1.0), ("laplace", 6.0, 1.0)]
         budget = Budget(
             epsilon=2.0, delta=1e-5, typical=[release_of(one) for one in kinds]
         )
-        budget.spend(release_of(("gaussian", 7.5, 1.0)))
+        budget.spend(release_of(("gaussian", 5.5, 1.0)))
         assert budget._state == (1, 0)
         budget.spend(release_of(("laplace", 90.0, 1.0)))
         assert budget._state == (1, 1)
-        for other in (("gaussian", 6.4, 1.0), ("guarantee", 0.01, 0.0)):
+        for other in (("gaussian", 4.4, 1.0), ("guarantee", 0.01, 0.0)):
             assert budget.room(release_of(other)) == 0
             with pytest.raises(BudgetExceeded):
                 budget.spend(release_of(other))

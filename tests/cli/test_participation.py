@@ -142,28 +142,62 @@ class TestShuffled:
             found = Certificate.of(Ledger(nodes=((entry,),)), "replace-one").delta(1.0)
             assert (found.lower > 0) == known
 
-    @pytest.mark.parametrize("records", [4, 5])
-    def test_the_lower_side_is_that_of_all_orders(self, records):
+    @pytest.mark.parametrize("steps", [3, 7])
+    def test_laplace_from_below_is_by_what_lies_beyond(self, steps):
+        """Of 7 batches ``steps``: the two laws of the count, by sums of products."""
+        plan = Plan(
+            noise_multiplier=np.array([1.5]),
+            sampling_rate=np.array([1 / 7]),
+            count=steps,
+            scheme="shuffled",
+            mechanism="laplace",
+        )
+        far = math.exp(-2 / 1.5) / 2
+        one, rest = np.ones(1), np.ones(1)
+        for _ in range(steps):
+            rest, one = np.convolve(rest, [1 - far, far]), rest
+        p = steps / 7 * np.convolve(one, [0.5, 0.5]) + (1 - steps / 7) * rest
+        wanted = max(
+            np.maximum(a - math.exp(0.1) * b, 0).sum()
+            for a, b in ((p, rest), (rest, p))
+        )
+        found = Certificate.of(plan.ledger()).delta(0.1).lower
+        assert wanted * 0.95 <= found <= wanted * (1 + 1e-9)
+
+    @pytest.mark.parametrize(
+        ("records", "law", "near"),
+        [(4, "gaussian", 0.99), (5, "gaussian", 0.5), (4, "laplace", 0.5)],
+    )
+    def test_the_lower_side_is_that_of_all_orders(self, records, law, near):
         """Two batches of two, by all orders of the records, on a grid of outcomes."""
-        plan = Plan.constant(1.5, 2 / records, 2, "shuffled")
+        plan = Plan(
+            noise_multiplier=np.array([1.5]),
+            sampling_rate=np.array([2 / records]),
+            count=2,
+            scheme="shuffled",
+            mechanism=law,
+        )
         x = np.arange(-14, 12, 0.05)
+
+        def noise(far):
+            return np.exp(-(far**2) / 4.5 if law == "gaussian" else -far / 1.5)
 
         def density(vectors):
             orders = list(itertools.permutations(vectors))
             first, second = (
-                [np.exp(-((x - sum(order[i : i + 2])) ** 2) / 4.5) for order in orders]
+                [noise(np.abs(x - sum(order[i : i + 2]))) for order in orders]
                 for i in (0, 2)
             )
             return np.einsum("ij,ik->jk", first, second) / len(orders)
 
         p, q = density([1, -1, -1, -1, -1][:records]), density([-1] * records)
-        for epsilon in (0.1, 1.0):
+        for epsilon in (0.1, 1.0)[: 2 if law == "gaussian" else 1]:
             each = [
                 np.maximum(a - math.exp(epsilon) * b, 0) for a, b in ((p, q), (q, p))
             ]
             truth = max(one.sum() for one in each) / q.sum()
             found = Certificate.of(plan.ledger()).delta(epsilon)
-            assert truth * (0.5 if records == 5 else 0.99) <= found.lower <= truth
+            assert truth * near <= found.lower <= truth
             assert truth < found.upper
 
     def test_batches_that_do_not_fill_a_pass_are_counted_in_fewer(self):

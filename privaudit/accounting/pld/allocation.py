@@ -18,11 +18,12 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
+from scipy import special, stats
 
 from privaudit.accounting.pld.allocation_plane import (
     Masses,
     Side,
+    most_points,
     shape_of,
     two_laws,
 )
@@ -41,6 +42,7 @@ _GEOMETRIC = 0.03  # cells far out, over their distance
 _MIDDLE = 9.0  # deviations to each side that have fine cells, at most
 _MOST_CELLS = 1500  # of one ratio, which is wide where there is little noise
 _MOST_KINDS = 300  # of batches; more are bounded in so many groups
+_MOST_COUNTED, _MOST_LAPLACE = 100_000, 500.0  # batches, and their shift
 _MOST_SHIFT = 12.0  # beyond, ratios times the least mass are not small
 _AWAY = 1e-3  # of the tail that may be lost, what each sum loses at either end
 _LEAST_TAIL, _TAIL_ABOVE = 1e-25, 1e-15
@@ -64,6 +66,7 @@ class Epoch:
     # whether it is replaced by its opposite, not removed
     taken: int = 1
     opposed: bool = False
+    blocks: int = 0  # of an epoch, of which this is one: how many different ones
 
     @property
     def is_sum(self) -> bool:
@@ -141,8 +144,9 @@ def _bounds(index: NDArray[np.int64], p: Floats, tail: float) -> tuple[int, int]
 
 def losses(epoch: Epoch, way: Direction, tail: float) -> tuple[Floats, Floats] | None:
     """Losses to look by, and logs of their masses under Q: no bound."""
-    # Sums of sums: data may tell so much less that a tilt to them misses the bound.
-    told = epoch.is_sum or epoch.opposed
+    # Sums of sums: data may tell so much less that a tilt to them misses the bound. Of
+    # blocks of opposed records data's law would be made for this alone.
+    told = epoch.is_sum or (epoch.opposed and not epoch.blocks)
     side, tail = ("below", tail) if told else (way, max(tail, _TAIL_ABOVE))
     law = epoch_masses(epoch, side, tail)
     if law is None:
@@ -164,6 +168,20 @@ class AllocatedBelow(PairLoss):
         some = (law.p > 0) & (law.q > 0)
         log_p, log_q = np.log(law.p[some]), np.log(law.q[some])
         return cls(Atoms(log_p, log_q, far=law.accuracy / UNIT))
+
+    @classmethod
+    def counted(cls, epoch: Epoch) -> AllocatedBelow | None:
+        """Build from how many batches of Laplace noise are beyond the shift."""
+        shift, count = epoch.shifts[-1], min(epoch.counts[-1], _MOST_COUNTED)
+        if shift > _MOST_LAPLACE:
+            return None
+        often = count * math.exp(-shift) / 2
+        far = 12 * math.sqrt(often) + 60
+        k = np.arange(max(0, int(often - far)), min(count, int(often + far)) + 1)
+        log_q = stats.binom.logpmf(k, count, math.exp(-shift) / 2)
+        ratio = k * math.exp(shift) + (count - k) / (2 - math.exp(-shift))
+        log_p = log_q + np.log(1 - count / epoch.batches + ratio / epoch.batches)
+        return cls(Atoms(log_p, log_q, far=1e-9 / UNIT))
 
     def __init__(self, atoms: Atoms) -> None:
         super().__init__(atoms)
@@ -195,13 +213,14 @@ def epoch_masses(epoch: Epoch, side: Side, tail: float) -> Masses | None:
             return None
         error = law.accuracy + law.moved
         return Masses(law.value * law.mass, law.mass, law.lacking, error)
-    # Both take seconds: one for several tails; in cones for all usual ones, the scout's
-    # too.
+    # Both take seconds: one for several tails; in cones and of blocks for all usual
+    # ones, the scout's too.
+    usual = _TAIL_ABOVE if tail >= _TAIL_ABOVE else _LEAST_TAIL
     if epoch.opposed and epoch.taken == 1:
         tail = max(1000.0 ** math.floor(math.log(tail, 1000) + 1e-9), _LEAST_TAIL)
+        tail = usual if epoch.blocks else tail
         return _curve(epoch, side, tail if side != "below" else _TAIL_CURVE)
-    tail = _TAIL_ABOVE if tail >= _TAIL_ABOVE else _LEAST_TAIL
-    return _plane(epoch, side, tail if side != "below" else _TAIL_PLANE)
+    return _plane(epoch, side, usual if side != "below" else _TAIL_PLANE)
 
 
 @functools.lru_cache(maxsize=48)
@@ -210,7 +229,8 @@ def _curve(epoch: Epoch, side: Side, tail: float) -> Masses | None:
         return None
     below = side == "below"
     kinds = list(zip(epoch.shifts, epoch.counts, strict=True))
-    return Masses(*replaced(kinds, epoch.batches, tail, below=below))
+    share = epoch.blocks or 1
+    return Masses(*replaced(kinds, epoch.batches, tail, below=below, share=share))
 
 
 @functools.lru_cache(maxsize=48)
@@ -218,9 +238,12 @@ def _plane(epoch: Epoch, side: Side, tail: float) -> Masses | None:
     largest = max(epoch.shifts)
     if largest > _MOST_SHIFT:
         return None
+    kinds = _kinds(epoch, side)
     shape = shape_of(largest, epoch.batches, epoch.taken, epoch.opposed, side)
+    most = most_points([n for _, _, n in kinds], side, epoch.blocks or 1)
+    shape = dataclasses.replace(shape, most=most)
     try:
-        return two_laws(_kinds(epoch, side), shape, epoch.batches, side, tail)
+        return two_laws(kinds, shape, epoch.batches, side, tail)
     except OverflowError:  # more choices of batches than doubles can count
         return None
 

@@ -43,6 +43,11 @@ _AWAY = 1e-3  # of the tail that may be lost, what each sum loses
 _LEAST = 1e-140  # squares are no smaller than doubles
 _LEAST_MASS = 1e-150
 _SAMPLE = 400  # points that are enough to lay cells
+# Pairs of points of all sums of one law together, from above (which are costlier) and
+# from below: a few seconds. Laws have as few points as that asks for.
+_WORK, _WORK_BELOW = 2.5e7, 2.7e7
+_OVER = 1.4  # what is halved has more than so many times that
+_FEWEST = 12  # cells along
 _AT_ONCE = 1 << 21
 _SHORT = 8  # vectors longer than that have fewer cells, so that costs are alike
 _TALL = 16 * UNIT  # what one sum may move a point by, relatively, for each entry
@@ -63,6 +68,7 @@ class Shape:
     # fine, ratio: widths of cells, over the deviation, and over distances far out
     fine: float
     ratio: float
+    most: float = math.inf  # points of a law
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -93,6 +99,17 @@ def shape_of(
     # Steps that move little need no cells finer than 3 % far out.
     ratio = max(0.03, _FAR_RATIO * shift)
     return Shape(taken, opposed, scale, batches, others, fine * long, ratio)
+
+
+def most_points(counts: list[int], side: Side, share: int) -> float:
+    """Points of a law with which all sums of such batches are as much work as may be.
+
+    ``counts``: of batches of each kind. ``share``: how many epochs share that work.
+    """
+    # Of equal laws each pair is looked at once.
+    sums = sum(n.bit_count() + (n.bit_length() - 1) / 2 for n in counts) - 1
+    work = _WORK_BELOW if side == "below" else _WORK / share
+    return math.sqrt(work / max(sums, 0.5))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -165,8 +182,9 @@ def _one(
 ) -> Points:
     """One ratio exp(s x - s^2 / 2); opposed also exp(-s x - s^2 / 2) at the same x."""
     far = -float(special.ndtri_exp(math.log(_AWAY * tail))) + float(shifts[-1])
-    step = min(shape.ratio, shape.fine * float(shifts[0]))
     most = float(shifts[-1]) * far
+    step = min(shape.ratio, shape.fine * float(shifts[0]))
+    step = max(step, 2 * most / shape.most)
     number = math.ceil(most / step)
     logs: Floats = (np.arange(-number, number + 1) * step).astype(np.float64)
     ends = [np.concatenate([[-np.inf], logs, [np.inf]])]
@@ -297,9 +315,8 @@ def _grouped(
 ) -> Points:
     """From below: each cell's mass at its mean."""
     size, size_of = along.size * across.size, one.size + other.size
-    mass = np.zeros(size)
-    means = np.zeros((one.rows.shape[1], size))
-    terms = np.zeros(size, np.int64)
+    width = one.rows.shape[1]
+    table = np.zeros((2 + width, size))  # masses, numbers of terms, means times masses
     for rows, masses in _pairs(one, other, shape):
         held = np.isfinite(rows).all(1)
         if not held.all():  # beyond doubles: left out of both laws
@@ -307,10 +324,19 @@ def _grouped(
         x, y = _places(rows, shape, size_of)
         i = np.clip(np.searchsorted(along, x, "right") - 1, 0, None)
         at = i * across.size + np.clip(np.searchsorted(across, y, "right") - 1, 0, None)
-        mass += np.bincount(at, masses, size)
-        terms += np.bincount(at, minlength=size)
-        for j, mean in enumerate(means):
-            mean += np.bincount(at, masses * rows[:, j], size)
+        table[0] += np.bincount(at, masses, size)
+        table[1] += np.bincount(at, minlength=size)
+        for j in range(width):
+            table[2 + j] += np.bincount(at, masses * rows[:, j], size)
+    cells = table.reshape(2 + width, along.size, across.size)
+    for turn in range(40):  # by turns two cells are one along, and across
+        axis = 1 + (turn % 2 if cells.shape[1] > _FEWEST else 1)
+        few = cells.shape[axis] < 2
+        if few or np.count_nonzero(cells[0] > _LEAST_MASS) <= _OVER * shape.most:
+            break
+        cells = np.add.reduceat(cells, np.arange(0, cells.shape[axis], 2), axis)
+    mass, terms, *means = cells.reshape(2 + width, -1)
+    means = np.array(means)
     some = mass > _LEAST_MASS
     if shape.opposed:  # what hardly counts of either record is left out of both
         x, y = _places((means / np.maximum(mass, _LEAST_MASS)).T, shape, size_of)
@@ -369,25 +395,61 @@ def _at_corners(
                 weight = weight * (q if is_high else rest)
                 place = place + step * is_high
             found += np.bincount(place, weight, found.size)
-    kept = found.nonzero()[0]
-    left, rows = along[kept // steps[0]], np.zeros((kept.size, k))
-    for r in range(k):
-        share = (
-            cuts[r][kept // steps[r + 1] % cuts[r].size] if r < k - 1 else np.ones(1)
+    error = (2**k * int(terms.max()) + 16) * UNIT
+    lacking = _lacking(one, other, shape) + lack
+    ends = [along, *cuts]
+    table = found.reshape([each.size for each in ends])
+    moved = one.moved + other.moved + _TALL * k
+    for turn in itertools.count():
+        mass, rows = _corners(table, ends, weights)
+        law = Points(
+            rows,
+            np.maximum(mass, _LEAST_MASS),
+            lacking * (1 + error),
+            one.accuracy + other.accuracy + error,
+            moved,
+            size,
         )
+        law = _pruned(law, shape, side, tail)
+        # By turns every second end is left out along, and across.
+        axes = [0] if turn % 2 == 0 and ends[0].size > _FEWEST else range(1, k)
+        axes = [axis for axis in axes if ends[axis].size > 2]
+        if law.mass.size <= _OVER * shape.most or not axes:
+            return law
+        for axis in axes:
+            table, ends[axis] = _without_half(table, ends[axis], axis)
+            error, moved = error + 8 * UNIT, moved + _TALL
+    raise AssertionError
+
+
+def _corners(
+    table: Floats, ends: list[Floats], weights: Floats
+) -> tuple[Floats, Floats]:
+    """Masses of corners that have some, and their vectors."""
+    places = table.nonzero()
+    k = len(ends)
+    left, rows = ends[0][places[0]], np.zeros((places[0].size, k))
+    for r in range(k):
+        share = ends[r + 1][places[r + 1]] if r < k - 1 else np.ones(1)
         if weights[r]:
             rows[:, r] = left * share / weights[r]
         left = left * (1 - share)
-    error = (2**k * int(terms.max()) + 16) * UNIT
-    law = Points(
-        rows,
-        np.maximum(found[kept], _LEAST_MASS),
-        (_lacking(one, other, shape) + lack) * (1 + error),
-        one.accuracy + other.accuracy + error,
-        one.moved + other.moved + _TALL * k,
-        size,
-    )
-    return _pruned(law, shape, side, tail)
+    return table[places], rows
+
+
+def _without_half(table: Floats, ends: Floats, axis: int) -> tuple[Floats, Floats]:
+    """Leave out every second end, its mass on those beside it and its mean kept.
+
+    Along never the first after 0, which is an infinite loss where a record is added.
+    """
+    gone = np.arange(2 if axis == 0 else 1, ends.size - 1, 2)
+    low, at, high = ends[gone - 1], ends[gone], ends[gone + 1]
+    table = np.moveaxis(table, axis, 0).copy()
+    mass = np.moveaxis(table[gone], 0, -1)
+    table[gone - 1] += np.moveaxis(mass * ((high - at) / (high - low)), -1, 0)
+    table[gone + 1] += np.moveaxis(mass * ((at - low) / (high - low)), -1, 0)
+    kept = np.delete(table, gone, 0)
+    return np.moveaxis(kept, 0, axis), np.delete(ends, gone)
 
 
 def _lacking(one: Points, other: Points, shape: Shape) -> Floats:
@@ -431,7 +493,8 @@ def _cells(
     one: Points, other: Points, shape: Shape, side: Side, tail: float
 ) -> tuple[Floats, Floats]:
     """Ends of cells along and across; a guess that needs no proof."""
-    (first, mass), (second, weight) = _sample(one), _sample(other)
+    points = int(min(_SAMPLE, shape.most / 2))
+    (first, mass), (second, weight) = _sample(one, points), _sample(other, points)
     rows = _fold(first, second, shape)
     mass = (mass[:, None] * weight).ravel()
     held = np.isfinite(rows).all(1)
@@ -515,9 +578,9 @@ def _ends(
     return np.array([*ends, 0.0])[::-1], size
 
 
-def _sample(law: Points) -> tuple[Floats, Floats]:
+def _sample(law: Points, points: int) -> tuple[Floats, Floats]:
     """About the same law, at some hundred points."""
-    size = -(-law.mass.size // _SAMPLE)
+    size = -(-law.mass.size // points)
     if size == 1:
         return law.rows, law.mass
     order = np.lexsort(law.rows.T[::-1])

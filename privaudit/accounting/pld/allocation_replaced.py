@@ -32,6 +32,8 @@ _LEAST_MASS = 1e-150  # products of two do not underflow
 _COARSE = 200  # points that are enough to lay a grid
 _OPEN = 0.0025  # about what chords and tests may leave open of a loss
 _MOST_KNOTS = 200
+# Pairs of points in all sums of a curve together, some seconds, and of how many knots
+_WORK, _USUAL_KNOTS = 1.1e8, 60
 _MOST_LOSS = 470.0  # times the ratio at a far end it is a double, with room for sums
 
 
@@ -46,6 +48,25 @@ class _Sum:
     # accuracy, moved: bounds on relative errors of masses, and of u and v
     accuracy: float
     moved: float
+
+
+@dataclasses.dataclass(slots=True)
+class Work:
+    """Pairs of points looked at for a curve, and what that makes of its grids."""
+
+    share: int = 1  # how many curves share the work
+    pairs: float = 0.0
+    wider: float = 1.0  # cells, for the work that is left
+
+    def begun(self) -> None:
+        """Lay cells as wide as the first knot's work asks for."""
+        share = self.pairs * _USUAL_KNOTS * self.share / _WORK
+        self.wider = math.sqrt(max(share, 1.0))
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether all that is left is to come to an end."""
+        return self.pairs * self.share > _WORK
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -185,13 +206,19 @@ def _coarser(law: _Sum) -> tuple[Floats, Floats]:
 
 
 def _whole(
-    kinds: Kinds, batches: int, loss: float, tail: float, *, below: bool
+    kinds: Kinds, batches: int, loss: float, tail: float, work: Work, *, below: bool
 ) -> tuple[_Sum, Floats]:
     """The law of all batches at g = exp(loss), and how far each value is above 0."""
     g, blank = math.exp(loss), batches - sum(n for _, n in kinds)
     fine = _FINE if len(kinds) <= _MANY else _FINE_OF_MANY
     ratio = max(_GEOMETRIC, _FAR_RATIO * max(s for s, _ in kinds))
+    fine, ratio = fine * work.wider, min(ratio * work.wider, 0.5)
     way = _Way(g, below, tail, fine, ratio, -blank * (1 - g))
+
+    def added(one: _Sum, other: _Sum) -> _Sum:
+        work.pairs += one.w.size * other.w.size / (2 if one is other else 1)
+        return way.added(one, other)
+
     parts: list[tuple[int, int, _Sum]] = []
     order = itertools.count()
     for s, count in kinds:
@@ -201,17 +228,19 @@ def _whole(
                 heapq.heappush(parts, (count - left + 1, next(order), power))
             left >>= 1
             if left:
-                power = way.added(power, power)
+                power = added(power, power)
     while len(parts) > 1:
         (a, _, first), (b, _, second) = heapq.heappop(parts), heapq.heappop(parts)
-        heapq.heappush(parts, (a + b, next(order), way.added(first, second)))
+        heapq.heappush(parts, (a + b, next(order), added(first, second)))
     law = parts[0][2]
     return law, law.w - way.kink
 
 
-def value_above(kinds: Kinds, batches: int, loss: float, tail: float) -> float:
+def value_above(
+    kinds: Kinds, batches: int, loss: float, tail: float, work: Work | None = None
+) -> float:
     """An upper bound on H at exp(loss)."""
-    law, over = _whole(kinds, batches, loss, tail, below=False)
+    law, over = _whole(kinds, batches, loss, tail, work or Work(), below=False)
     over = over + 8 * UNIT * (batches - sum(n for _, n in kinds)) * (1 + math.exp(loss))
     found = float(law.mass @ np.maximum(over, 0.0)) + law.lacking
     error = 2 * law.accuracy + (law.mass.size + 8) * UNIT
@@ -219,10 +248,10 @@ def value_above(kinds: Kinds, batches: int, loss: float, tail: float) -> float:
 
 
 def event_below(
-    kinds: Kinds, batches: int, loss: float, tail: float
+    kinds: Kinds, batches: int, loss: float, tail: float, work: Work | None = None
 ) -> tuple[float, float]:
     """P and Q of an event that is nearly the best at exp(loss), safely rounded."""
-    law, over = _whole(kinds, batches, loss, tail, below=True)
+    law, over = _whole(kinds, batches, loss, tail, work or Work(), below=True)
     assert law.uv is not None
     blank = batches - sum(n for _, n in kinds)
     some = over > 0
@@ -233,9 +262,11 @@ def event_below(
     return float(p) * (1 - error), min(float(q) * (1 + error), 1.0)
 
 
-def _knots(at: Callable[[float], float], tail: float) -> dict[float, float]:
-    """Values of a curve at losses from 0 on, as near as its fall asks for."""
+def _knots(at: Callable[[float], float], tail: float, work: Work) -> dict[float, float]:
+    """Values of a curve at losses from 0 on, as near as its fall and work ask for."""
     known = {0.0: at(0.0)}
+    work.begun()
+    further = 1.0
     # Of a normal loss that has this total variation.
     share = min(max(known[0.0], 1e-15), 1 - 1e-12)  # from below that may be 0
     deviation = 2 * float(special.ndtri((1 + share) / 2))
@@ -243,6 +274,8 @@ def _knots(at: Callable[[float], float], tail: float) -> dict[float, float]:
     while len(known) < _MOST_KNOTS:
         about = max(loss, deviation / 2)
         step = min(math.sqrt(8 * _OPEN * about / (fall + 1)), 0.5 / fall + 0.2)
+        further *= 2 if work.is_done else 1
+        step *= further
         before, loss = loss, loss + step
         if loss > _MOST_LOSS:
             break
@@ -254,13 +287,16 @@ def _knots(at: Callable[[float], float], tail: float) -> dict[float, float]:
 
 
 def replaced(
-    kinds: Kinds, batches: int, tail: float, *, below: bool
+    kinds: Kinds, batches: int, tail: float, *, below: bool, share: int = 1
 ) -> tuple[Floats, Floats, float, float]:
-    """P's and Q's masses, P's where Q has none, and a bound on relative errors."""
-    kinds = _grouped(kinds, below=below)
+    """P's and Q's masses, P's where Q has none, and a bound on relative errors.
+
+    ``share``: how many such curves are to be made in a few seconds.
+    """
+    kinds, work = _grouped(kinds, below=below), Work(share)
     if below:
-        return _attained(kinds, batches, tail)
-    known = _knots(lambda x: value_above(kinds, batches, x, tail), tail)
+        return _attained(kinds, batches, tail, work)
+    known = _knots(lambda x: value_above(kinds, batches, x, tail, work), tail, work)
     a, h = np.exp(list(known)), np.array(list(known.values()))
     kept = _hull(a, h)
     a, h = a[kept], h[kept]
@@ -308,16 +344,16 @@ def _hull(x: Floats, y: Floats) -> list[int]:
 
 
 def _attained(
-    kinds: Kinds, batches: int, tail: float
+    kinds: Kinds, batches: int, tail: float, work: Work
 ) -> tuple[Floats, Floats, float, float]:
     """The pair of what some events tell, nested."""
     events: list[tuple[float, float]] = []
 
     def at(loss: float) -> float:
-        events.append(event_below(kinds, batches, loss, tail))
+        events.append(event_below(kinds, batches, loss, tail, work))
         return max(events[-1][0] - math.exp(loss) * events[-1][1], 0.0)
 
-    _knots(at, tail)
+    _knots(at, tail, work)
     p, q = np.array([(p, q) for p, q in events if p > q > 0]).reshape(-1, 2).T
     # Of an event and its mirror image, the rarer.
     over = p + q >= 1

@@ -24,7 +24,9 @@ from privaudit.release import NoSampling, RandomAllocation, Release
 from privaudit.results import Relation
 
 Entries = tuple[Entry, ...]
-_LITTLE = 0.004  # of the variance, which is half of that of epsilon
+# Of the variance, which is half of that of epsilon; where a record is in three and more
+# cones are wide enough to lose more than that.
+_LITTLE, _LITTLE_OF_MORE = 0.004, 0.02
 
 
 def is_allocated(entry: Entry) -> bool:
@@ -80,8 +82,10 @@ class Allocated:
                     yield Entry(plain, some * self.often)
                 wanted -= some
 
-    def above(self, relation: Relation) -> Iterator[tuple[Epoch, int]]:
-        """As mixtures over batches, and how often: whole, or blocks of two or one."""
+    def above(
+        self, relation: Relation, *, most: int = MOST_TAKEN
+    ) -> Iterator[tuple[Epoch, int]]:
+        """As mixtures over batches, and how often: whole, or blocks of so many."""
         if self.shuffled:
             return
         opposed = relation == "replace-one"
@@ -93,9 +97,10 @@ class Allocated:
         # What blocks of one add to the variance of L, over that: (k - 1) / 2 t times a
         # ratio's. Blocks have the largest shift in all places.
         added = (taken - 1) / (2 * self.how.batches) * math.expm1(min(shift, 20) ** 2)
-        most = min(taken, MOST_TAKEN if shift <= MOST_SHIFT else 2)
+        most = min(taken, most, MOST_TAKEN if shift <= MOST_SHIFT else 2)
         alike = len(epoch.shifts) == 1 or taken > most
-        if opposed or (added < _LITTLE and alike):
+        little = _LITTLE if taken == 2 else _LITTLE_OF_MORE
+        if opposed or (added < little and alike):
             most = 1
         if taken == most:
             yield epoch, self.often

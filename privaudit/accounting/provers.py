@@ -159,6 +159,17 @@ class Steps:
             attained=dataclasses.replace(base, others=(*base.others, *below)),
         )
 
+    @functools.cached_property
+    def in_ones(self) -> Composition | None:
+        """The composition by blocks of one batch, quick; None if that is no other."""
+        found = self.composition
+        ones = tuple(
+            one for some in self.epochs for one in some.above(self.relation, most=1)
+        )
+        if ones == found.epochs:
+            return None
+        return dataclasses.replace(found, epochs=ones)
+
 
 class Prover(abc.ABC):
     """Bounds of one direction; what it cannot prove is infinity, 1 or 0."""
@@ -642,6 +653,13 @@ def prove(
 def _prove_above(steps: Steps, question: Question, known: _Sides) -> None:
     refused: ValueError | None = None
     try:
+        if steps.epochs and (quick := steps.in_ones):
+            caps = {way: proof.value for way, proof in known.upper.items()}
+            found = quick.each(
+                question.target, question.width, tuple(caps), side="upper", caps=caps
+            )
+            for way, value in found.upper.items():
+                known.above(way, Proof(value, FOURIER))
         more_to_gain = _by_fourier(steps, question, "upper", known)
     except ValueError as error:
         refused, more_to_gain = error, True

@@ -753,6 +753,12 @@ class TestTight:
         assert 0.965 * found.upper <= found.lower <= 2.88 <= found.upper
 
     @pytest.mark.full
+    def test_five_of_very_many_batches(self):
+        """In cones of three it was [2.212, 16.58]."""
+        found = one_of(756, 0.978, taken=5).epsilon(1.4e-10)
+        assert 0.97 * found.upper <= found.lower
+
+    @pytest.mark.full
     def test_two_of_few_batches(self):
         found = one_of(4, 1.0, taken=2).epsilon(1e-5)
         # 5.0325 within .001, by eight million draws under a shifted law.
@@ -779,6 +785,9 @@ class TestTight:
         """As few each as there is a proof for, for any size of theirs."""
         how = release(1.0, RandomAllocation(batches, taken))
         (epoch,) = epochs_of((Entry(how, 3 * batches),))
+        ones = list(epoch.above(relation, most=1))
+        assert {one.taken for one, _ in ones} == {1}
+        assert sum(often * one.batches for one, often in ones) == 3 * batches
         blocks = list(epoch.above(relation))
         assert sum(often * one.taken for one, often in blocks) == 3 * taken
         assert sum(often * one.batches for one, often in blocks) == 3 * batches

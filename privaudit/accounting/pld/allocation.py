@@ -18,7 +18,7 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special, stats
+from scipy import special
 
 from privaudit.accounting.pld.allocation_plane import (
     Masses,
@@ -172,6 +172,8 @@ class AllocatedBelow(PairLoss):
     @classmethod
     def counted(cls, epoch: Epoch) -> AllocatedBelow | None:
         """Build from how many batches of Laplace noise are beyond the shift."""
+        from scipy import stats  # a tenth of a second, which few need
+
         shift, count = epoch.shifts[-1], min(epoch.counts[-1], _MOST_COUNTED)
         if shift > _MOST_LAPLACE:
             return None

@@ -71,9 +71,8 @@ def caught(bug: str, runs: int, audit: str | None, repeats: int) -> dict[str, An
 
 def alarms(bug: str, audit: str, repeats: int) -> dict[str, Any]:
     """Frequency at which the audit of a bug refutes right code."""
-    planted = BUGS[bug]
+    planted, refuted = BUGS[bug], 0
     assert planted.attack is not None
-    refuted = 0
     for repeat in range(repeats):
         # Seeds of their own: not those by which runs were chosen.
         upper, lower = attacked(planted.attack, planted.algorithm, seed=1000 + repeat)

@@ -361,6 +361,11 @@ class TestSound:
             live, _ = _alive(bundles, points, math.inf, sizes, 0.0)
             assert np.isin(np.flatnonzero(product > -46.0), live).all()
             kept.append(live.size)
+            # What is left out adds no more than is told, whatever a wave has in a sum.
+            heavy = 1e6 / (1.0 + np.arange(waves.size))
+            some, left = _alive(bundles, points, math.inf, heavy, 1.0)
+            out = np.setdiff1d(np.flatnonzero(product > -46.0), some)
+            assert heavy[out] @ np.exp(product[out]) <= left * (1 + 1e-9)
         seen = {one.kinds and one.kinds[0].ndim for one in bundles}
         assert seen == {shared if shared is None else 2 - shared}
         assert max(kept) < points // 4

@@ -724,8 +724,8 @@ def _alive(
         apart = np.concatenate(far) % points
         mean = np.bincount(apart, np.concatenate(products), points)
         squares = (fft.rfft(mean).real + spreads) / steps + 2 * transform_error(points)
-        sizes = np.sqrt(np.maximum(squares, 0.0)) + above
-        most += steps * np.log(np.clip(sizes, 1e-300, 1.0))
+        largest = np.sqrt(np.maximum(squares, 0.0)) + above
+        most += steps * np.log(np.clip(largest, 1e-300, 1.0))
         live, beside = _seen(most, sizes, room)
     return live, beside * (2.0 if cut < math.inf else 1.0)  # of both products
 

@@ -490,6 +490,19 @@ class TestAttacks:
             again = claim.attack.command(claim.claimed, claim.delta, corrected=True)
             assert repr(claim.attack.corrected_noise) in again
 
+    @pytest.mark.full
+    def test_noise_of_corrected_attacks_is_certified(self):
+        noises = {
+            claim.key: claim.attack.corrected_noise
+            for claim in all_claims()
+            if claim.attack
+        }
+        for steps in (500, 2500):
+            noise = noises[f"000/eq6-constant-epsilon1-K{steps}"]
+            assert bracket(poisson(noise, steps, 1 / 2500), 1e-4).upper <= 1
+        sums = fixed(noises["004/noise-on-sum-T1000-K8-B8"], 125, 8, 200)
+        assert bracket(sums, 1e-5, "replace-one").upper <= 4
+
 
 def made():
     """A ledger for `TestOwnClaims`."""

@@ -11,10 +11,11 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from privaudit.auditing.probes import pair as probes
 from privaudit.files.arguments import public
+from privaudit.files.pasting import called, dp, name_of, repeat
 from privaudit.results import Relation, round_down, round_up
-from privaudit.testing import probing, record
-from privaudit.testing.pasting import called, dp, name_of, repeat
+from privaudit.testing import record
 from privaudit.testing.sampling import Mechanism, Scoring
 from privaudit.testing.searching import Asked, verdict_of
 
@@ -298,7 +299,7 @@ def assert_probes(
     >>> assert_probes(total, ([0.5], [0.5, 1.0]), sensitivity=1.0, noise=2.0)
     {}
     """
-    promises = probing.Promises(
+    promises = probes.Promises(
         sensitivity=sensitivity,
         norm=norm,
         noise=noise,
@@ -309,7 +310,7 @@ def assert_probes(
         budget=budget,
         timing=timing,
     )
-    checks = probing.probe(release, pair, promises, runs, seed)
+    checks = probes.probe(release, pair, promises, runs, seed)
     wrong = [check for check in checks if check.findings]
     skipped = {check.name: check.skipped for check in checks if check.skipped}
     row = record.current().row("assert_probes", name_of(release), "no findings")

@@ -12,7 +12,7 @@ import math
 import operator
 from typing import Any
 
-from privaudit.testing import tables
+from privaudit.files import tables
 
 _MOST = 12  # records
 _LONG = 8  # records in one that is a list

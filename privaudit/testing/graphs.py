@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from privaudit.testing.fingerprints import fingerprint
+from privaudit.files.fingerprints import fingerprint
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy

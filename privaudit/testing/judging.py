@@ -31,8 +31,8 @@ from privaudit.auditing.bounds.rank_walk import RankWalk
 from privaudit.auditing.bounds.two_binomial import TwoBinomial
 from privaudit.auditing.scores import Scores
 from privaudit.files.arguments import public
+from privaudit.files.fingerprints import check_differ
 from privaudit.testing.coins import LEVELS, Ranking, Stage, Worlds, chance_together
-from privaudit.testing.fingerprints import fingerprint
 from privaudit.testing.learning import Attack
 from privaudit.testing.outputs import Readings
 from privaudit.testing.sampling import Mechanism, Sampler, Scoring
@@ -305,16 +305,6 @@ def _as_written(value: float) -> float:
     """
     text = decimal.Decimal(repr(float(value)))
     return value if decimal.Decimal(value) >= text else math.nextafter(value, math.inf)
-
-
-def check_differ(pair: tuple[Any, Any]) -> None:
-    """Raise ``ValueError`` unless these are two data sets that differ."""
-    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-        raise ValueError("pair must be a tuple of two data sets")
-    if fingerprint(pair[0]) == fingerprint(pair[1]):
-        raise ValueError(
-            "the two data sets of the pair are equal, so that nothing tells them apart"
-        )
 
 
 def _check(

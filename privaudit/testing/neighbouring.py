@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 import numpy as np
 
+from privaudit.files import tables
 from privaudit.files.arguments import public
+from privaudit.files.fingerprints import fingerprint
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import NoSampling, PoissonSampling, Release, Sensitivity
 from privaudit.results import Relation
-from privaudit.testing import extremes, graphs, tables
-from privaudit.testing.fingerprints import fingerprint
+from privaudit.testing import extremes, graphs
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn, SearchStrategy

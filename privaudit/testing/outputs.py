@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privaudit.testing.low_bits import Floats, lowest_bit
+from privaudit.auditing.probes.low_bits import Floats, lowest_bit
 
 Path = tuple[Hashable, ...]
 

@@ -25,13 +25,13 @@ from typing import Any
 
 import numpy as np
 
+from privaudit.files.fingerprints import fingerprint
+from privaudit.files.pasting import called, dp, name_of, pasted, repeat
 from privaudit.results import round_down
 from privaudit.testing import record
 from privaudit.testing.coins import Ranking, Stage, Worlds, chance_together
-from privaudit.testing.fingerprints import fingerprint
 from privaudit.testing.judging import Verdict, judge
 from privaudit.testing.outputs import Floats
-from privaudit.testing.pasting import called, dp, name_of, pasted, repeat
 from privaudit.testing.sampling import Mechanism, Sampler, Scoring
 
 __tracebackhide__ = True  # pytest shows where a test calls, and its mechanism

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import privaudit as pa
+from privaudit.files.fingerprints import fingerprint
 from privaudit.testing import (
     assert_accounts,
     assert_private,
@@ -18,7 +19,6 @@ from privaudit.testing import (
     record,
     searching,
 )
-from privaudit.testing.fingerprints import fingerprint
 
 FEW = settings(
     max_examples=6,

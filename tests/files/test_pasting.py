@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import privaudit as pa
-from privaudit.testing.pasting import called, pasted, repeat
+from privaudit.files.pasting import called, pasted, repeat
 
 ATOMS = (
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary()

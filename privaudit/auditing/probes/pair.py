@@ -1,8 +1,8 @@
 """Probes of what is released on two neighbouring data sets, without torch.
 
-Those of `privaudit.auditing.probes` look inside trainings and at whole programs; these
-need one function and two data sets. A right release is accused with a chance of about
-1e-6: what is random is allowed five standard deviations, or a chance of 1e-9.
+Other probes look inside trainings and at whole programs; these need one function and
+two data sets. A right release is accused with a chance of about 1e-6: what is random is
+allowed five standard deviations, or a chance of 1e-9.
 """
 
 from __future__ import annotations
@@ -17,15 +17,13 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from privaudit.auditing.probes import Check, rows
+from privaudit.auditing.probes import Check, low_bits, pipelines, rows
+from privaudit.auditing.probes.low_bits import Floats, lowest_bit
 from privaudit.files.arguments import Checked
+from privaudit.files.fingerprints import check_differ
+from privaudit.files.pasting import pasted
 from privaudit.files.user_code import by_generator
 from privaudit.task_settings import Positive
-from privaudit.testing import low_bits, pipelines
-from privaudit.testing.judging import check_differ
-from privaudit.testing.low_bits import Floats, lowest_bit
-from privaudit.testing.pasting import pasted
-from privaudit.testing.sampling import Mechanism
 
 __tracebackhide__ = True  # pytest shows where a test calls, and its mechanism
 
@@ -36,6 +34,7 @@ _BATCHES = 8  # of runs in which low bits are sought, at most
 _SEARCHED = 250  # pairs; the optimiser of hypothesis is slow with many more
 
 
+Mechanism = Callable[..., Any]
 _More = Callable[[int], tuple[Floats, Floats]]
 _ACCEPTED = Check(
     name="low bits",

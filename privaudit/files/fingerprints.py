@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from privaudit.testing import tables
+from privaudit.files import tables
 
 _HELD: list[object] = []  # what is known by its address must not be freed
 
@@ -34,6 +34,16 @@ def fingerprint(value: object) -> str:
         digest.update(len(part).to_bytes(8, "little"))
         digest.update(part)
     return digest.hexdigest()
+
+
+def check_differ(pair: tuple[Any, Any]) -> None:
+    """Raise ``ValueError`` unless these are two data sets that differ."""
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise ValueError("pair must be a tuple of two data sets")
+    if fingerprint(pair[0]) == fingerprint(pair[1]):
+        raise ValueError(
+            "the two data sets of the pair are equal, so that nothing tells them apart"
+        )
 
 
 def _parts(value: Any) -> Iterator[bytes]:

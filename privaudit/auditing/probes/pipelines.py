@@ -1,6 +1,6 @@
 """Probes of how a release runs: state, budget, time, sensitivity by search.
 
-As in `privaudit.testing.probing`, what is random is allowed a chance of 1e-9.
+As in `privaudit.auditing.probes.pair`, what is random is allowed a chance of 1e-9.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 from scipy import special, stats
 
 from privaudit.auditing.probes import Check
-from privaudit.testing.fingerprints import fingerprint
-from privaudit.testing.low_bits import Floats
+from privaudit.auditing.probes.low_bits import Floats
+from privaudit.files.fingerprints import fingerprint
 
 _CHANCE = 1e-9
 _LAGS = 3  # runs back that a run may remember

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from privaudit.auditing.probes.low_bits import log_e_value, lone
+from privaudit.auditing.probes.pair import Promises, probe
 from privaudit.testing import assert_probes, judge, neighbours
-from privaudit.testing.low_bits import log_e_value, lone
-from privaudit.testing.probing import Promises, probe
 
 PAIR = ([0.25, 0.5], [0.25, 0.5, 1.0])
 

@@ -22,6 +22,7 @@ from privaudit.figure_settings import (
 )
 from privaudit.files import json as _json
 from privaudit.files.folder import write_whole
+from privaudit.files.json import Summary
 from privaudit.ledger import Ledger
 from privaudit.results import UpperBound, check_sides, round_down, round_up
 
@@ -71,34 +72,39 @@ class Answer:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Compared:
+    """The answer of one account among all, or why there is none, in a sentence."""
+
+    method: str
+    answer: Answer | None
+    reason: str = ""
+
+    summary = Summary("method applies reason? *answer.noise epsilon?=answer.figure")
+
+    @property
+    def applies(self) -> bool:
+        """Return whether it has an answer."""
+        return self.answer is not None
+
+    def __str__(self) -> str:
+        if self.answer is None:
+            return f"{self.method:20} -           {' '.join(self.reason.split())}"
+        figure, words = self.answer.figure, self.answer.words()
+        row = f"{self.method:20} {round_up(figure['upper']):11} "
+        return f"{row}{figure['standing']:11}  {words}".rstrip()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Comparison:
     """The answers of all accounts to one question."""
 
-    answers: dict[str, Answer | str]  # by account; or why there is none, in a sentence
+    accounts: tuple[Compared, ...]
 
-    def summary(self) -> dict[str, Any]:
-        """All figures, for JSON."""
-        rows: list[dict[str, Any]] = []
-        for name, answer in self.answers.items():
-            if isinstance(answer, str):
-                rows.append({"method": name, "applies": False, "reason": answer})
-            else:
-                figures = {**answer.noise, "epsilon": answer.figure}
-                rows.append({"method": name, "applies": True, **figures})
-        return {"accounts": rows}
+    summary = Summary("accounts")
 
     def lines(self) -> list[str]:
         """A table with a row for each account."""
-        lines: list[str] = [f"{'account':20} {'epsilon':11} {'standing':11}".rstrip()]
-        for name, answer in self.answers.items():
-            if isinstance(answer, str):
-                lines.append(f"{name:20} -           {' '.join(answer.split())}")
-                continue
-            figure, words = answer.figure, answer.words()
-            row = f"{name:20} {round_up(figure['upper']):11} {figure['standing']:11}"
-            row += f"  {words}"
-            lines.append(row.rstrip())
-        return lines
+        return [f"{'account':20} {'epsilon':11} standing", *map(str, self.accounts)]
 
 
 def noise_for(
@@ -302,19 +308,20 @@ def sentence(figure: dict[str, Any]) -> str:
 class Converted:
     """Two of mu, epsilon and delta, and the third that follows."""
 
-    known: dict[str, float]  # the two that were given, by name
-    name: str
-    value: float  # the largest mu, or the least epsilon or delta, that follows
+    mu: float
+    epsilon: float
+    delta: float
+    name: str  # of the third: the largest mu, or the least epsilon or delta
 
-    def summary(self) -> dict[str, float]:
-        """All three, for JSON."""
-        return {**self.known, self.name: self.value}
+    summary = Summary("mu epsilon delta")
 
     def lines(self) -> list[str]:
         """All three, in a sentence."""
         side = "largest" if self.name == "mu" else "least"
-        known = " and ".join(f"{key} {x:.15g}" for key, x in self.known.items())
-        return [f"{side} {self.name} for {known}: {told(self.name, self.value)}"]
+        value = self.summary()
+        found = told(self.name, value.pop(self.name))
+        known = " and ".join(f"{key} {x:.15g}" for key, x in value.items())
+        return [f"{side} {self.name} for {known}: {found}"]
 
 
 def converted(
@@ -337,7 +344,8 @@ def converted(
     if len(sought) != 1:
         raise ValueError("give two of --mu, --epsilon and --delta; the third is found")
     (name,) = sought
-    return Converted(known, name, float(find[name](*known.values())))
+    known[name] = float(find[name](*known.values()))
+    return Converted(**known, name=name)
 
 
 def told(name: str, value: float) -> str:
@@ -362,20 +370,21 @@ def _answered(
 
             draw_profile(answer.certificate, how.plot)
         return answer
-    answers: dict[str, Answer | str] = {}
+    found: list[Compared] = []
     entries = max(map(len, released.nodes), default=0)
     for name in METHODS:
+        answer, reason = None, ""
         if name == "pld" and entries > most:
-            answers[name] = (
+            reason = (
                 f"left out of the table: it composes {entries:,} different releases "
                 "one by one, which takes long; ask for it alone, --account pld"
             )
-            continue
-        try:
-            answers[name] = solve(name)
-        except ValueError as error:
-            answers[name] = str(error)
-    first = next(iter(answers.values()))
-    if isinstance(first, str) and all(isinstance(x, str) for x in answers.values()):
-        raise ValueError(first)
-    return Comparison(answers)
+        else:
+            try:
+                answer = solve(name)
+            except ValueError as error:
+                reason = str(error)
+        found.append(Compared(name, answer, reason))
+    if not any(one.applies for one in found):
+        raise ValueError(found[0].reason)
+    return Comparison(tuple(found))

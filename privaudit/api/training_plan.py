@@ -15,6 +15,7 @@ import msgspec
 from privaudit.accounting.account import account_nodes
 from privaudit.files import json as _json
 from privaudit.files.arguments import public_class
+from privaudit.files.json import Summary
 from privaudit.files.notebook import box
 from privaudit.results import DELTA, Claim, Relation, round_up
 from privaudit.settings import NoiseBy, TrainingSettings
@@ -111,9 +112,10 @@ class TrainingPlan:
         own = {name: x for name, x in self.settings.items() if name not in apart}
         return laid_over(own, given)
 
-    def summary(self) -> dict[str, Any]:
-        """All of it, for JSON."""
-        return msgspec.to_builtins(dataclasses.asdict(self))
+    summary = Summary(
+        "settings sizes parameters epsilon delta relation noise noise_multiplier "
+        "certified signal_to_noise seconds remarks"
+    )
 
     def lines(self) -> list[str]:
         """A table for the terminal, and remarks in sentences."""

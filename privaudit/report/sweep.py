@@ -39,6 +39,15 @@ class Row:
     why: str = ""
     failed: bool = False
 
+    summary = Summary("name state verdict=finished.status why? *finished")
+
+    @property
+    def state(self) -> str:
+        """finished, failed or not finished."""
+        if self.finished is not None:
+            return "finished"
+        return "failed" if self.failed else "not finished"
+
     def cells(self) -> tuple[str, ...]:
         """In the order of the table's head."""
         if self.finished is None:
@@ -61,13 +70,6 @@ class Row:
             f"{self.finished.config.runs:,}",
             result.status,
         )
-
-    def summary(self) -> dict[str, Any]:
-        """For JSON."""
-        if self.finished is None:
-            kind = "failed" if self.failed else "not finished"
-            return {"name": self.name, "verdict": None, "why": self.why, "state": kind}
-        return {"name": self.name, "state": "finished", **self.finished.summary()}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 
 from privaudit.accounting import account
 from privaudit.figure_settings import ConsensusSettings
 from privaudit.files import npz as _npz
+from privaudit.files.json import Summary
 from privaudit.files.npz import real_numbers
 from privaudit.ledger import Recorder
 from privaudit.results import UpperBound, round_up
@@ -21,49 +22,83 @@ from trainers.oracles.messages.dpps import average, with_synchronisation
 from trainers.oracles.messages.noise import MessageNoise
 
 
+class Round(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A round: sensitivities, and how far the worst node was off after it, in L2."""
+
+    round: int
+    real: float
+    used: float
+    error: float
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Averaged:
     """Distance of the nodes after each round, and two accounts of it."""
 
     settings: ConsensusSettings
     noise: MessageNoise
-    shape: tuple[int, int]  # (nodes, dims)
+    nodes: int
+    dims: int
     clipped: int  # how many vectors were scaled to the bound
-    trace: list[tuple[float, float]]  # real and used sensitivity of each round
-    errors: list[float]  # of the worst node after each round, in L2 norm
+    rounds: list[Round]
     # which_node, whole_vector: the accounts: of which node was asked, and of all of one
     # node's vector
     which_node: UpperBound
     whole_vector: UpperBound
 
-    def summary(self) -> dict[str, Any]:
-        """All figures, for JSON."""
-        settings = self.settings
-        return {
-            "nodes": self.shape[0],
-            "dims": self.shape[1],
-            "rounds": [
-                {"round": k, "real": real, "used": used, "error": error}
-                for k, ((real, used), error) in enumerate(
-                    zip(self.trace, self.errors, strict=True)
-                )
-            ],
-            "below_real": sum(used < real for real, used in self.trace),
-            "claimed_per_round": settings.b / settings.gamma_n,
-            "clip_norm": settings.clip_norm,
-            "clipped": self.clipped,
-            "which_node": self.which_node.summary(),
-            "whole_vector": self.whole_vector.summary(),
-        }
+    summary = Summary(
+        "nodes dims rounds below_real claimed_per_round=claimed "
+        "clip_norm=settings.clip_norm clipped which_node whole_vector"
+    )
+
+    @property
+    def claimed(self) -> float:
+        """Epsilon a round that Theorem 1 of DPPS claims."""
+        return self.settings.b / self.settings.gamma_n
+
+    @property
+    def below_real(self) -> int:
+        """Number of rounds whose noise was for less than the real sensitivity."""
+        return sum(one.used < one.real for one in self.rounds)
 
     def lines(self) -> list[str]:
         """All figures, in sentences."""
         return [
-            *_table(self.trace, self.errors),
-            *_words(self.noise, self.trace, self.settings.b / self.settings.gamma_n),
+            *self._table(),
+            *self._words(),
             f"which node was asked, all rounds: {self.which_node}",
             f"all of one node's vector, all rounds: {self.whole_vector}",
         ]
+
+    def _table(self) -> list[str]:
+        """Some of the rounds, the first and the last among them."""
+        lines = ["round   sensitivity: real   used        error (worst node, L2)"]
+        many = len(self.rounds)
+        for at in sorted({*range(0, many, max(1, many // 20)), many - 1}):
+            one = self.rounds[at]
+            row = f"{one.round:5d}   {one.real:17.4g}   {one.used:<9.4g}   "
+            low = "  below the real one" if one.used < one.real else ""
+            lines.append(f"{row}{one.error:.4g}{low}")
+        return lines
+
+    def _words(self) -> list[str]:
+        many, claimed = len(self.rounds), self.claimed
+        lines = [
+            f"claimed (Theorem 1): epsilon is at most {round_up(claimed)} a round for "
+            f"which node was asked, {round_up(claimed * many)} in {many} rounds"
+        ]
+        if self.below_real:
+            lines.append(
+                f"the sensitivity used was below the real one in {self.below_real} of "
+                f"{many} rounds: there, not even the claim holds"
+            )
+        if self.noise.broadcasts:
+            lines.append(
+                f"sensitivity {self.noise.sensitivity} is no guarantee: it depends on "
+                "the data and is known to all, and the norms that it is made of tell "
+                "two states apart by the norm of the noise between them and a message"
+            )
+        return lines
 
 
 def consensus(settings: ConsensusSettings) -> Averaged:
@@ -102,10 +137,13 @@ def consensus(settings: ConsensusSettings) -> Averaged:
     return Averaged(
         settings=settings,
         noise=noise,
-        shape=held.shape,
+        nodes=held.shape[0],
+        dims=held.shape[1],
         clipped=int((norms > settings.clip_norm).sum()),
-        trace=trace,
-        errors=errors,
+        rounds=[
+            Round(k, *moved, error)
+            for k, (moved, error) in enumerate(zip(trace, errors, strict=True))
+        ],
         which_node=account(channel.ledger, settings.delta, "replace-one"),
         whole_vector=_first_message(noise, settings.clip_norm, settings.delta),
     )
@@ -144,36 +182,3 @@ def _first_message(noise: MessageNoise, clip_norm: float, delta: float) -> Upper
     recorder = Recorder(1, unit="node")
     recorder.record(0, release)
     return account(recorder.ledger(), delta, "replace-one")
-
-
-def _table(trace: list[tuple[float, float]], errors: list[float]) -> list[str]:
-    """Some of the rounds, the first and the last among them."""
-    every = max(1, len(trace) // 20)
-    lines = ["round   sensitivity: real   used        error (worst node, L2)"]
-    for k, ((real, used), error) in enumerate(zip(trace, errors, strict=True)):
-        if k % every == 0 or k == len(trace) - 1:
-            low = "  below the real one" if used < real else ""
-            lines.append(f"{k:5d}   {real:17.4g}   {used:<9.4g}   {error:.4g}{low}")
-    return lines
-
-
-def _words(
-    noise: MessageNoise, trace: list[tuple[float, float]], claimed: float
-) -> list[str]:
-    below = sum(used < real for real, used in trace)
-    lines = [
-        f"claimed (Theorem 1): epsilon is at most {round_up(claimed)} a round for "
-        f"which node was asked, {round_up(claimed * len(trace))} in {len(trace)} rounds"
-    ]
-    if below:
-        lines.append(
-            f"the sensitivity used was below the real one in {below} of {len(trace)} "
-            "rounds: there, not even the claim holds"
-        )
-    if noise.broadcasts:
-        lines.append(
-            f"sensitivity {noise.sensitivity} is no guarantee: it depends on the data "
-            "and is known to all, and the norms that it is made of tell two states "
-            "apart by the norm of the noise between them and a message"
-        )
-    return lines

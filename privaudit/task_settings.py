@@ -39,6 +39,10 @@ Rounds = Annotated[int, Meta(ge=1, le=1_000_000)]
 Count = Annotated[int, Meta(ge=1, le=1 << 53)]  # doubles count no more
 Positive = Annotated[float, Meta(gt=0)]
 Natural = Annotated[int, Meta(ge=0)]
+AtLeastOne = Annotated[int, Meta(ge=1)]
+NotNegative = Annotated[float, Meta(ge=0)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Inside = Annotated[float, Meta(gt=0, lt=1)]
 
 
 class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,9 +6,11 @@ By recursive doubling, halving (less traffic), or a chain; see docs/butterfly.md
 from __future__ import annotations
 
 import dataclasses
+from typing import Annotated
 
 import numpy as np
 import torch
+from msgspec import Meta
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -29,11 +31,7 @@ class ButterflyOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields
         Momentum of the common sum, in [0, 1): no node has one of its own.
     """
 
-    momentum: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum must be in [0, 1), got {self.momentum}")
+    momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

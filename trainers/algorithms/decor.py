@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Annotated
 
 import numpy as np
+from msgspec import Meta
 
 from trainers.algorithms.family import Family
 from trainers.algorithms.muffliato import Muffliato
@@ -12,7 +14,7 @@ from trainers.algorithms.setting import Options, Setting
 from trainers.oracles.mechanism import Mechanism
 from trainers.oracles.secrets import PairedMechanism
 
-_MOST = 1000.0  # sums of noises must be exact in a double, whatever the graph
+_MOST = 1000  # sums of noises must be exact in a double, whatever the graph
 
 
 class DecorOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -25,13 +27,7 @@ class DecorOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         their sum, over that of a node's own noise; in [0, 1000].
     """
 
-    correlated: float = 10.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.correlated <= _MOST:
-            raise ValueError(
-                f"correlated must be in [0, {_MOST:g}], got {self.correlated}"
-            )
+    correlated: Annotated[float, Meta(ge=0, le=_MOST)] = 10.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

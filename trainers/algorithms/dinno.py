@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from privaudit.schedules import Geometric
+from privaudit.task_settings import AtLeastOne, Positive
 from trainers.algorithms.family import Family
 from trainers.algorithms.optimisers import OPTIMISERS, OptimiserName
 from trainers.algorithms.setting import Options, Setting
@@ -36,19 +37,11 @@ class DinnoOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Whether its state is "kept" from round to round, or "rebuilt" in each.
     """
 
-    rho: float = RHO
-    rho_growth: float = 1.0
-    inner_steps: int = 1
+    rho: Positive = RHO
+    rho_growth: Positive = 1.0
+    inner_steps: AtLeastOne = 1
     optimiser: OptimiserName = "adam"
     optimiser_state: OptimiserState = "kept"
-
-    def __post_init__(self) -> None:
-        for name in ("rho", "rho_growth"):
-            value = getattr(self, name)
-            if not 0 < value < math.inf:
-                raise ValueError(f"{name} must be > 0 and finite, got {value}")
-        if self.inner_steps < 1:
-            raise ValueError(f"inner_steps must be >= 1, got {self.inner_steps}")
 
     def arguments(self, rounds: int) -> dict[str, Any]:
         """With rho as a schedule. ``ValueError`` if it grows beyond all bounds."""

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import pathlib
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from privaudit.accounting import clt, gdp
@@ -36,6 +36,7 @@ from trainers.algorithms.setting import Options, Setting
 from trainers.oracles.oracle import Mechanism, SamplingName
 
 Values = NDArray[np.float64]
+Ratio = Annotated[float, Meta(ge=1)]
 
 
 class ConstD2p(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,13 +82,11 @@ class DynCD2p(ConstD2p, frozen=True, kw_only=True, forbid_unknown_fields=True):
     Parameters
     ----------
     rho_c
-        By what factor the clip norm shrinks over the rounds, >= 1.
+        By what factor the clip norm shrinks over the rounds, >= 1; the
+        paper gives its inverse.
     """
 
-    rho_c: float = 2.0
-
-    def __post_init__(self) -> None:
-        _check_rho("rho_c", self.rho_c)
+    rho_c: Ratio = 2.0
 
     @property
     def clips(self) -> Schedule:
@@ -101,13 +100,11 @@ class DynMuD2p(ConstD2p, frozen=True, kw_only=True, forbid_unknown_fields=True):
     Parameters
     ----------
     rho_mu
-        By what factor the privacy budget of a round grows over the rounds, >= 1.
+        By what factor the privacy budget of a round grows over the rounds, >= 1; the
+        paper gives its inverse.
     """
 
-    rho_mu: float = 2.0
-
-    def __post_init__(self) -> None:
-        _check_rho("rho_mu", self.rho_mu)
+    rho_mu: Ratio = 2.0
 
     @property
     def budgets(self) -> Schedule:
@@ -121,17 +118,15 @@ class DynD2p(ConstD2p, frozen=True, kw_only=True, forbid_unknown_fields=True):
     Parameters
     ----------
     rho_c
-        By what factor the clip norm shrinks over the rounds, >= 1.
+        By what factor the clip norm shrinks over the rounds, >= 1; the
+        paper gives its inverse.
     rho_mu
-        By what factor the privacy budget of a round grows over the rounds, >= 1.
+        By what factor the privacy budget of a round grows over the rounds, >= 1; the
+        paper gives its inverse.
     """
 
-    rho_c: float = 2.0
-    rho_mu: float = 2.0
-
-    def __post_init__(self) -> None:
-        _check_rho("rho_c", self.rho_c)
-        _check_rho("rho_mu", self.rho_mu)
+    rho_c: Ratio = 2.0
+    rho_mu: Ratio = 2.0
 
     @property
     def clips(self) -> Schedule:
@@ -235,10 +230,3 @@ def _read(schedule: Schedule | str, column: str) -> Schedule:
             f"{column} is a schedule or a CSV file; {schedule} cannot be read: "
             f"{error.strerror}"
         ) from None
-
-
-def _check_rho(name: str, rho: float) -> None:
-    if not 1 <= rho < math.inf:
-        raise ValueError(
-            f"{name} must be >= 1 and finite, got {rho:g}; the paper gives 1/{name}"
-        )

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 from torch import Tensor
 
+from privaudit.task_settings import AtLeastOne, Positive
 from trainers.algorithms.dsgd import OfParameters, State
 from trainers.algorithms.family import Family
 from trainers.algorithms.mf import MfOptions
@@ -42,25 +43,11 @@ class FedavgOptions(MfOptions, frozen=True, kw_only=True, forbid_unknown_fields=
         If a value is out of its range.
     """
 
-    local_steps: int = 5
-    user_rate: float = 1.0
-    global_step_size: float = 1.0
+    local_steps: AtLeastOne = 5
+    user_rate: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    global_step_size: Positive = 1.0
     band: Annotated[int, Meta(ge=1, le=MOST_BAND)] = 1
     unit: Literal["user"] = "user"
-
-    def __post_init__(self) -> None:
-        MfOptions.__post_init__(self)
-        if self.local_steps < 1:
-            raise ValueError(f"local_steps must be >= 1, got {self.local_steps}")
-        if not 0 < self.user_rate <= 1:
-            raise ValueError(
-                "user_rate, the chance of a user to be drawn in a round, must be in "
-                f"(0, 1], got {self.user_rate}"
-            )
-        if not 0 < self.global_step_size < math.inf:
-            raise ValueError(
-                f"global_step_size must be > 0 and finite, got {self.global_step_size}"
-            )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

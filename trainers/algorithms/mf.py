@@ -38,6 +38,7 @@ class MfOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
     buffers: Annotated[int, Meta(ge=0, le=MOST_BUFFERS)] = 0
 
     def __post_init__(self) -> None:
+        Options.__post_init__(self)
         if self.buffers and self.band not in (None, 1):
             raise ValueError("give one of band and buffers: what has buffers has none")
         if self.buffers and (self.parts is None or self.parts < 2):

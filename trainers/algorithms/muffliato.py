@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from privaudit.task_settings import AtLeastOne
 from trainers.algorithms.family import Family
 from trainers.algorithms.setting import Options, Setting
 from trainers.network.engine import Gradients, Schedule
@@ -25,12 +26,8 @@ class MuffliatoOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields
         Whether gossip is accelerated; only for symmetric weights that stay the same.
     """
 
-    gossips: int = 4
+    gossips: AtLeastOne = 4
     accelerated: bool = True
-
-    def __post_init__(self) -> None:
-        if self.gossips < 1:
-            raise ValueError(f"gossips must be >= 1, got {self.gossips}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+from msgspec import Meta
 from torch import Tensor
 
+from privaudit.files.arguments import Checked
+from privaudit.task_settings import NotNegative, Positive
 from trainers.network.engine import Algorithm, Inbox, WorksFirst
 
+Decay = Annotated[float, Meta(ge=0, lt=1)]
 OptimiserName = Literal["adam", "adamw", "sgd", "momentum"]
 
 
@@ -38,14 +41,11 @@ class Descent(Optimiser):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Momentum(Optimiser):
+class Momentum(Checked, Optimiser):
     """v <- decay v + gradient; at <- at - eta v (Polyak 1964), as torch's SGD."""
 
-    decay: float = 0.9
+    decay: Decay = 0.9
     by_coordinate: ClassVar[bool] = True  # and to the bit, which lerp is not
-
-    def __post_init__(self) -> None:
-        _check_decay("decay", self.decay)
 
     def init(self, at: Tensor) -> Tensor:
         """At rest."""
@@ -69,25 +69,17 @@ class Moments:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Adam(Optimiser):
+class Adam(Checked, Optimiser):
     """Adam (Kingma and Ba 2015, Algorithm 1); with decay, AdamW.
 
     ``weight_decay``: eta times it off the parameters a step (Loshchilov and Hutter
     2019).
     """
 
-    first_decay: float = 0.9
-    second_decay: float = 0.999
-    epsilon: float = 1e-8
-    weight_decay: float = 0.0
-
-    def __post_init__(self) -> None:
-        _check_decay("first_decay", self.first_decay)
-        _check_decay("second_decay", self.second_decay)
-        if not 0 < self.epsilon < math.inf:
-            raise ValueError(f"epsilon of adam must be > 0, got {self.epsilon}")
-        if not 0 <= self.weight_decay < math.inf:
-            raise ValueError(f"weight_decay must be >= 0, got {self.weight_decay}")
+    first_decay: Decay = 0.9
+    second_decay: Decay = 0.999
+    epsilon: Positive = 1e-8
+    weight_decay: NotNegative = 0.0
 
     def init(self, at: Tensor) -> Moments:
         """No steps yet."""
@@ -121,11 +113,6 @@ class Adam(Optimiser):
         mean = first / (1 - self.first_decay**steps)
         spread = (second / (1 - self.second_decay**steps)).sqrt_()
         return mean, spread, Moments(first, second, steps)
-
-
-def _check_decay(name: str, value: float) -> None:
-    if not 0 <= value < 1:
-        raise ValueError(f"{name} must be in [0, 1), got {value}")
 
 
 OPTIMISERS: dict[OptimiserName, Optimiser] = {

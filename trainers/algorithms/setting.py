@@ -9,12 +9,16 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from privaudit.files.arguments import check_limits
 from trainers.network.engine import Schedule
 from trainers.network.mixing import Mixing
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of an algorithm beside the settings that all have; all with defaults."""
+
+    def __post_init__(self) -> None:
+        check_limits(self)
 
     def arguments(self, rounds: int) -> dict[str, object]:
         """Keyword arguments of the algorithm's class beside its step size: all set."""

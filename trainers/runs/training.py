@@ -162,7 +162,8 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         try:
             return _json.convert(self.options, kind, strict=False)
         except msgspec.ValidationError as error:
-            raise ValueError(f"{self.algorithm}: {explained(error, kind)}") from None
+            told = explained(error, kind, self.options)
+            raise ValueError(f"{self.algorithm}: {told}") from None
 
     @property
     def unit(self) -> Unit:
@@ -290,7 +291,8 @@ def training_from(values: Mapping[str, Any], *, where: str) -> Training:
         try:
             kind = _json.convert(chosen, family.options, strict=False)
         except msgspec.ValidationError as error:
-            raise ValueError(f"{where}: {explained(error, family.options)}") from None
+            told = explained(error, family.options, chosen)
+            raise ValueError(f"{where}: {told}") from None
         # Only those that were given: a later version may know more options.
         chosen = {
             name: value

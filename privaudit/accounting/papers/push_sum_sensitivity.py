@@ -33,11 +33,13 @@ optimization", equations 11 and 22, and Theorem 1.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from privaudit.files.arguments import Checked
+from privaudit.task_settings import Inside, NotNegative, Positive
 
 Floats = NDArray[np.float64]
 
@@ -45,20 +47,12 @@ _UNIT = 2.0**-53
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class PaperEstimate:
+class PaperEstimate(Checked):
     """One step of equation 22, of C', lambda and gamma_n, where noise depends on S."""
 
-    constant: float
-    decay: float
-    noise_rate: float
-
-    def __post_init__(self) -> None:
-        if not 0 < self.constant < math.inf:
-            raise ValueError(f"the constant C' must be > 0, got {self.constant}")
-        if not 0 < self.decay < 1:
-            raise ValueError(f"the decay lambda must be in (0, 1), got {self.decay}")
-        if not 0 <= self.noise_rate < math.inf:
-            raise ValueError(f"the noise rate must be >= 0, got {self.noise_rate}")
+    constant: Positive
+    decay: Inside
+    noise_rate: NotNegative
 
     def first(self, perturbation: ArrayLike, start: ArrayLike) -> Floats:
         """Sensitivity S_i(0); with ``start`` 0, that after states were set equal."""

@@ -32,27 +32,25 @@ import dataclasses
 import math
 from collections.abc import Callable
 
+from privaudit.files.arguments import Checked
+from privaudit.task_settings import Inside, Positive
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class TheoremTwo:
+class TheoremTwo(Checked):
     """The setting of the theorem, for one (epsilon, delta)."""
 
-    steps: float  # T: all workers' steps together, >= 1
-    workers: float  # K >= 1
-    records: float  # n_(1): size of the smallest local data set, > 0
-    batch: float  # B, in (0, ``records``]
-    # epsilon, delta: the budget: epsilon > 0, delta in (0, 1)
-    epsilon: float
-    delta: float
-    lipschitz: float = 1.0  # G: largest norm of a record's gradient, > 0
+    steps: Positive  # T: all workers' steps together
+    workers: Positive  # K
+    records: Positive  # n_(1): size of the smallest local data set
+    batch: Positive  # B, at most ``records``
+    # epsilon, delta: the budget
+    epsilon: Positive
+    delta: Inside
+    lipschitz: Positive = 1.0  # G: largest norm of a record's gradient
 
     def __post_init__(self) -> None:
-        for name in ("steps", "workers", "records", "batch", "epsilon", "lipschitz"):
-            value = getattr(self, name)
-            if not 0 < value < math.inf:
-                raise ValueError(f"{name} must be > 0 and finite, got {value}")
-        if not 0 < self.delta < 1:
-            raise ValueError(f"delta must be in (0, 1), got {self.delta}")
+        Checked.__post_init__(self)
         if self.batch > self.records:
             raise ValueError(
                 f"a batch of {self.batch} exceeds a worker's {self.records} records"

@@ -66,6 +66,8 @@ from privaudit.auditing.scores import (
     chance_of_counts,
     checked_runs,
 )
+from privaudit.files.arguments import Checked
+from privaudit.task_settings import Inside
 
 Floats = NDArray[np.float64]
 Against = Literal["any mechanism", "mu-Gaussian DP"]
@@ -91,13 +93,12 @@ DEFAULT_GRID = tuple(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Game:
+class Game(Checked):
     """Game of bets against a claim: fixed before the first run."""
 
-    # delta, confidence: of the bound, in [0, 1) and (0, 1); ``delta`` > 0 against
-    # Gaussian DP
+    # delta, confidence: of the bound; delta in [0, 1), and > 0 against Gaussian DP
     delta: float
-    confidence: float = 0.95
+    confidence: Inside = 0.95
     # rising, the grid of the bound; one claim alone is a grid too. The bound is a point
     # of it, so that a verdict, which asks for more than the claim, needs one a little
     # above the claim
@@ -106,14 +107,13 @@ class Game:
     against: Against = "any mechanism"
 
     def __post_init__(self) -> None:
+        Checked.__post_init__(self)
         gaussian = self.against == "mu-Gaussian DP"
         if not 0 <= self.delta < 1 or (gaussian and self.delta == 0):
             raise ValueError(
                 f"delta must be in [0, 1), and above 0 against Gaussian DP, "
                 f"got {self.delta}"
             )
-        if not 0 < self.confidence < 1:
-            raise ValueError(f"confidence must be in (0, 1), got {self.confidence}")
         rising = all(a < b for a, b in itertools.pairwise(self.epsilons))
         if not self.epsilons or not rising or not self.epsilons[0] >= 0:
             raise ValueError("the grid of epsilons must rise from 0 or above")

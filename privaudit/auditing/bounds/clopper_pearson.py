@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privaudit.auditing.bounds.binomial import limit_down, limit_up
-from privaudit.auditing.bounds.contract import Estimator, Evidence, Rate, check_shares
+from privaudit.auditing.bounds.contract import Estimator, Evidence, Rate
 from privaudit.auditing.bounds.threshold import called, choose, split
 from privaudit.auditing.scores import Scores
+from privaudit.task_settings import Inside
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -27,11 +28,8 @@ class ClopperPearson(Estimator):
         "Jagielski, Ullman and Oprea, arXiv:2006.07709; Nasr et al., arXiv:2101.04535"
     )
 
-    # share of the runs of each world that choose threshold and tail, in (0, 1)
-    choosing_share: float = 0.2
-
-    def __post_init__(self) -> None:
-        check_shares(self, "choosing_share")
+    # share of the runs of each world that choose threshold and tail
+    choosing_share: Inside = 0.2
 
     def find(
         self, scores: Scores, delta: float, alpha: float, seed: int

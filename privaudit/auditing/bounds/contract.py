@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from privaudit.auditing.scores import Design, Scores
+from privaudit.files.arguments import Checked
 from privaudit.files.json import Summary
 from privaudit.results import LowerBound, Relation
 
@@ -82,7 +83,7 @@ class Bound:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Estimator(abc.ABC):
+class Estimator(Checked, abc.ABC):
     """A method, of a ``source``, that bounds epsilon from below by ``find``."""
 
     name: ClassVar[str]
@@ -172,13 +173,6 @@ class Estimator(abc.ABC):
             ),
             evidence=evidence,
         )
-
-
-def check_shares(of: object, *names: str) -> None:
-    """Raise ``ValueError`` unless these attributes of ``of`` lie between 0 and 1."""
-    for name in names:
-        if not 0 < getattr(of, name) < 1:
-            raise ValueError(f"{name} must be in (0, 1), got {getattr(of, name)}")
 
 
 def generator(seed: int, purpose: str) -> np.random.Generator:

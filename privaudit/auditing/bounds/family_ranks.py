@@ -18,11 +18,7 @@ from numpy.typing import NDArray
 from scipy import optimize, special
 
 from privaudit.auditing.bounds._ranks import chance_of_top
-from privaudit.auditing.bounds.contract import (
-    Evidence,
-    check_shares,
-    generator,
-)
+from privaudit.auditing.bounds.contract import Evidence, generator
 from privaudit.auditing.bounds.top_half import (
     NoiseFamily,
     OfFamily,
@@ -31,6 +27,7 @@ from privaudit.auditing.bounds.top_half import (
     ranked,
 )
 from privaudit.auditing.scores import Scores
+from privaudit.task_settings import AtLeastOne, Inside
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -62,14 +59,9 @@ class RanksOfFamily(OfFamily):
         "Roth and Su, arXiv:1905.02383"
     )
 
-    reversed_share: float = 0.05
-    top_share: float = 0.02
-    simulations: int = 999
-
-    def __post_init__(self) -> None:
-        check_shares(self, "reversed_share", "top_share")
-        if self.simulations < 1:
-            raise ValueError(f"simulations must be >= 1, got {self.simulations}")
+    reversed_share: Inside = 0.05
+    top_share: Inside = 0.02
+    simulations: AtLeastOne = 999
 
     def find(
         self, scores: Scores, delta: float, alpha: float, seed: int

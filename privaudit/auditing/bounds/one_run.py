@@ -38,10 +38,11 @@ from privaudit.auditing.bounds.binomial import mass
 from privaudit.auditing.bounds.contract import (
     Estimator,
     Evidence,
-    check_shares,
     generator,
 )
 from privaudit.auditing.scores import Design, Scores
+from privaudit.files.arguments import Checked
+from privaudit.task_settings import Inside
 
 _TOLERANCE = 1e-4  # of the search; the refuted end is returned
 _LARGEST = 64.0
@@ -67,8 +68,8 @@ class _OneRun(Estimator):
 
     # of all canaries: how many are guessed at, high and low together, in (0, 1]
     shares: tuple[float, ...] = (1.0, 0.4, 0.15, 0.05)
-    # share of alpha, in (0, 1), spent on low scores that say "member"
-    reversed_share: float = 0.1
+    # share of alpha, spent on low scores that say "member"
+    reversed_share: Inside = 0.1
     # share of alpha for each of ``shares``; equal ones if none are given
     weights: tuple[float, ...] = ()
     # how many of ``shares``, from the first on, are guesses "member" alone
@@ -77,7 +78,7 @@ class _OneRun(Estimator):
     def __post_init__(self) -> None:
         if not self.shares or not all(0 < share <= 1 for share in self.shares):
             raise ValueError(f"shares must be in (0, 1], got {self.shares}")
-        check_shares(self, "reversed_share")
+        Checked.__post_init__(self)
         if self.weights and (
             len(self.weights) != len(self.shares)
             or min(self.weights) <= 0

@@ -17,10 +17,10 @@ from privaudit.auditing.bounds.contract import (
     Estimator,
     Evidence,
     Rate,
-    check_shares,
     generator,
 )
 from privaudit.auditing.scores import Scores
+from privaudit.task_settings import AtLeastOne, Inside, Positive
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -49,22 +49,15 @@ class RankWalk(Estimator):
 
     # monte Carlo repeats of the null law. The level is exact for any number, since the
     # observed walk counts as one of them; more make the bound steadier
-    simulations: int = 1999
-    prefixes: int = 28  # how many lengths k are looked at, in geometric progression
+    simulations: AtLeastOne = 1999
+    # how many lengths k are looked at, in geometric progression
+    prefixes: AtLeastOne = 28
     # the level of the single prefix that orders the walks, as a share of alpha; near
     # one over the number of prefixes that are as good as independent
-    share: float = 0.2
-    # share of alpha, in (0, 1), spent on the ranking read backwards, for attacks whose
+    share: Positive = 0.2
+    # share of alpha, spent on the ranking read backwards, for attacks whose
     # low scores say "member"
-    reversed_share: float = 0.05
-
-    def __post_init__(self) -> None:
-        check_shares(self, "reversed_share")
-        if self.simulations < 1 or self.prefixes < 1 or not self.share > 0:
-            raise ValueError(
-                "the rank walk needs at least one simulation, at least one prefix "
-                f"and a positive share, got {self}"
-            )
+    reversed_share: Inside = 0.05
 
     def find(
         self, scores: Scores, delta: float, alpha: float, seed: int

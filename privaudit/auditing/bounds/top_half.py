@@ -41,10 +41,10 @@ from privaudit.auditing.bounds.contract import (
     Estimator,
     Evidence,
     Rate,
-    check_shares,
     generator,
 )
 from privaudit.auditing.scores import Scores
+from privaudit.task_settings import Inside
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -63,12 +63,9 @@ class TopHalf(Estimator):
     name: ClassVar[str] = "top-half"
     source: ClassVar[str] = _SOURCE
 
-    # share of alpha, in (0, 1), spent on the ranking read backwards, for attacks whose
+    # share of alpha, spent on the ranking read backwards, for attacks whose
     # low scores say "member"
-    reversed_share: float = 0.05
-
-    def __post_init__(self) -> None:
-        check_shares(self, "reversed_share")
+    reversed_share: Inside = 0.05
 
     @property
     def valid_for(self) -> str:
@@ -213,7 +210,7 @@ class TopHalfOfFamily(OfFamily):
     name: ClassVar[str] = "top-half-of-family"
     source: ClassVar[str] = _SOURCE
 
-    reversed_share: float = 0.05
+    reversed_share: Inside = 0.05
 
     def find(
         self, scores: Scores, delta: float, alpha: float, seed: int

@@ -32,9 +32,10 @@ from scipy import optimize, special
 
 from privaudit.auditing.bounds.binomial import least_hits, limit_down, limit_up, mass
 from privaudit.auditing.bounds.clopper_pearson import epsilon_from_limits
-from privaudit.auditing.bounds.contract import Estimator, Evidence, Rate, check_shares
+from privaudit.auditing.bounds.contract import Estimator, Evidence, Rate
 from privaudit.auditing.bounds.threshold import called, choose, split
 from privaudit.auditing.scores import Scores
+from privaudit.task_settings import Inside
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -53,13 +54,10 @@ class TwoBinomial(Estimator):
         "D. D. Boos, J. Amer. Statist. Assoc. 89 (1994)"
     )
 
-    # share of the runs of each world that choose threshold and tail, in (0, 1)
-    choosing_share: float = 0.3
-    # gamma / alpha, in (0, 1): spent on the interval for q
-    interval_share: float = 0.05
-
-    def __post_init__(self) -> None:
-        check_shares(self, "choosing_share", "interval_share")
+    # share of the runs of each world that choose threshold and tail
+    choosing_share: Inside = 0.3
+    # gamma / alpha: spent on the interval for q
+    interval_share: Inside = 0.05
 
     def find(
         self, scores: Scores, delta: float, alpha: float, seed: int

@@ -322,8 +322,8 @@ class TestPublishedTraces:
         (lambda: Spread.start([1.0, 1.0]).mixed([[1.0]]), "is for 1 nodes"),
         (lambda: Spread.start([1.0]).mixed([[-1.0]]), "weights"),
         (lambda: Spread.start([1.0]).mixed([1.0]), "square"),
-        (lambda: PaperEstimate(0.0, 0.5, 0.1), "constant C'"),
-        (lambda: PaperEstimate(1.0, 1.0, 0.1), "decay lambda"),
+        (lambda: PaperEstimate(0.0, 0.5, 0.1), "constant must be"),
+        (lambda: PaperEstimate(1.0, 1.0, 0.1), "decay must be in"),
         (lambda: least_constant([np.eye(2)], 0.0), "decay lambda"),
     ],
 )

@@ -125,7 +125,7 @@ class TestSound:
         "wrong", [{"simulations": 0}, {"prefixes": 0}, {"share": 0.0}]
     )
     def test_refuses_nonsense(self, wrong):
-        with pytest.raises(ValueError, match="at least one simulation"):
+        with pytest.raises(ValueError, match="must be >"):
             RankWalk(**wrong)
 
     @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_the_contract():
 
 @pytest.mark.parametrize("share", [-1.0, 2000.0, float("nan")])
 def test_how_much_is_correlated_is_checked(share):
-    with pytest.raises(ValueError, match=r"correlated must be in \[0, 1000\]"):
+    with pytest.raises(ValueError, match="correlated must be >= 0 and <= 1,000"):
         made(correlated=share)
 
 

@@ -7,7 +7,6 @@ differential privacy". Batches are of fixed size (replace-one), gradients are cl
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from privaudit.accounting.papers.xu_theorem_2 import TheoremTwo
 from privaudit.ledger import Ledger, Recorder
+from privaudit.task_settings import AtLeastOne, Natural, NotNegative
 from trainers.algorithms.asynchronous.clock import (
     Clock,
     Speed,
@@ -55,14 +55,13 @@ class ClockOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     speed: str = "constant"
     link_time: float = 0.0
-    clock_seed: int = 0
+    clock_seed: Natural = 0
     pairing: Literal["bipartite-ring", "graph"] = "bipartite-ring"
     noise_on: NoiseOn = "mean"
 
     def __post_init__(self) -> None:
+        Options.__post_init__(self)
         Clock((), Speed(self.speed, 1), self.link_time)
-        if self.clock_seed < 0:
-            raise ValueError(f"clock_seed must be >= 0, got {self.clock_seed}")
 
     def arguments(self, rounds: int) -> dict[str, Any]:
         """Itself: the clock waits for the graph."""
@@ -97,15 +96,11 @@ class WorkerOptions(
     """
 
     clock: Literal["virtual", "real"] = "virtual"
-    step_time: float = 0.0
-    most_steps: int | None = None
+    step_time: NotNegative = 0.0
+    most_steps: AtLeastOne | None = None
 
     def __post_init__(self) -> None:
         ClockOptions.__post_init__(self)
-        if not 0 <= self.step_time < math.inf:
-            raise ValueError(f"step_time must be finite and >= 0, got {self.step_time}")
-        if self.most_steps is not None and self.most_steps < 1:
-            raise ValueError(f"most_steps must be >= 1, got {self.most_steps}")
         if self.clock == "virtual":
             for name in ("step_time", "most_steps"):
                 if getattr(self, name):

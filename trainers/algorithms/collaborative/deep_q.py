@@ -14,39 +14,29 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from privaudit.files.arguments import Checked
+from privaudit.task_settings import AtLeastOne, Natural, Positive, Share
 from trainers.algorithms.collaborative.policies import exploration
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class QSettings:
+class QSettings(Checked):
     """Settings of paper 002, section V, but for those marked."""
 
-    hidden: int = 128  # units of the one hidden layer; all activations are linear
+    hidden: AtLeastOne = 128  # of the hidden layer; all activations are linear
     # learning_rate, discount: the paper prints one symbol, 0.01, for both
-    learning_rate: float = 0.01
-    discount: float = 0.01
+    learning_rate: Positive = 0.01
+    discount: Share = 0.01
     # replay, batch: transitions that are remembered, and that one step learns from
-    replay: int = 20
-    batch: int = 10
+    replay: AtLeastOne = 20
+    batch: AtLeastOne = 10
     # steps between copies to the target network ("C"); ours, the paper has none
-    target_every: int = 10
-    least_exploration: float = 0.1  # what the share of random choices falls to
+    target_every: AtLeastOne = 10
+    least_exploration: Share = 0.1  # what the share of random choices falls to
     # of the networks' own coins, where these are known to all: first weights,
     # exploration and replay are then equal in all runs. None: each run has its own,
     # which nobody knows
-    seed: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("hidden", "replay", "batch", "target_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
-        for name in ("discount", "least_exploration"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be in [0, 1], got {getattr(self, name)}")
-        if self.seed is not None and self.seed < 0:
-            raise ValueError(f"seed must be >= 0, got {self.seed}")
-        if not 0 < self.learning_rate < float("inf"):
-            raise ValueError(f"learning_rate must be > 0, got {self.learning_rate}")
+    seed: Natural | None = None
 
 
 class QNetworks:

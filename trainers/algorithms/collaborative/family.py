@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from privaudit.accounting.closed_forms import classical_sigma
 from privaudit.ledger import Ledger
+from privaudit.task_settings import AtLeastOne, Natural, NotNegative, Share
 from trainers.algorithms.collaborative.deep_q import QSettings
 from trainers.algorithms.collaborative.logistic import Constants
 from trainers.algorithms.collaborative.one_pass import OnePass, paper_multiplier
@@ -49,18 +50,13 @@ class CollaborativeOptions(Options, frozen=True, kw_only=True):
     """
 
     policy: PolicyName = "coin"
-    regularisation: float = 0.0
-    global_first: float = 0.5
-    global_last: float = 0.05
-    coin_seed: int = 0
-    q_seed: int | None = None
+    regularisation: NotNegative = 0.0
+    global_first: Share = 0.5
+    global_last: Share = 0.05
+    coin_seed: Natural = 0
+    q_seed: Natural | None = None
     outcome: Outcome | None = None
     paper_noise: Literal["checked", "as-printed"] = "checked"
-
-    def __post_init__(self) -> None:
-        self.choices()
-        self.networks()
-        Constants(self.regularisation)
 
     def choices(self) -> Choices:
         """The policy."""
@@ -99,16 +95,10 @@ class ResamplingOptions(Options, frozen=True, kw_only=True):
         As of `CollaborativeOptions`.
     """
 
-    regularisation: float = 0.0
-    passes: int = 5
-    order_seed: int = 0
+    regularisation: NotNegative = 0.0
+    passes: AtLeastOne = 5
+    order_seed: Natural = 0
     paper_noise: Literal["checked", "as-printed"] = "checked"
-
-    def __post_init__(self) -> None:
-        Constants(self.regularisation)
-        Choices("always-global", coin_seed=self.order_seed)
-        if self.passes < 1:
-            raise ValueError(f"passes must be >= 1, got {self.passes}")
 
     def arguments(self, rounds: int) -> dict[str, Any]:
         """Arguments of the algorithm: none."""

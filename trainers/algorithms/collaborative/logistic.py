@@ -13,23 +13,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from privaudit.files.arguments import Checked
+from privaudit.task_settings import NotNegative
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Constants:
+class Constants(Checked):
     """Constants of the loss for rows in the unit ball, before any data.
 
     ``lipschitz`` leaves the regulariser out, which is equal in both worlds; the paper's
     has lambda R more (``paper_lipschitz``), for models within radius R.
     """
 
-    regularisation: float
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.regularisation < float("inf"):
-            raise ValueError(
-                "regularisation (lambda) must be >= 0 and finite, got "
-                f"{self.regularisation}"
-            )
+    regularisation: NotNegative  # lambda
 
     @property
     def lipschitz(self) -> float:

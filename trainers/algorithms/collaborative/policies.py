@@ -7,6 +7,9 @@ from typing import Literal
 
 import numpy as np
 
+from privaudit.files.arguments import Checked
+from privaudit.task_settings import Natural, Share
+
 PolicyName = Literal["coin", "deep-q", "always-global", "never"]
 
 
@@ -17,26 +20,17 @@ def exploration(turn: int, turns: int, last: float = 0.1) -> float:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Choices:
+class Choices(Checked):
     """Policy of global updates, and its parameters."""
 
     policy: PolicyName  # "always-global", "never", "coin", or "deep-q"
     # global_first, global_last: the coin: the chance of a global update in the first
     # turn, and from half of all turns on; linear between, as the paper anneals its
     # exploration
-    global_first: float = 0.5
-    global_last: float = 0.05
+    global_first: Share = 0.5
+    global_last: Share = 0.05
     # of the coin. Public: the table is the same in all runs and worlds
-    coin_seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("global_first", "global_last"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(
-                    f"{name} is a chance, in [0, 1], got {getattr(self, name)}"
-                )
-        if self.coin_seed < 0:
-            raise ValueError(f"coin_seed must be >= 0, got {self.coin_seed}")
+    coin_seed: Natural = 0
 
     @property
     def looks(self) -> bool:

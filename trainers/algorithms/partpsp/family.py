@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from privaudit.ledger import Ledger
 from privaudit.results import Unit
+from privaudit.task_settings import AtLeastOne, Natural, NotNegative
 from trainers.algorithms.family import Family
 from trainers.algorithms.partpsp.partpsp import PartPsp
 from trainers.algorithms.setting import Options, Setting
@@ -55,9 +56,9 @@ class PartPspOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=T
     shared: str = "layers:1"
     sensitivity: SensitivityName = "data-independent"
     unit: Unit = "record"
-    sync_interval: int = 1
-    local_step_size: float | None = None
-    local_steps: int = 1
+    sync_interval: Natural = 1  # 0: never
+    local_step_size: NotNegative | None = None
+    local_steps: AtLeastOne = 1
     clip_by: ClipBy = "batch"
     sampling: SamplingName = "without-replacement"
     constant: float = 0.78
@@ -66,16 +67,7 @@ class PartPspOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=T
     window: int = 16
 
     def __post_init__(self) -> None:
-        if self.sync_interval < 0:
-            raise ValueError(
-                f"sync_interval must be >= 0 (0: never), got {self.sync_interval}"
-            )
-        if self.local_steps < 1:
-            raise ValueError(f"local_steps must be >= 1, got {self.local_steps}")
-        if self.local_step_size is not None and not self.local_step_size >= 0:
-            raise ValueError(
-                f"local_step_size must be >= 0, got {self.local_step_size}"
-            )
+        Options.__post_init__(self)
         self.noise(0.0, 1)  # checks the rest
         MessageMechanism(1.0, clip_by=self.clip_by, sampling=self.sampling)
 

@@ -26,6 +26,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from privaudit.files.arguments import Checked
 from privaudit.ledger import Ledger, Recorder
 from privaudit.release import (
     NoSampling,
@@ -34,6 +35,7 @@ from privaudit.release import (
     Sensitivity,
 )
 from privaudit.results import Unit
+from privaudit.task_settings import AtLeastOne, Inside, NotNegative
 from trainers.network.mixing import Mixing
 from trainers.numerics.noise import SCALES, grid, rounding_l1_up
 from trainers.oracles.messages.sensitivities import (
@@ -54,44 +56,36 @@ _BITS = 28  # a scale has 2^28 steps of the grid, or a little more
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class MessageNoise:
+class MessageNoise(Checked):
     """Mechanism of messages. Raises ``ValueError`` if a number is out of its range."""
 
     # gamma_n / b: scale of the Laplace noise over the sensitivity; 0 for none
-    noise_multiplier: float
+    noise_multiplier: NotNegative
     # one of `trainers.oracles.messages.sensitivities.SENSITIVITIES`
     sensitivity: SensitivityName = "data-independent"
     rounds: int = 1  # how many rounds there will be
     unit: Unit = "record"  # what the ledger is about
     # after every so many rounds the noisy states are set equal all over the network
-    sync_interval: int | None = None
+    sync_interval: AtLeastOne | None = None
     # constant, decay: C' and lambda of equation 22, where it is used
     constant: float = 0.78
     decay: float = 0.55
     # probability that some noise exceeds the bound that a data-independent sensitivity
     # assumes
-    failure: float = 1e-6
-    window: int = 16  # of `privaudit.accounting.papers.push_sum_sensitivity.Spread`
+    failure: Inside = 1e-6
+    # of `privaudit.accounting.papers.push_sum_sensitivity.Spread`
+    window: AtLeastOne = 16
     # clipping is by sample, batches are of this fixed size, and nothing but messages
     # carries a record from round to round; None: clipping is by batch
     samples: int | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.noise_multiplier < math.inf:
-            raise ValueError(
-                f"noise_multiplier must be finite and >= 0, got {self.noise_multiplier}"
-            )
+        Checked.__post_init__(self)
         if self.sensitivity not in SENSITIVITIES:
             raise ValueError(
                 f"there is no sensitivity {self.sensitivity!r}; choose one of "
                 f"{', '.join(SENSITIVITIES)}"
             )
-        if self.sync_interval is not None and self.sync_interval < 1:
-            raise ValueError(f"sync_interval must be >= 1, got {self.sync_interval}")
-        if not 0 < self.failure < 1:
-            raise ValueError(f"failure must be in (0, 1), got {self.failure}")
-        if self.window < 1:
-            raise ValueError(f"window must be >= 1 round, got {self.window}")
         Paper(self.constant, self.decay, published=False)  # checks the two
 
     @property

@@ -370,7 +370,7 @@ class TestSums:
         """Of any phase, beside its size in a sum; of one that is left out as well."""
         tilt, spacing, wave = 10.0**tilt, 10.0**spacing, wave % (points // 2 + 1)
         none = np.zeros(0, int), np.zeros(0, complex)
-        size = float(_sizes(points, tilt * spacing, (1 + tilt) * spacing)[wave])
+        size = float(_sizes(points, (tilt * spacing, (1 + tilt) * spacing), wave))
         own = {"left": size, "apart": 0.0} if left else {"apart": size}
         found = Tilted(tilt, 0, 0, points, spacing, *none, 1e290, 0, 0, 0, 0, **own)
         epsilon = place * points * spacing

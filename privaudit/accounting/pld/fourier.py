@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from privaudit.accounting.pld.line import UNIT, Floats
 from privaudit.accounting.pld.scout import Guess, log_peak
 
 Indices = NDArray[np.int64]
+Sizes = Callable[[Indices], Floats]  # of what waves have in a sum; they fall
 
 _NEGLIGIBLE = -46.0  # log of a size of the characteristic function that is left out
 _LEFT_OUT, _LOG_LEAST = 1e-5, -600.0  # of delta: what is left out beside; its least log
@@ -36,6 +37,7 @@ _LOOKED_AT = 32  # frequencies
 # Of which frequencies matter: in so many parts all steps tell, while what is left is by
 # so much dearer than a transform; vectors that those told by their mean may have.
 _PARTS, _DEARER, _VECTORS = 16, 4.0, 8
+_BENT, _LEAST_LOOKED_AT = 0.1, 1 << 12  # log that looking at few may cost; the fewest
 MOST_WORK = 2e9  # cells of all frequencies: some seconds
 _CHANGES = np.array([1.0, 0.5, 0.25, 2.0])  # of the tilt, over what was guessed
 _LEAST = 1e-280  # of a kind's masses in sum, for those that doubles lose to be none
@@ -377,7 +379,7 @@ def compose(
     start, points, outside = window
     offset = math.fsum(one.offset for one in bundles)
     ahead = guess.epsilon - offset
-    sizes = _sizes(points, tilt * spacing, (1 + tilt) * spacing)
+    sizes = functools.partial(_sizes, points, (tilt * spacing, (1 + tilt) * spacing))
     # Of all that is summed, and what a wave has at most beside its size.
     room = guess.log_delta - log_moment + tilt * ahead
     room = _LEFT_OUT * math.exp(min(max(room, _LOG_LEAST), 0.0))
@@ -402,21 +404,23 @@ def compose(
         surely = _either(bundles, most=False) * (1 - 2 * min(drift, 0.5))
 
     drift += 8 * UNIT * math.fsum(abs(one.offset) for one in bundles)
+    # Of kinds' masses, which sum to 1 but for rounding, and of these sums.
+    rounded = math.exp(64 * UNIT * sum(one.steps for one in bundles)) * (1 + 1e-9)
     error = math.sqrt(float(double @ whole.wrong**2) / points)
     error += math.exp(_NEGLIGIBLE + 1)
     return Tilted(
         *(tilt, log_moment, start, points, spacing, index, scale * whole.value),
-        *(error, outside, infinite, surely, drift, offset),
-        apart=float(sizes[index] @ whole.wrong) * (1 + 1e-9),
-        left=left,
+        *(error * rounded, outside, infinite, surely, drift, offset),
+        apart=float(sizes(index) @ whole.wrong) * rounded,
+        left=left * rounded,
     )
 
 
-def _sizes(points: int, *falls: float) -> Floats:
-    """Sizes of what all waves of a window have in a sum, as `Tilted` has them."""
-    half = np.arange(points // 2 + 1) * (math.pi / points)
+def _sizes(points: int, falls: tuple[float, float], waves: Indices) -> Floats:
+    """Sizes of what waves of a window have in a sum, as `Tilted` has them."""
+    half = waves * (math.pi / points)
     sine = np.sin(half)
-    found = np.full(half.size, 2.0 / points)
+    found: Floats = np.full(np.shape(half), 2.0 / points)
     for fall in falls:
         found /= np.hypot(math.expm1(-fall), 2 * math.exp(-fall / 2) * sine)
     return found
@@ -531,7 +535,7 @@ def _falling(bundles: Sequence[Bundle], points: int) -> list[Bundle]:
 
 
 def _product(
-    bundles: Sequence[Bundle], points: int, cut: float, sizes: Floats, room: float
+    bundles: Sequence[Bundle], points: int, cut: float, sizes: Sizes, room: float
 ) -> tuple[NDArray[np.intp], _Part, float] | None:
     """Frequencies that matter, the transform there, and what others add; or None.
 
@@ -672,8 +676,29 @@ class _Rare:
         )
 
 
+def _looked_at(bundles: Sequence[Bundle], points: int) -> int:
+    """Number of points whose frequencies tell enough of those between, about."""
+    apart = [one.index - one.index[one.mean.argmax()] for one in bundles]
+    many = _LEAST_LOOKED_AT
+    while many < points / 2:
+        each = zip(bundles, apart, strict=True)
+        if sum(one.steps * (one.mean @ _bend(far, many)) for one, far in each) < _BENT:
+            return many
+        many *= 2
+    return points
+
+
+def _bend(apart: Indices, points: int) -> Floats:
+    """Excess of cosines over the larger value next to them on a circle's points.
+
+    The line between is exceeded by the square of the distance, over 8, times the
+    largest second derivative; and a cosine is no more than 2 above anything.
+    """
+    return np.minimum(0.5 * (math.pi / points * apart) ** 2, 2.0)
+
+
 def _alive(
-    bundles: Sequence[Bundle], points: int, cut: float, sizes: Floats, room: float
+    bundles: Sequence[Bundle], points: int, cut: float, sizes: Sizes, room: float
 ) -> tuple[NDArray[np.intp], float]:
     """Frequencies at which steps' transforms may be more than negligible together.
 
@@ -681,16 +706,23 @@ def _alive(
     Told by one transform of some bundles at a time, while what is left is dearer: the
     size of prod x_k^n_k is at most (sum n_k |x_k|^2 / n)^(n / 2), and that sum is the
     transform of the kinds' mean autocorrelation, or of the mean's, and what they differ
-    by. Without masses above ``cut`` sizes are no more than those masses larger.
+    by. Between the frequencies that are looked at it is more by `_bend`. Without masses
+    above ``cut`` transforms are no more than those masses larger.
     """
-    most = np.zeros(points // 2 + 1)
-    live, beside = _seen(most, sizes, room)
-    left, each = list(bundles), _TRANSFORM * points
+    looked = _looked_at(bundles, points)
+    parts = points // 2 + 1 if looked == points else looked // 2
+    # Frequencies of each part, from one that is looked at to the next.
+    starts = -(-np.arange(parts) * points // looked)
+    numbers = np.diff(starts, append=points // 2 + 1)
+    weights = numbers * sizes(starts)
+    most = np.zeros(parts)
+    live, beside = _seen(most, weights, room)
+    left, each = list(bundles), _TRANSFORM * looked
 
     def work(one: Bundle) -> float:
         width = (one.kinds or (one.index,))[0].shape[-1]
         rows = one.counts.size if one.off is None else _VECTORS
-        return rows * min(width * live.size, each)
+        return rows * min(width * float(numbers[live].sum()), _TRANSFORM * points)
 
     part = sum(map(work, left)) / _PARTS
     while left and sum(map(work, left)) > _DEARER * each:
@@ -710,7 +742,8 @@ def _alive(
             share = one.counts[:, None] * masses if one.kinds else one.steps * masses
             if one.off is not None:
                 spread = np.abs(one.off).sum(axis=1)
-                spreads += float(one.counts @ spread**2) + 64 * UNIT * one.steps
+                spreads += float(one.counts @ spread**2)
+                spreads += (64 + 4 * one.counts.size) * UNIT * one.steps
             if index.ndim == 1:
                 products.append((share.T @ masses).ravel())
                 far.append((index[:, None] - index).ravel())
@@ -721,13 +754,21 @@ def _alive(
             above = max(above, one.most_above(cut) if cut < math.inf else 0.0)
         if not steps:
             continue
-        apart = np.concatenate(far) % points
-        mean = np.bincount(apart, np.concatenate(products), points)
-        squares = (fft.rfft(mean).real + spreads) / steps + 2 * transform_error(points)
+        apart, squares = np.concatenate(far), np.concatenate(products)
+        wrong = 2 * transform_error(looked) + UNIT * apart.size
+        if looked < points:
+            wrong += float(squares @ _bend(apart, looked)) / steps
+        squares = fft.rfft(np.bincount(apart % looked, squares, looked)).real
+        if looked < points:
+            squares = np.maximum(squares[:-1], squares[1:])
+        squares = (squares + spreads) / steps + wrong
         largest = np.sqrt(np.maximum(squares, 0.0)) + above
         most += steps * np.log(np.clip(largest, 1e-300, 1.0))
-        live, beside = _seen(most, sizes, room)
-    return live, beside * (2.0 if cut < math.inf else 1.0)  # of both products
+        live, beside = _seen(most, weights, room)
+    beside *= 2.0 if cut < math.inf else 1.0  # of both products
+    many = numbers[live]
+    within = np.arange(many.sum()) - np.repeat(np.cumsum(many) - many, many)
+    return np.repeat(starts[live], many) + within, beside
 
 
 def _seen(most: Floats, sizes: Floats, room: float) -> tuple[NDArray[np.intp], float]:
@@ -803,10 +844,10 @@ class _Transform:
             found[i] = spectrum if live.size == spectrum.size else spectrum[live]
         return found, transform_error(points)
 
-    def pruned(self, whole: _Part, sizes: Floats, room: float) -> tuple[_Part, float]:
+    def pruned(self, whole: _Part, sizes: Sizes, room: float) -> tuple[_Part, float]:
         """Leave out, from here on, frequencies that are nothing; what they add."""
         most = np.clip(whole.most, 1e-300, 1.0)
-        some, left = _seen(np.log(most), sizes[self.live], room)
+        some, left = _seen(np.log(most), sizes(self.live), room)
         if some.size < 0.7 * most.size:
             self.live, whole = self.live[some], whole.some(some)
             self._cut()
@@ -921,16 +962,15 @@ def _power(
         log -= 0.5 * (spread.squares @ vectors**2) / mean**2
         # With what each vector's transform is off by (Minkowski).
         most = (np.sqrt(summed) + slips * math.sqrt(spread.squares.sum())) ** 2
+        most += spread.rest_squares
         square = (modulus + slip) ** 2
-        square += (most + spread.rest_squares) / n
-        square += 2 * spread.first * (modulus + slip) / n
-        most *= (1 + 2 * relative) ** 2  # and the mean's
-        squares = (most + spread.rest_squares) / modulus**2
-        largest = (largest * (1 + 2 * relative) + spread.rest) / modulus
-        error += squares * largest / (3 * (1 - largest))
-        error += spread.first / modulus
-        error += 0.5 * spread.rest_squares / modulus**2
-        error += ((1 + rounded) * most - summed) / modulus**2
+        square += (most + 2 * spread.first * (modulus + slip)) / n
+        over = (1 + 2 * relative) / modulus  # at least one over the true mean's
+        most *= over**2
+        largest = (largest + spread.rest) * over
+        error += most * largest / (3 * (1 - largest))
+        error += spread.first * over
+        error += (1 + rounded) * most - summed / modulus**2
         error[~(largest < 0.5)] = np.inf
         error += 8 * UNIT * np.abs(log)
         known = (error < 0.1) & (relative < 0.5)

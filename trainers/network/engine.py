@@ -126,6 +126,34 @@ class Observer(Protocol):
         """See what nodes send in round ``k``: by name, (runs, nodes, ...)."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """Who is shown a run as it goes, and where it goes on; keywords of `Network.run`.
+
+    ``observers``: shown what every node sends, each round. ``after_round``: called with
+    the number of rounds done and the models; for curves. ``keep``: called with the
+    number of rounds done and the state; for checkpoints. ``resume``: what ``keep`` was
+    called with: go on from there. What is private must be as it was then.
+    """
+
+    observers: Sequence[Observer] = ()
+    after_round: Callable[[int, Tensor], None] | None = None
+    keep: Callable[[int, Any], None] | None = None
+    resume: tuple[int, Any] | None = None
+
+    def sent(self, k: int, messages: Mapping[str, Tensor]) -> None:
+        """Show the ``messages`` of round ``k``."""
+        for observer in self.observers:
+            observer.messages(k, messages)
+
+    def done(self, rounds: int, state: Any, models: Callable[[Any], Tensor]) -> None:
+        """Show and keep the ``state`` after so many rounds."""
+        if self.after_round is not None:
+            self.after_round(rounds, models(state))
+        if self.keep is not None:
+            self.keep(rounds, state)
+
+
 class Runner(Protocol):
     """Whatever runs an algorithm from its start to its final models."""
 
@@ -138,17 +166,7 @@ class Runner(Protocol):
         """The state before the first round; `trainers.runs.checkpoint` packs it."""
         ...
 
-    def run(
-        self,
-        start: Tensor,
-        private: Any,
-        rounds: int,
-        *,
-        observers: Sequence[Observer] = (),
-        after_round: Callable[[int, Tensor], None] | None = None,
-        keep: Callable[[int, Any], None] | None = None,
-        resume: tuple[int, Any] | None = None,
-    ) -> Tensor:
+    def run(self, start: Tensor, private: Any, rounds: int, **how: Any) -> Tensor:
         """As `Network.run`."""
         ...
 
@@ -181,30 +199,17 @@ class Network:
         """Messages to the nodes here of what they all send in round ``k``."""
         return Inbox(sent, self.mixing, k)
 
-    def run(
-        self,
-        start: Tensor,
-        private: Any,
-        rounds: int,
-        *,
-        observers: Sequence[Observer] = (),
-        after_round: Callable[[int, Tensor], None] | None = None,
-        keep: Callable[[int, Any], None] | None = None,
-        resume: tuple[int, Any] | None = None,
-    ) -> Tensor:
+    def run(self, start: Tensor, private: Any, rounds: int, **how: Any) -> Tensor:
         """Train, and return each node's final model, (runs, nodes, dims).
 
         ``start``: (runs, nodes, dims). ``private``: the oracle of this block.
         ``rounds``: number of rounds, >= 0; with ``resume``, those that are done
-        included. ``observers``: shown what every node sends, each round.
-        ``after_round``: called with the number of rounds done and the models; for
-        curves. ``keep``: called with the number of rounds done and the state; for
-        checkpoints. ``resume``: what ``keep`` was called with: go on from there.
-        ``private`` must be as it was then.
+        included. ``how``: as `Watched` takes it.
 
         Raises ``ValueError`` if ``rounds`` is negative, or graph, data and start differ
         in the number of nodes.
         """
+        watched = Watched(**how)
         if rounds < 0:
             raise ValueError(f"rounds must be >= 0, got {rounds}")
         if start.shape[1] != self.nodes or private.nodes != self.nodes:
@@ -212,16 +217,12 @@ class Network:
                 f"the graph has {self.nodes} nodes, the data {private.nodes}, "
                 f"the start {start.shape[1]}: they must be one number"
             )
-        first, state = (0, self.begin(start)) if resume is None else resume
+        first, state = watched.resume or (0, self.begin(start))
         for k in range(first, rounds):
             if isinstance(self.algorithm, WorksFirst):
                 state = self.algorithm.local(state, private, k)
             sent = self.algorithm.messages(state, k)
-            for observer in observers:
-                observer.messages(k, sent)
+            watched.sent(k, sent)
             state = self.algorithm.round(state, self.deliver(sent, k), private, k)
-            if after_round is not None:
-                after_round(k + 1, self.algorithm.models(state))
-            if keep is not None:
-                keep(k + 1, state)
+            watched.done(k + 1, state, self.algorithm.models)
         return self.algorithm.models(state)

@@ -11,7 +11,7 @@ import heapq
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import msgspec
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from trainers.algorithms.asynchronous.virtual_time import Asynchronous
-from trainers.network.engine import Observer
+from trainers.network.engine import Watched
 from trainers.network.exchange import Exchange, InProcess
 from trainers.network.over_ranks import PartyNetwork
 from trainers.network.ranks import RankLostError, Ranks
@@ -113,17 +113,7 @@ class RealTime(Asynchronous):
         """All workers here at ``start``, (1, nodes here, dims)."""
         return State(start.clone())
 
-    def run(
-        self,
-        start: Tensor,
-        private: Oracle,
-        rounds: int,
-        *,
-        observers: Sequence[Observer] = (),
-        after_round: Callable[[int, Tensor], None] | None = None,
-        keep: Callable[[int, Any], None] | None = None,
-        resume: tuple[int, Any] | None = None,
-    ) -> Tensor:
+    def run(self, start: Tensor, private: Oracle, rounds: int, **how: Any) -> Tensor:
         """Until all parties together made ``rounds`` steps, or each worker its most.
 
         What was released after the kept state stays in the ledger, and is released no
@@ -134,20 +124,16 @@ class RealTime(Asynchronous):
                 "with clock=real no two runs are the same, and only `privaudit train` "
                 "makes them; audits and probes take clock=virtual"
             )
-        done, state = (0, self.begin(start)) if resume is None else resume
+        watched = Watched(**how)
+        done, state = watched.resume or (0, self.begin(start))
         private.skip_begun()
 
-        def kept(done: int, state: State) -> None:
-            if keep is not None:
-                keep(done, state)
-
         def after(done: int, state: State) -> None:
-            if after_round is not None:
-                after_round(done, state.model)
-            kept(done, state)
+            watched.done(done, state, lambda now: now.model)
 
         if done < rounds:
-            kept(done, state)
+            if watched.keep is not None:
+                watched.keep(done, state)
             state = _Workers(self, self.carrier, private, state).run(rounds, after)
         self.told.append(str(state))
         return state.model

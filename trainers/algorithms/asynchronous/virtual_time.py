@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from trainers.algorithms.asynchronous.clock import Clock, Step
-from trainers.network.engine import Observer, Schedule
+from trainers.network.engine import Observer, Schedule, Watched
 from trainers.network.mixing import Mixing, Property
 from trainers.numerics.device import placed
 from trainers.oracles.oracle import Oracle
@@ -51,17 +51,7 @@ class Asynchronous:
         """All workers at ``start``, (runs, nodes, dims), computing there."""
         return State(model=start.clone(), copy=start.clone())
 
-    def run(
-        self,
-        start: Tensor,
-        private: Oracle,
-        rounds: int,
-        *,
-        observers: Sequence[Observer] = (),
-        after_round: Callable[[int, Tensor], None] | None = None,
-        keep: Callable[[int, Any], None] | None = None,
-        resume: tuple[int, Any] | None = None,
-    ) -> Tensor:
+    def run(self, start: Tensor, private: Oracle, rounds: int, **how: Any) -> Tensor:
         """As `trainers.network.engine.Network.run`, in ``rounds`` global steps.
 
         ``after_round`` and ``keep`` are called after each instant. Observers see each
@@ -73,17 +63,15 @@ class Asynchronous:
                 f"the clock has {nodes} workers, the data {private.nodes}, the start "
                 f"{start.shape[1]}: they must be one number"
             )
-        done, state = (0, self.begin(start)) if resume is None else resume
+        watched = Watched(**how)
+        done, state = watched.resume or (0, self.begin(start))
         passed = 0
         for instant in self.algorithm.clock.instants(rounds):
             passed += len(instant)
             if passed <= done:
                 continue
-            state = self.instant(state, instant, private, passed, observers)
-            if after_round is not None:
-                after_round(passed, state.model)
-            if keep is not None:
-                keep(passed, state)
+            state = self.instant(state, instant, private, passed, watched.observers)
+            watched.done(passed, state, lambda now: now.model)
         return state.model
 
     def instant(

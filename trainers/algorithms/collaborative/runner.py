@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from trainers.algorithms.collaborative.oracle import Participants
-from trainers.network.engine import Observer
+from trainers.network.engine import Watched
 from trainers.network.mixing import Property
 from trainers.network.over_ranks import Parcel, RankNetwork
 
@@ -52,21 +51,14 @@ class Collaboration:
         return Shared(start[:, :1].clone().expand_as(start))
 
     def run(
-        self,
-        start: Tensor,
-        private: Participants,
-        rounds: int,
-        *,
-        observers: Sequence[Observer] = (),
-        after_round: Callable[[int, Tensor], None] | None = None,
-        keep: Callable[[int, Any], None] | None = None,
-        resume: tuple[int, Any] | None = None,
+        self, start: Tensor, private: Participants, rounds: int, **how: Any
     ) -> Tensor:
         """Train, and return the models, (runs, nodes, dims), as `Network.run`.
 
         Observers see "actions", (runs, nodes, classes), 1 for a global update, and
         "global", (runs, nodes, dims), the model as each node left it.
         """
+        watched = Watched(**how)
         if rounds < 0:
             raise ValueError(f"rounds must be >= 0, got {rounds}")
         if start.shape[1] != private.nodes:
@@ -74,18 +66,14 @@ class Collaboration:
                 f"the data are of {private.nodes} nodes, the start of "
                 f"{start.shape[1]}: they must be one number"
             )
-        if resume is None:
+        if watched.resume is None:
             private.begin(start)
-        first, state = (0, self.begin(start)) if resume is None else resume
+        first, state = watched.resume or (0, self.begin(start))
         for turn in range(first, rounds):
             if turn < private.turns:
                 state, sent = self._turn(state, private, turn)
-                for observer in observers:
-                    observer.messages(turn, sent)
-            if after_round is not None:
-                after_round(turn + 1, self._models(state, private))
-            if keep is not None:
-                keep(turn + 1, state)
+                watched.sent(turn, sent)
+            watched.done(turn + 1, state, lambda now: self._models(now, private))
         return self._models(state, private)
 
     def _turn(

@@ -112,7 +112,7 @@ class DynMuD2p(ConstD2p, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return Growing(1.0, self.rho_mu)
 
 
-class DynD2p(ConstD2p, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DynD2p(DynCD2p, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Dyn-D2P (Algorithm 1): c_k = rho_c^(-k/K), m_k = rho_mu^(k/K).
 
     Parameters
@@ -125,13 +125,7 @@ class DynD2p(ConstD2p, frozen=True, kw_only=True, forbid_unknown_fields=True):
         paper gives its inverse.
     """
 
-    rho_c: Ratio = 2.0
     rho_mu: Ratio = 2.0
-
-    @property
-    def clips(self) -> Schedule:
-        """Relative clip norms, falling from 1 almost to 1 / rho_c."""
-        return Shrinking(1.0, self.rho_c)
 
     @property
     def budgets(self) -> Schedule:

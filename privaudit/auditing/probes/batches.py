@@ -7,9 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from privaudit.auditing.probes.contract import Check
-from privaudit.auditing.probes.noise import DEVIATIONS
-
-_RARE = 1e-9  # chance below which what is seen is no chance
+from privaudit.auditing.probes.rows import DEVIATIONS, RARE
 
 
 def check_batches(
@@ -56,7 +54,7 @@ def _fixed(
     dealt = all(len(count) and max(count.values()) == 1 for count in counts)
     # A last batch may be dropped.
     most = sum(len(count) for count in counts) >= 0.9 * records * len(counts)
-    if dealt and most and chance < _RARE:
+    if dealt and most and chance < RARE:
         return [
             f"in each of {len(passes)} passes every record was in just one batch: "
             "batches are shuffled, not Poisson sampled, and an account of Poisson "
@@ -71,7 +69,7 @@ def _sizes(batches: Sequence[Sequence[int]], records: int, rate: float) -> list[
     sizes = Counter(len(batch) for batch in batches)
     # The likeliest size of all has at most this chance.
     mode = min(1.0, 1 / math.sqrt(2 * math.pi * max(records * rate * (1 - rate), 0.16)))
-    if len(sizes) == 1 and mode ** (len(batches) - 1) < _RARE:
+    if len(sizes) == 1 and mode ** (len(batches) - 1) < RARE:
         return [
             f"all {len(batches)} batches have {next(iter(sizes))} records: they are "
             "drawn with a fixed size, and Poisson sampling is accounted"

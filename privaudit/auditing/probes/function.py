@@ -34,7 +34,6 @@ _SCALES = (0.0, 1.0, 100.0)  # of the record that differs
 _OPPOSED = (1.0, -1.0, 100.0, -100.0)  # the same, against a null record
 _FEW = 30  # seeds that every record is changed under, for the sizes of batches
 _MOST = 60  # records that this is done for
-_RARE = 1e-9  # chance below which what is seen is no chance
 
 
 def probe(
@@ -253,7 +252,7 @@ def _one_size(
         moved = np.linalg.norm(_released(mechanism, other, seeds) - plain, axis=1)
         used += moved > rounding
     mode = float(stats.binom.pmf(math.floor((len(data) + 1) * rate), len(data), rate))
-    if len(set(used.tolist())) == 1 and mode ** (len(plain) - 1) < _RARE:
+    if len(set(used.tolist())) == 1 and mode ** (len(plain) - 1) < rows.RARE:
         return [
             f"each of {len(plain)} runs used {used[0]} of {len(data)} records: batches "
             "have a fixed size, as those of a loader that shuffles, and are not drawn "

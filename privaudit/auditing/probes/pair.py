@@ -28,7 +28,6 @@ from privaudit.task_settings import Positive
 __tracebackhide__ = True  # pytest shows where a test calls, and its mechanism
 
 _LAPLACE = 6  # kurtosis
-_CHANCE = 1e-9
 _ROUNDING = 1e-9  # of what is released, in comparisons of differences
 _BATCHES = 8  # of runs in which low bits are sought, at most
 _SEARCHED = 250  # pairs; the optimiser of hypothesis is slow with many more
@@ -163,7 +162,7 @@ def _too_many_equal(found: Floats, meet: float) -> bool:
     _, counts = np.unique(found, axis=0, return_counts=True)
     pairs = float((counts * (counts - 1.0)).sum() / 2)
     expected = 5 * meet * len(found) ** 2 / 2
-    return pairs > 0 and float(special.gammainc(pairs, expected)) < _CHANCE
+    return pairs > 0 and float(special.gammainc(pairs, expected)) < rows.RARE
 
 
 def _scale(here: Floats, noise: float | None) -> Check:
@@ -237,8 +236,8 @@ def _farthest(here: Floats, there: Floats, norm: int) -> float:
 def _low_bits(here: Floats, other: Floats, more: _More) -> Check:
     """Further runs are made while a coordinate is suspected and not yet convicted."""
     many = here.shape[1]
-    lone = [low_bits.lone(here[:, at], other[:, at], _CHANCE) for at in range(many)]
-    bar, wealth = math.log(many / _CHANCE), np.zeros(many)
+    lone = [low_bits.lone(here[:, at], other[:, at], rows.RARE) for at in range(many)]
+    bar, wealth = math.log(many / rows.RARE), np.zeros(many)
     for batch in range(_BATCHES):
         suspected = np.flatnonzero((wealth < bar) & ((wealth > 0) | (batch == 0)))
         if any(lone) or not len(suspected):

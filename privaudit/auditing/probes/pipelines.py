@@ -16,16 +16,14 @@ from typing import Any
 import numpy as np
 from scipy import special, stats
 
-from privaudit.auditing.probes import Check
+from privaudit.auditing.probes import Check, rows
 from privaudit.auditing.probes.low_bits import Floats
 from privaudit.files.fingerprints import fingerprint
 
-_CHANCE = 1e-9
 _LAGS = 3  # runs back that a run may remember
 _CROSSED = 32  # coordinates of which each is held against each one's past
 _ROUNDING = 1e-9
 _SPENDS = 3  # runs on each data set whose cost is read
-_NAMED = 3  # findings of a kind
 
 Run = Callable[..., Any]
 
@@ -35,10 +33,10 @@ def stateless(here: Floats, others: Sequence[Floats]) -> Check:
 
     Of ranks of independent runs a correlation is nearly normal.  # (runs, coordinates)
     """
-    moving = np.flatnonzero((here != here[0]).any(axis=0))
+    moving = np.flatnonzero(~rows.still(here))
     runs, crossed, findings = len(here), len(moving) <= _CROSSED, []
     looks = 2 * (_LAGS + len(others)) * max(1, len(moving)) ** (2 if crossed else 1)
-    limit = -float(special.ndtri(_CHANCE / (2 * looks))) * math.sqrt(runs)
+    limit = -float(special.ndtri(rows.RARE / (2 * looks))) * math.sqrt(runs)
     for what in ("value", "size"):
         ranks, *apart = (
             _ranks(one[:, moving], what == "size") for one in (here, *others)
@@ -56,7 +54,7 @@ def stateless(here: Floats, others: Sequence[Floats]) -> Check:
     return Check(
         name="state",
         what="no run depends on another",
-        findings=tuple(findings[:_NAMED]),
+        findings=tuple(findings[: rows.NAMED]),
     )
 
 
@@ -186,6 +184,6 @@ def timing(run: Run, pair: tuple[Any, Any], runs: int, seed: int) -> Check:
             f"the second data set took longer in {slower:,} of {differ:,} runs beside "
             f"each other (medians {one:.4g} and {two:.4g} microseconds)",
         )
-        if chance < _CHANCE
+        if chance < rows.RARE
         else (),
     )

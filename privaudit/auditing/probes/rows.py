@@ -1,6 +1,6 @@
 """Rules of the noise of releases, a row a run, without torch.
 
-Both probes of a function of somebody's hold its releases against these.
+All probes of a function of somebody's hold its releases against these.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from privaudit.auditing.scores import real_numbers
 Rows = NDArray[np.float64]  # (runs, coordinates)
 DEVIATIONS = 5  # that an estimate may be off, of its own standard deviation
 NAMED = 3  # coordinates that one finding names
+RARE = 1e-9  # chance below which what is seen is no chance
 
 
 def row(found: Any) -> Rows:

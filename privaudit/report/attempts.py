@@ -78,9 +78,7 @@ class Together:
 
     def __str__(self) -> str:
         many = len(self.attempts) + len(self.unfinished)
-        runs = sum(len(one.scores) for one in self.attempts)
-        began = len(self.unfinished)
-        alone = sum(one.status == "refuted" for one in self.attempts)
+        began, alone = len(self.unfinished), self.refuted_alone
         shown = (
             "they refute it"
             if self.refuted
@@ -90,7 +88,7 @@ class Together:
         return (
             f"the claim of epsilon {stated(self.claim.epsilon)} at delta "
             f"{self.claim.delta:g}{seen_by(self.claim.observer)} was attacked {many} "
-            f"times, {runs:,} scores in all"
+            f"times, {self.runs:,} scores in all"
             + (f" ({began} not finished)" if began else "")
             + f": with {100 * self.confidence:g} % confidence for all of them together "
             f"epsilon is at least {round_down(self.epsilon)}, and {shown}"

@@ -128,7 +128,7 @@ class Observer(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """Who is shown a run as it goes, and where it goes on; keywords of `Network.run`.
+    """Observers of a run, and a place to go on from: keywords of `Network.run`.
 
     ``observers``: shown what every node sends, each round. ``after_round``: called with
     the number of rounds done and the models; for curves. ``keep``: called with the

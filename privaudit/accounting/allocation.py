@@ -49,17 +49,22 @@ class Allocated:
     def halved(self, relation: Relation) -> tuple[list[Allocated], list[Entry]]:
         """Split into an allocation to at most half of the batches, and bare releases.
 
-        k of t equal batches are t - k of them, and 2 k - t releases without sampling:
-        ``pld/allocation.md``, "More than half".
+        k of t equal batches are t - k of them, and 2 k - t releases without sampling;
+        half of them, replaced, as many at more noise: ``pld/allocation.md``, "More than
+        half".
         """
         (release, count), *others = self.releases
         more = 2 * self.how.taken - self.how.batches
         moved = release.sensitivity_under(relation)
         alike = relation != "replace-one" or moved == 2 * release.opposed_norm()
         whole = not others and count == self.how.batches and not self.shuffled
-        if more <= 0 or not whole or not alike or release.mechanism != "gaussian":
+        few = more < 0 or (more == 0 and relation != "replace-one")
+        if few or not whole or not alike or release.mechanism != "gaussian":
             return [self], []
         plain = msgspec.structs.replace(release, sampling=NoSampling())
+        if not more:
+            half = msgspec.structs.replace(plain, noise=math.sqrt(2) * release.noise)
+            return [], [Entry(half, self.how.taken * self.often)]
         fewer = self.how.taken - more
         rest: list[Allocated] = []
         if fewer:
@@ -114,16 +119,25 @@ class Allocated:
             one = Epoch((shift,), (size,), size, len(block), opposed, len(kinds))
             yield one, self.often * often
 
-    def below(self, relation: Relation) -> tuple[Loss, int] | None:
-        """Loss that some data attain, and its count; None if that is not known."""
+    def below(self, relation: Relation) -> tuple[list[tuple[Loss, int]], list[Entry]]:
+        """Losses that some data attain, and releases beside them; none if not known."""
         epoch = self._epoch(relation, attained=True)
         gaussian, *others = {
             release.mechanism == "gaussian" for release, _ in self.releases
         }
         if others or not (gaussian or self.shuffled):
-            return None
+            return [], []
         loss = AllocatedBelow.of(epoch) if gaussian else AllocatedBelow.counted(epoch)
-        return None if loss is None else (loss, self.often)
+        if loss is None:
+            return [], []
+        beside: list[Entry] = []
+        if epoch.spread < math.inf:  # of their mean, which is N(k / Q, 1 / Q)
+            release = self.releases[0][0]
+            moved = release.sensitivity_under(relation) * (1 + 1e-14)
+            noise = moved * math.sqrt(epoch.spread) / (2 * epoch.taken)
+            mean = msgspec.structs.replace(release, sampling=NoSampling(), noise=noise)
+            beside = [Entry(mean, self.often)]
+        return [(loss, self.often)], beside
 
     def tells(self, relation: Relation) -> bool:
         """Return whether any of its releases depends on the record."""

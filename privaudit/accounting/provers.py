@@ -149,8 +149,11 @@ class Steps:
         ]
         if shuffled:
             found = compose_entries([*self.plain, *shuffled], self.relation)
+        told = [some.below(self.relation) for some in self.epochs]
+        below = [one for some, _ in told for one in some]
+        if beside := [one for _, some in told for one in some]:
+            base = compose_entries([*self.plain, *beside], self.relation)
         base = base.attained or base
-        below = [one for some in self.epochs if (one := some.below(self.relation))]
         return dataclasses.replace(
             found,
             epochs=tuple(

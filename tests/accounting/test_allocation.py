@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import types
 
 import msgspec
 import numpy as np
@@ -15,7 +16,9 @@ from scipy import special
 from privaudit.accounting import Certificate, account, gdp
 from privaudit.accounting.allocation import epochs_of
 from privaudit.accounting.pld import (
+    Composition,
     allocation,
+    allocation_contrasts,
     allocation_plane,
     allocation_replaced,
 )
@@ -28,6 +31,7 @@ from privaudit.accounting.pld.allocation import (
     losses,
 )
 from privaudit.accounting.pld.allocation_plane import Masses, Points, Shape, two_laws
+from privaudit.accounting.provers import Question, Steps, prove
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import (
     NoSampling,
@@ -172,6 +176,25 @@ class TestSound:
         near = msgspec.structs.replace(a, sensitivity=moved)
         (epoch,) = epochs_of((Entry(near, 7),))
         assert len(epoch.halved(relation)[1]) == (relation != "replace-one")
+
+    def test_half_of_the_batches_replaced_are_at_more_noise_without_sampling(self):
+        how = RandomAllocation(6, 3)
+        (epoch,) = epochs_of((Entry(release(1.0, how), 6),))
+        assert epoch.halved("add-or-remove-one") == ([epoch], [])
+        ledger = Ledger.of(release(1.0, how), 6)
+        found = Certificate.of(ledger, "replace-one").delta(6.0)
+        truth = float(gdp.delta(math.sqrt(6), 6.0))
+        for side in (found.lower, found.upper):
+            assert side == pytest.approx(truth, rel=1e-9)
+        # As a quotient of sums it is 1 wherever the mean is 0.
+        x = np.random.default_rng(0).normal(0, 1, 6)
+        one, other = (
+            sum(
+                math.exp(sign * sum(c)) for c in itertools.combinations(x - x.mean(), 3)
+            )
+            for sign in (1, -1)
+        )
+        assert one == pytest.approx(other)
 
     @pytest.mark.parametrize("epsilon", [0.0, 0.2, 0.5])
     def test_blocks_of_one_are_little_above_two_of_four(self, epsilon):
@@ -334,6 +357,75 @@ class TestSound:
                 truth = weight @ np.maximum(u - slope * v - strike, 0)
                 bound = found.mass @ np.maximum([1, -slope] @ found.uv - strike, 0)
                 assert bound <= truth + 1e-12
+
+    @pytest.mark.parametrize("tail", [1e-9, 10.0])
+    @pytest.mark.parametrize("shifts", [(1.0, 1.0, 1.0), (0.5, 0.8, 1.6)])
+    def test_contrasts_tell_no_more_than_outputs_less_their_mean(self, shifts, tail):
+        """By enumeration of choices and quadrature over the plane of contrasts."""
+        s, points = np.array(shifts), np.linspace(-8, 8, 161)
+        basis = np.linalg.qr(np.stack([1 / s, *np.eye(3)[:2]], 1))[0][:, 1:]
+        z = np.stack(np.meshgrid(points, points), -1).reshape(-1, 2)
+        pair = []
+        for sign in (1, -1):
+            moved = [
+                sign * s[list(c)] @ basis[list(c)] for c in ((0, 1), (0, 2), (1, 2))
+            ]
+            pair.append(sum(np.exp(-((z - m) ** 2).sum(1) / 2) for m in moved))
+        pair = [each / each.sum() for each in pair]
+        kinds = [(one, shifts.count(one)) for one in sorted(set(shifts))]
+        p, q, infinite, _ = allocation_contrasts.contrasts(kinds, 3, 2, tail)
+        assert infinite == 0
+        assert (p.sum() == pytest.approx(1, abs=1e-9)) == (tail < 1)
+        for loss in (-1.0, -0.1, 0.0, 0.05, 0.3, 1.0):
+            truth = np.maximum(pair[0] - math.exp(loss) * pair[1], 0).sum()
+            found = np.maximum(p - math.exp(loss) * q, 0).sum()
+            assert found <= truth + 1e-6  # the quadrature's error
+            assert tail > 1 or found >= 0.97 * truth - 1e-6
+
+    def test_contrasts_and_a_mean_are_an_epoch(self):
+        """Of two of three replaced, all different: by quadrature of the mixtures."""
+        nodes, weights = trapezoid(41)
+        x = np.stack(np.meshgrid(*[nodes] * 3, indexing="ij"))
+        weight = np.einsum("i,j,k", weights, weights, weights)
+        s, how = (1.25, 1.0, 0.7), RandomAllocation(3, 2)
+        one, other = (
+            sum(
+                np.exp(sum(sign * s[i] * x[i] - s[i] ** 2 / 2 for i in some))
+                for some in itertools.combinations(range(3), 2)
+            )
+            for sign in (1, -1)
+        )
+        truth = (weight * np.maximum(one - math.exp(2) * other, 0)).sum() / 3
+        entries = tuple(Entry(release(1 / each, how)) for each in s)
+        (epoch,) = epochs_of(entries)
+        (((loss, _),), (mean,)) = epoch.below("replace-one")
+        moved = 1 / mean.release.noise_over_sensitivity("replace-one")
+        assert moved == pytest.approx(4 / math.hypot(0.8, 1.0, 1 / 0.7))
+        p, at = np.exp(loss.atoms.log_p), 2 - loss.atoms.loss
+        here, there = (special.ndtr(m / 2 - at / moved) for m in (moved, -moved))
+        found = p @ (here - np.exp(at) * there)
+        assert 0.998 * truth <= found <= 1.0005 * truth
+        composed = Steps.of(entries, "replace-one").composition.attained
+        assert [len(composed.families), len(composed.others)] == [1, 1]
+
+    @pytest.mark.full
+    @pytest.mark.parametrize(
+        ("noise", "taken", "truth"),  # by 400 000 draws of contrasts, to .002
+        [((1.0,) * 6, 2, 7.852), ((0.5,) * 9, 3, 25.386)],
+    )
+    def test_several_replaced_from_below(self, noise, taken, truth):
+        how = RandomAllocation(len(noise), taken)
+        ledger = Ledger.of(release(noise[0], how), len(noise))
+        found = Certificate.of(ledger, "replace-one").epsilon(1e-5)
+        assert 0.99 * truth <= found.lower <= truth + 0.01
+        assert found.upper >= truth - 0.01
+
+    def test_errors_of_contrasts_add_up(self, monkeypatch):
+        monkeypatch.setattr(allocation_contrasts, "_WORK", 1e3)
+        few, more = (
+            allocation_contrasts.contrasts([(0.5, n)], n, 2, 1e-3)[3] for n in (4, 8)
+        )
+        assert more > 2 * few > 0
 
     @pytest.mark.parametrize("tail", [1e-25, 1e-9, 100.0])
     @pytest.mark.parametrize("s", [0.3, 2.0])
@@ -745,6 +837,21 @@ class TestTight:
         kinds = [(np.array([2.3]), np.ones(1), 4)]
         law = two_laws(kinds, shape, 4, "add", 1e-6)
         assert law.q[law.p < 1e-100].sum() < 1e-7
+
+    def test_blocks_of_one_are_tried_where_cones_bound_nothing(self, monkeypatch):
+        """Each composition's bound here is by what its epochs are alone."""
+
+        def each(composition, target, width, ways, **_):
+            some = {one.taken for one, _ in composition.epochs}
+            upper = dict.fromkeys(ways, 1.0 if some == {1} else math.inf)
+            return types.SimpleNamespace(upper=upper, lower={}, coarse=False)
+
+        monkeypatch.setattr(Composition, "each", each)
+        monkeypatch.setattr(AllocatedBelow, "of", lambda *_: None)
+        entries = (Entry(release(1.0, RandomAllocation(9, 2)), 9),)
+        steps = Steps.of(entries, "add-or-remove-one")
+        asked = Question("epsilon", 1e-3, 0.01)
+        assert prove(steps, asked, "upper", ("remove",))["remove"].upper.value == 1.0
 
     @pytest.mark.full
     def test_several_of_many_batches(self):

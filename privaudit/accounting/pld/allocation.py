@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from privaudit.accounting.pld.allocation_contrasts import contrasts
 from privaudit.accounting.pld.allocation_plane import (
     Masses,
     Side,
@@ -43,6 +44,8 @@ _MIDDLE = 9.0  # deviations to each side that have fine cells, at most
 _MOST_CELLS = 1500  # of one ratio, which is wide where there is little noise
 _MOST_KINDS = 300  # of batches; more are bounded in so many groups
 _MOST_COUNTED, _MOST_LAPLACE = 100_000, 500.0  # batches, and their shift
+_MOST_CONTRAST = 12.0  # s^2 t / k: a guess of when contrasts tell little
+_MOST_DEGREE = 8  # of contrasts
 _MOST_SHIFT = 12.0  # beyond, ratios times the least mass are not small
 _AWAY = 1e-3  # of the tail that may be lost, what each sum loses at either end
 _LEAST_TAIL, _TAIL_ABOVE = 1e-25, 1e-15
@@ -72,6 +75,20 @@ class Epoch:
     def is_sum(self) -> bool:
         """Return whether its likelihood ratio is a sum of the batches'."""
         return self.taken == 1 and not self.opposed
+
+    @property
+    def spread(self) -> float:
+        """Return Q, by which a mean's part is released apart from below; or infinity.
+
+        Where a few of many ratios are most of a sum, sums show that better.
+        """
+        whole = sum(self.counts) == self.batches
+        if not (self.opposed and 1 < self.taken <= _MOST_DEGREE and whole):
+            return math.inf
+        if self.shifts[-1] ** 2 * self.batches > _MOST_CONTRAST * self.taken:
+            return math.inf
+        kinds = zip(self.shifts, self.counts, strict=True)
+        return math.fsum(n / s**2 for s, n in kinds)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -161,7 +178,10 @@ class AllocatedBelow(PairLoss):
 
     @classmethod
     def of(cls, epoch: Epoch, tail: float = _TAIL_BELOW) -> AllocatedBelow | None:
-        """Build from a pair that data attain, or that tells less; None if too far."""
+        """Build from a pair that data attain, or that tells less; None if too far.
+
+        It is that of the contrasts alone if ``epoch.spread`` is finite.
+        """
         law = epoch_masses(epoch, "below", tail)
         if law is None:
             return None
@@ -241,6 +261,9 @@ def _plane(epoch: Epoch, side: Side, tail: float) -> Masses | None:
     if largest > _MOST_SHIFT:
         return None
     kinds = _kinds(epoch, side)
+    if side == "below" and epoch.spread < math.inf:
+        shifts = list(zip(epoch.shifts, epoch.counts, strict=True))
+        return Masses(*contrasts(shifts, epoch.batches, epoch.taken, tail))
     shape = shape_of(largest, epoch.batches, epoch.taken, epoch.opposed, side)
     most = most_points([n for _, _, n in kinds], side, epoch.blocks or 1)
     shape = dataclasses.replace(shape, most=most)

@@ -420,12 +420,13 @@ class TestSound:
         assert 0.99 * truth <= found.lower <= truth + 0.01
         assert found.upper >= truth - 0.01
 
-    def test_errors_of_contrasts_add_up(self, monkeypatch):
-        monkeypatch.setattr(allocation_contrasts, "_WORK", 1e3)
-        few, more = (
-            allocation_contrasts.contrasts([(0.5, n)], n, 2, 1e-3)[3] for n in (4, 8)
+    def test_errors_of_contrasts_add_up(self):
+        one = allocation_contrasts._Part(
+            np.ones((1, 2, 3)), np.ones(1), accuracy=0.5, moved=0.25, size=1, spread=1.0
         )
-        assert more > 2 * few > 0
+        found = allocation_contrasts._added(one, one, 4, 1e-3, 1e3)
+        assert (found.accuracy > 1.0, found.moved > 0.5) == (True, True)
+        assert (found.size, found.spread) == (2, 2.0)
 
     @pytest.mark.parametrize("tail", [1e-25, 1e-9, 100.0])
     @pytest.mark.parametrize("s", [0.3, 2.0])

@@ -140,7 +140,7 @@ def _added(one: _Part, other: _Part, batches: int, tail: float, share: float) ->
     x, y = (u - v)[kept], np.minimum(u, v)[kept]
     at = _cells(x, y, counted, rest, math.sqrt(share / 30))
     terms = np.bincount(at)
-    found = np.bincount(at, weight)
+    found = np.bincount(at, weight).astype(np.float64)
     some = found > 0
     sums = np.array([[np.bincount(at, weight * e)[some] for e in r] for r in flat])
     more = (int(terms.max()) + 8) * UNIT

@@ -11,7 +11,7 @@ from __future__ import annotations
 import decimal
 import math
 from collections.abc import Iterable
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -29,6 +29,8 @@ Sampling = Literal[
 Independence = Literal["by construction", "by isolation"]
 Standing = Literal["certified", "conditional", "asymptotic", "claimed"]
 Status = Literal["refuted", "disproved", "unproven", "consistent"]
+S = TypeVar("S")  # a status, or None
+U = TypeVar("U")  # an upper bound, or None
 
 # What is said of a claim, the worst first, and what it means for a reader. A paper may
 # also have promised nothing that could be true or false: "no theorem".
@@ -246,8 +248,42 @@ def own_by(how: Independence, unit: Unit) -> str:
     return f"a {unit}'s {part} is its own {how}"
 
 
+class Judged(Generic[S, U]):
+    """Verdict and account of the ``result`` of its subclass, which has both."""
+
+    @property
+    def status(self) -> S:
+        """The verdict in a word; None if nothing was claimed."""
+        held: Any = self
+        return held.result.status
+
+    @property
+    def upper(self) -> U:
+        """Upper bound on epsilon: the account of the worst node; None without one."""
+        held: Any = self
+        return held.result.upper()
+
+
+class _Written(msgspec.Struct, frozen=True):
+    """Figures that are a JSON object, and a box in a notebook."""
+
+    @public
+    def to_json(self, *, indent: int = 2) -> str:
+        """This figure as a JSON object; ``from_json`` reads it back."""
+        return _json.encode(self, indent=indent).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """The figure that ``to_json`` wrote; ``ValueError`` for anything else."""
+        return _json.decode(text, cls)
+
+    def _repr_html_(self) -> str:
+        figure: Any = self
+        return box(symbols(figure), [str(self)])
+
+
 class _Figure(
-    msgspec.Struct,
+    _Written,
     frozen=True,
     kw_only=True,
     forbid_unknown_fields=True,
@@ -274,19 +310,6 @@ class _Figure(
             )
         if not 0 <= self.delta < 1:
             raise ValueError(f"delta must be in [0, 1), got {self.delta}")
-
-    @public
-    def to_json(self, *, indent: int = 2) -> str:
-        """This figure as a JSON object; ``from_json`` reads it back."""
-        return _json.encode(self, indent=indent).decode()
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Self:
-        """The figure that ``to_json`` wrote; ``ValueError`` for anything else."""
-        return _json.decode(text, cls)
-
-    def _repr_html_(self) -> str:
-        return box(symbols(self), [str(self)])
 
     def _about(self) -> str:
         return (
@@ -472,7 +495,7 @@ class LowerBound(_Figure, frozen=True, kw_only=True, tag="lower-bound"):
 
 
 class Bracket(
-    msgspec.Struct,
+    _Written,
     frozen=True,
     kw_only=True,
     forbid_unknown_fields=True,
@@ -543,19 +566,6 @@ class Bracket(
         if self.lower_by in (self.upper_by, "none"):
             return self.upper_by
         return f"{self.upper_by} from above, {self.lower_by} from below"
-
-    @public
-    def to_json(self, *, indent: int = 2) -> str:
-        """Write this bracket as a JSON object; ``from_json`` reads it back."""
-        return _json.encode(self, indent=indent).decode()
-
-    def _repr_html_(self) -> str:
-        return box(symbols(self), [str(self)])
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Self:
-        """Read what ``to_json`` wrote; raise ``ValueError`` for anything else."""
-        return _json.decode(text, cls)
 
     def __str__(self) -> str:
         other = "delta" if self.quantity == "epsilon" else "epsilon"

@@ -52,7 +52,7 @@ class Constant(_Schedule, frozen=True, tag="constant"):
         _check_positive("value", self.value)
 
     def values(self, steps: int) -> NDArray[np.float64]:
-        return np.full(_check_steps(steps), float(self.value))
+        return np.full(checked_steps(steps), float(self.value))
 
 
 class _Changing(_Schedule, frozen=True):
@@ -109,7 +109,7 @@ class Geometric(_Schedule, frozen=True, tag="geometric"):
         _check_positive("final", self.final)
 
     def values(self, steps: int) -> NDArray[np.float64]:
-        if _check_steps(steps) < 2:
+        if checked_steps(steps) < 2:
             return np.full(steps, float(self.initial))
         return np.geomspace(self.initial, self.final, steps)
 
@@ -143,7 +143,7 @@ class Listed(_Schedule, frozen=True, tag="listed"):
                 f"this schedule lists {len(self.items)} steps, {steps} were asked for; "
                 "list more, or run fewer"
             )
-        return np.asarray(self.items[: _check_steps(steps)], dtype=np.float64)
+        return np.asarray(self.items[: checked_steps(steps)], dtype=np.float64)
 
 
 class Quotient(_Schedule, frozen=True, tag="quotient"):
@@ -208,7 +208,7 @@ class Parts(_Schedule, frozen=True, tag="parts"):
         return cls(initial, starts, then)
 
     def values(self, steps: int) -> NDArray[np.float64]:
-        found = np.full(_check_steps(steps), float(self.initial))
+        found = np.full(checked_steps(steps), float(self.initial))
         for start, value in zip(self.starts, self.then, strict=True):
             found[start:] = value
         return found
@@ -225,7 +225,7 @@ class WarmUp(_Schedule, frozen=True, tag="warm-up"):
             raise ValueError(f"a warm-up takes 1 round or more, got {self.rounds}")
 
     def values(self, steps: int) -> NDArray[np.float64]:
-        if self.rounds >= _check_steps(steps):
+        if self.rounds >= checked_steps(steps):
             raise ValueError(
                 f"a warm-up of {self.rounds} rounds leaves none of {steps}: use fewer"
             )
@@ -272,10 +272,11 @@ def values_of(
 
 
 def _share(steps: int) -> NDArray[np.float64]:
-    return np.arange(_check_steps(steps)) / max(steps, 1)
+    return np.arange(checked_steps(steps)) / max(steps, 1)
 
 
-def _check_steps(steps: int) -> int:
+def checked_steps(steps: int) -> int:
+    """``steps``; ``ValueError`` for less than 0."""
     if steps < 0:
         raise ValueError(f"the number of steps must be >= 0, got {steps}")
     return steps

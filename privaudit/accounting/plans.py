@@ -27,7 +27,7 @@ from privaudit.release import (
     SamplingWithoutReplacement,
     Sensitivity,
 )
-from privaudit.schedules import Growing, Schedule
+from privaudit.schedules import Growing, Schedule, checked_steps
 from privaudit.task_settings import batches_taken
 
 COLUMNS = ("noise_multiplier", "sampling_rate", "steps")  # of a schedule's .csv
@@ -103,7 +103,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return cls(
             noise_multiplier=np.array([float(noise_multiplier)]),
             sampling_rate=np.array([float(sampling_rate)]),
-            count=_checked_steps(steps),
+            count=checked_steps(steps),
             scheme=scheme,
             mechanism=mechanism,
         )
@@ -118,7 +118,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         mechanism: Mechanism = "gaussian",
     ) -> Plan:
         """Noise that falls as 1 / mu_k, mu_k = rho^(k/K) (Dyn-D2P, eq. 7), mu_0 = 1."""
-        budgets = Growing(1.0, rho).values(_checked_steps(steps))
+        budgets = Growing(1.0, rho).values(steps)
         return cls(
             noise_multiplier=1 / budgets,
             sampling_rate=np.full(steps, float(sampling_rate)),
@@ -277,12 +277,6 @@ def _replaced(release: Release) -> Release:
     """``release`` where a record that is gone shifts the batches of all others."""
     moved = Sensitivity(replace_one=release.sensitivity.replace_one)
     return msgspec.structs.replace(release, sensitivity=moved)
-
-
-def _checked_steps(steps: int) -> int:
-    if steps < 0:
-        raise ValueError(f"the number of steps must be >= 0, got {steps}")
-    return steps
 
 
 def _counts(

@@ -9,7 +9,7 @@ import pathlib
 import shlex
 import tempfile
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from numpy.typing import ArrayLike
@@ -31,6 +31,7 @@ from privaudit.release import PoissonSampling, Release
 from privaudit.results import (
     DELTA,
     Finding,
+    Judged,
     LowerBound,
     Relation,
     Status,
@@ -47,21 +48,17 @@ if TYPE_CHECKING:
     from trainers.runs.material import Material
 
 Path = str | os.PathLike[str]
+U = TypeVar("U")  # an upper bound, or None
 _DEFAULT = AuditSettings()
 _OF_A_PROGRAM = ProgramSettings()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(Judged[Status, U]):
     """Verdict and figures that a run's folder holds."""
 
     path: pathlib.Path
     result: Any
-
-    @property
-    def status(self) -> Status:
-        """The verdict in a word."""
-        return self.result.status
 
     @property
     def verdict(self) -> Finding:
@@ -82,7 +79,7 @@ class _Found:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Audited(_Found):
+class Audited(_Found[UpperBound]):
     """The result of `audit_algorithm`: the verdict, its figures and the run's folder.
 
     Parameters
@@ -98,11 +95,6 @@ class Audited(_Found):
     result: AuditResult
     remarks: tuple[str, ...] = ()
 
-    @property
-    def upper(self) -> UpperBound:
-        """The certified upper bound on epsilon, that of the worst node."""
-        return self.result.upper()
-
     summary = Summary("*result out=path")
 
     def lines(self) -> list[str]:
@@ -116,16 +108,11 @@ class Audited(_Found):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class AuditedProgram(_Found):
+class AuditedProgram(_Found[UpperBound | None]):
     """The result of `audit_program`: the verdict, its figures and the run's folder."""
 
     result: ProgramResult
     program: str
-
-    @property
-    def upper(self) -> UpperBound | None:
-        """The ledger's upper bound on epsilon; None if no ledger was given."""
-        return self.result.upper()
 
     summary = Summary("program *result out=path")
 

@@ -23,7 +23,7 @@ from privaudit.files.json import Summary
 from privaudit.files.user_code import is_place
 from privaudit.records import TuningRecord
 from privaudit.report.load import FIGURES
-from privaudit.results import DELTA, Claim, Finding, Status, Unit, UpperBound
+from privaudit.results import DELTA, Claim, Finding, Judged, Status, Unit, UpperBound
 from privaudit.settings import TrainingSettings, claim_of
 from privaudit.task_settings import OPEN, check_no_table, is_own, laid_over
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Trained:
+class Trained(Judged[Status | None, UpperBound]):
     """Result of a training, and the folder of its evidence."""
 
     path: pathlib.Path  # the run's folder
@@ -49,19 +49,9 @@ class Trained:
     remarks: tuple[str, ...] = ()  # what limits these figures, in sentences
 
     @property
-    def status(self) -> Status | None:
-        """The verdict in a word; None if nothing was claimed."""
-        return self.result.status
-
-    @property
     def verdict(self) -> Finding | None:
         """The claim, judged by the account; None if nothing was claimed."""
         return self.result.verdict
-
-    @property
-    def upper(self) -> UpperBound:
-        """Upper bound on epsilon: the account of the worst node."""
-        return self.result.upper()
 
     @property
     def algorithm(self) -> str:

@@ -26,7 +26,7 @@ from privaudit.report.recorded import (
     ledger_in,
     load_record,
 )
-from privaudit.results import Status, UpperBound
+from privaudit.results import Judged, Status, UpperBound
 from privaudit.task_settings import TaskSettings, renamed
 from trainers.runs.outcome import Curves, RunAudit, TrainingResult, protection
 
@@ -67,7 +67,7 @@ FIGURES = (
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class FinishedTraining:
+class FinishedTraining(Judged[Status | None, UpperBound]):
     """A finished training, as read from its folder by `load`.
 
     ``path``: the folder. ``config``: what was asked for. ``ledger``: all that each node
@@ -113,16 +113,6 @@ class FinishedTraining:
         """Warning that stands wherever the figures are."""
         return self.result.warning
 
-    @property
-    def status(self) -> Status | None:
-        """The verdict in a word; None if nothing was claimed."""
-        return self.result.status
-
-    @property
-    def upper(self) -> UpperBound:
-        """Upper bound on epsilon: the account of the worst node."""
-        return self.result.upper()
-
     summary = Summary(f"folder=path kind algorithm=config.settings.algorithm {FIGURES}")
 
     def lines(self) -> list[str]:
@@ -143,7 +133,7 @@ class FinishedTraining:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class FinishedAudit:
+class FinishedAudit(Judged[Status, UpperBound]):
     """A finished audit of an algorithm, as read from its folder by `load`.
 
     ``path``: the folder. ``config``: what was asked for. ``ledger``: all that each node
@@ -159,16 +149,6 @@ class FinishedAudit:
     scores: Scores
     result: AuditResult
     kind: Literal["audit"] = "audit"
-
-    @property
-    def status(self) -> Status:
-        """The verdict in a word."""
-        return self.result.status
-
-    @property
-    def upper(self) -> UpperBound:
-        """Upper bound on epsilon: the account of the worst node."""
-        return self.result.upper()
 
     summary = Summary(
         "folder=path kind algorithm=config.settings.algorithm "

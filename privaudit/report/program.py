@@ -16,11 +16,11 @@ from privaudit.files.folder import FolderError, RunFolder
 from privaudit.files.json import Summary
 from privaudit.ledger import Ledger
 from privaudit.report.recorded import ledger_in
-from privaudit.results import Status, UpperBound
+from privaudit.results import Judged, Status, UpperBound
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class FinishedProgram:
+class FinishedProgram(Judged[Status, UpperBound | None]):
     """An audit of a program that is not ours; with an account if there is a ledger."""
 
     path: pathlib.Path
@@ -29,16 +29,6 @@ class FinishedProgram:
     result: ProgramResult
     ledger: Ledger | None = None
     kind: Literal["program"] = "program"
-
-    @property
-    def status(self) -> Status:
-        """The verdict in a word."""
-        return self.result.status
-
-    @property
-    def upper(self) -> UpperBound | None:
-        """The account of the ledger's worst node, if there is a ledger."""
-        return self.result.upper()
 
     summary = Summary("folder=path kind program=config.program *result")
 

@@ -12,14 +12,14 @@ from privaudit.auditing.experiments.outcome import AuditResult
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.files.json import Summary
 from privaudit.ledger import Ledger
-from privaudit.results import Claim, Status, UpperBound, round_up
+from privaudit.results import Claim, Judged, Status, UpperBound, round_up
 from trainers.runs.outcome import TrainingResult
 
 _MOST_ENTRIES = 100_000  # of a ledger that comes in a folder
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class FinishedRecord:
+class FinishedRecord(Judged[Status | None, UpperBound]):
     """A training that another tool made, of which there is a ledger."""
 
     path: pathlib.Path
@@ -27,16 +27,6 @@ class FinishedRecord:
     ledger: Ledger
     result: RecordedResult
     kind: Literal["record"] = "record"
-
-    @property
-    def status(self) -> Status | None:
-        """The verdict in a word; None if nothing was claimed."""
-        return self.result.status
-
-    @property
-    def upper(self) -> UpperBound:
-        """The account of the worst node."""
-        return self.result.upper()
 
     @property
     def trained_by(self) -> str:

@@ -173,9 +173,18 @@ def add_noise_(sums: Tensor, rows: Rows, scale: float, law: Law = GAUSSIAN) -> T
 
 
 def noisy(
-    values: Tensor, step: float, rows: Rows, scale: float, law: Law = GAUSSIAN
+    values: Tensor,
+    step: float,
+    rows: Rows,
+    scale: float,
+    law: Law = GAUSSIAN,
+    *,
+    spent: bool = False,
 ) -> Tensor:
-    """`to_grid`, `add_noise_` and `from_grid` in one, faster: the same bits."""
+    """`to_grid`, `add_noise_` and `from_grid` in one, faster: the same bits.
+
+    ``spent``: ``values`` may be overwritten, and are if they are doubles.
+    """
     if tuple(values.shape) != rows.shape:
         raise ValueError(
             f"values must be of shape {rows.shape}, got {tuple(values.shape)}"
@@ -184,7 +193,9 @@ def noisy(
     if values.dtype not in _TAKEN:
         return noisy(values.double(), step, rows, scale, law).to(values.dtype)
     values = values.detach().contiguous()
-    found = torch.empty_like(values)
+    # In place, what is in doubt is whole steps when it is looked at again, in doubles.
+    spent &= values.dtype == torch.float64
+    found = values if spent else torch.empty_like(values)
     if _is_fused(values, law):
         return _fused(values, found, step, rows, scale, law)
 

@@ -212,15 +212,17 @@ class Streams:
         purpose: Purpose = "noise",
         law: noise.Law = noise.GAUSSIAN,
         point: Tensor | None = None,
+        spent: bool = False,
     ) -> Tensor:
         """``sums``, (runs, nodes, dims), with exactly rounded noise on a grid.
 
         ``deviation`` (of Laplace noise, its scale) and ``step``, by default
-        `grid_step`, are public. Under a secret key the noise is a function of sums and
-        ``point``, (runs, nodes, dims) floats, too: a release that is made again has the
-        same noise if these are the same to the last bit, and independent noise else. So
-        no two sums are told apart by noise that they share, and whoever leads a resumed
-        run to another point does not learn whether a sum changed.
+        `grid_step`, are public; ``spent`` sums may be overwritten. Under a secret key
+        the noise is a function of sums and ``point``, (runs, nodes, dims) floats, too:
+        a release that is made again has the same noise if these are the same to the
+        last bit, and independent noise else. So no two sums are told apart by noise
+        that they share, and whoever leads a resumed run to another point does not learn
+        whether a sum changed.
         """
         step = grid_step(deviation) if step is None else step
         scale = deviation / step
@@ -235,7 +237,7 @@ class Streams:
 
         if self.key.seed is not None:
             rows = rows_of(None)
-            return noise.noisy(sums, step, rows, scale, law)
+            return noise.noisy(sums, step, rows, scale, law, spent=spent)
         whole = noise.to_grid(sums, step)
         marked = whole
         if point is not None:

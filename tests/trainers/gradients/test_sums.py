@@ -18,7 +18,13 @@ from trainers.gradients.choose import differentiator
 from trainers.gradients.per_sample import PerSample, parameter_vector
 from trainers.gradients.rounding import SLACK, Rounding, gamma
 from trainers.gradients.stacked import layer, linear
-from trainers.gradients.stacked.layer import products, squared_products
+from trainers.gradients.stacked.layer import (
+    OVER,
+    PIECE,
+    products,
+    squared_products,
+    squared_rows,
+)
 from trainers.models import cross_entropy
 from trainers.numerics import noise
 from trainers.numerics.randomness import Streams
@@ -228,7 +234,7 @@ class TestTwice:
                 at, inputs, targets, lambda norms, alone=alone: alone
             )
             norm = found[place[0]].norm()
-            assert abs(norm - norms[place]) <= 1e-12 * norm
+            assert -1e-12 * norm <= norms[place] - norm <= 2.0**-17 * norm
 
     @pytest.mark.parametrize("sign", [0, 1, -1])
     def test_a_record_moves_no_more_than_is_stated(self, way, monkeypatch, sign):
@@ -366,6 +372,26 @@ class TestAllLayers:
 
 
 class TestNorms:
+    @pytest.mark.parametrize("size", [1.0, 2.0**-70, 2.0**-140, 2.0**60])
+    @pytest.mark.parametrize("numbers", [130, 128 * 40 + 3])
+    def test_written_ones_are_no_less_than_is_true(self, size, numbers):
+        """Where most squares are lost beside the first, or all of them underflow."""
+        rows = torch.full((3, numbers), 2.0**-12.5)
+        rows[:, ::128] = 1.0
+        rows[0] = torch.rand(numbers, generator=torch.Generator().manual_seed(1))
+        rows = rows * size
+        squares = squared_rows(rows)
+        for square, row in zip(squares.tolist(), rows.tolist(), strict=True):
+            wanted = sum(Fraction(x) ** 2 for x in row)
+            assert square >= wanted
+            lost = numbers * Fraction(2) ** -126
+            assert square <= (wanted + lost) * (1 + Fraction(2) ** -15)
+
+    def test_pieces_are_paid_for(self):
+        """Whatever order one is added up in, and its root."""
+        one = gamma(PIECE + 2, 2.0**-24) / 2 + 2.0**-24
+        assert (1 - one) ** 2 * OVER >= 1 + 2.0**-25
+
     @given(st.integers(0, 10**6), st.sampled_from([4, 64, 511, 512, 513, 700]))
     def test_they_are_no_less_than_is_true(self, seed, positions):
         """Of products that cancel to the last bits, and all sizes of numbers."""

@@ -419,6 +419,10 @@ class TestLaws:
         sums = add_noise_(noise.to_grid(values, step), at, 2.0**29, law)
         three = noise.from_grid(sums, step, dtype)
         assert torch.equal(noisy(values, step, at, 2.0**29, law), three)
+        found = noisy(values, step, at, 2.0**29, law, spent=True)
+        assert torch.equal(found, three)
+        inside = found.data_ptr() == values.data_ptr()
+        assert inside == (dtype == torch.float64)
 
     def test_what_is_added_is_added(self):
         sums = torch.arange(-30, 30).view(2, 3, 10) * 2**55

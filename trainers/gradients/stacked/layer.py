@@ -18,6 +18,9 @@ CACHED = 1 << 17  # of doubles, on a CPU: in its nearer cache
 SHORT = 512  # positions over which norms may be added up in single precision
 _LONG = 256  # from which on products are taken twice
 TINY = 2.0**-60
+PIECE = 128  # numbers whose squares are added up in single precision
+OVER = 1 + 2.0**-16  # by how much such a square is taken too large, and
+_UNDERFLOW = 2.0**-126  # what a square is too small at most, beside its rounding
 
 
 class UnknownLayerError(Exception):
@@ -138,13 +141,24 @@ def with_rows(square: Tensor, parts: tuple[Tensor, ...]) -> Tensor:
 
 
 def squared_rows(rows: Tensor) -> Tensor:
-    """Squared norm of each row, (flat,) doubles."""
+    """Squared norm of each row, (flat,) doubles.
+
+    Squares of single precision are added up in it by pieces, and are no less than is
+    true: see ``sums.md``. Of what no trial of a shape sees doubles are given, whose
+    last bits its norm has.
+    """
     flat = rows.reshape(len(rows), -1)
+    whole = flat.shape[1] // PIECE * PIECE if flat.dtype == torch.float32 else 0
     norms = [
-        torch.linalg.vector_norm(flat[here].double(), dim=1)
-        for here in blocks(len(flat), flat.shape[1], flat)
+        torch.linalg.vector_norm(flat[here, whole:].double(), dim=1)
+        for here in blocks(len(flat), flat.shape[1] - whole, flat)
     ]
-    return together(norms).square()
+    square = together(norms).square()
+    if not whole:
+        return square
+    pieces = flat[:, :whole].unflatten(1, (-1, PIECE))
+    found = torch.linalg.vector_norm(pieces, dim=2).double().square()
+    return square + found.sum(1).mul(OVER).add(whole * _UNDERFLOW)
 
 
 def explicit_sums(
@@ -160,7 +174,14 @@ def explicit_sums(
         for part in blocks(flat.shape[2], samples, flat):
             some, sums = flat[:, :, part], total[:, part]
             for here in blocks(replicas, some[0].numel(), flat):
-                sums[here] = torch.bmm(weights[here, None], some[here].double())[:, 0]
+                row, terms = (
+                    sums[here, None],
+                    (weights[here, None], some[here].double()),
+                )
+                if len(row) == 1:  # which lies in one piece
+                    row.baddbmm_(*terms, beta=0)
+                else:
+                    row.copy_(torch.bmm(*terms))
 
 
 def outer_sum(left: Tensor, right: Tensor, weights: Tensor, total: Tensor) -> None:
@@ -274,7 +295,7 @@ def squared_products(left: Tensor, right: Tensor) -> Digest:
         one, other = left[here].double(), right[here].double()
         if explicit:
             factors = (left[here], right[here]) if few else (one, other)
-            squares.append(squared_rows(torch.bmm(factors[0].mT, factors[1])))
+            squares.append(squared_rows(torch.bmm(factors[0].mT, factors[1]).double()))
             terms.append(squared_sizes(one, other))
         else:
             gram = torch.bmm(one, one.mT) * torch.bmm(other, other.mT)

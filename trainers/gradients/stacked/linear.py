@@ -61,7 +61,10 @@ class StackedLinear(StackedLayer):
             squares = torch.stack(
                 [
                     torch.cat(
-                        [squared_rows(part.view(1, -1)) for _, part in products(*pair)]
+                        [
+                            squared_rows(part.view(1, -1).double())
+                            for _, part in products(*pair)
+                        ]
                     )
                     for pair in zip(back, inside, strict=True)
                 ]

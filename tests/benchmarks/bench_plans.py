@@ -217,7 +217,7 @@ def table(rows: list[dict[str, float]]) -> None:
         print(f"above dp-accounting's finest grid: {sum(outside)} of {len(outside)}")
     within = sum(one[names[0]] <= 2 and one[names[2]] <= 0.01 for one in rows)
     print(f"within 2 s and 1 %: {within} of {len(rows)}")
-    print(f"peak memory {max(one['peak'] for one in rows):.0f} MB")
+    print(f"peak memory {max((one['peak'] for one in rows), default=0):.0f} MB")
 
 
 def check(plan: dict, value: float) -> float:

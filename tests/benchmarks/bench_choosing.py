@@ -26,6 +26,7 @@ import json
 import pathlib
 import re
 import shlex
+import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -117,6 +118,9 @@ def compare(tasks: Mapping[str, Make], ways: Mapping[str, Way], seeds: int) -> F
             found[name][named] = {
                 figure: sum(row[figure] for row in rows) / seeds for figure in FIGURES
             }
+            if seeds > 1:  # standard error of the mean over deals
+                spread = statistics.stdev(row["score"] for row in rows)
+                found[name][named]["error"] = spread / seeds**0.5
             print(f"{named}: {name}: {found[name][named]}", file=sys.stderr, flush=True)
     return found
 

@@ -188,6 +188,7 @@ NETWORKS = (
     ("dp-decor", 1),
     ("dp-dsgt", 1),
 )
+NOISES: dict[tuple[Any, ...], float] = {}  # found before
 
 
 def correlated_way(
@@ -231,7 +232,10 @@ def network_way(
     settings = {**settings, "step_size": settings["step_size"] * reach}
     if band > 1:
         settings = {**settings, "algorithm": name, "band": band}
-    noise = noise_for_any_node(task, settings, epsilon)
+    key = (name, band, epsilon, tuple(task.sizes))  # is of no deal and no step size
+    if key not in NOISES:
+        NOISES[key] = noise_for_any_node(task, settings, epsilon)
+    noise = NOISES[key]
     return task.trained(settings, noise, runs=runs, seed=seed)
 
 

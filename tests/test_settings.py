@@ -16,7 +16,7 @@ import privaudit
 from privaudit import figure_settings, settings, testing
 from privaudit.figure_settings import ReleaseSettings
 from privaudit.files import json as _json
-from privaudit.files.arguments import told_by
+from privaudit.files.arguments import Checked, told_by
 from privaudit.records import AuditRecord, TrainingRecord
 from privaudit.settings import (
     AttackSettings,
@@ -313,3 +313,8 @@ def test_every_claim_has_the_same_delta_by_default():
     found["consensus"] = figure_settings.ConsensusSettings().delta
     assert len(found) >= 9
     assert set(found.values()) == {results.DELTA} == {1e-5}
+
+
+def test_a_type_known_to_type_checkers_alone_keeps_no_class_from_being_made():
+    made = dataclasses.make_dataclass("Mine", [("of", "Unknown", 3)], bases=(Checked,))
+    assert made().of == 3

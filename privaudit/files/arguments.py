@@ -136,7 +136,10 @@ def limits(kind: type) -> dict[str, msgspec.Meta]:
     """Limits of the fields of ``kind``, a dataclass or a struct, by name."""
     told = getattr(kind, "_told_by", None)
     known = {} if told is None else limits(told)
-    hints = typing.get_type_hints(kind, include_extras=True)
+    try:
+        hints = typing.get_type_hints(kind, include_extras=True)
+    except NameError:  # of a user's class, a type known to type checkers alone
+        hints = dict.fromkeys(inspect.get_annotations(kind))
     own = {name: meta for name, hint in hints.items() if (meta := _meta(hint))}
     return {name: known[name] for name in hints if name in known} | own
 

@@ -143,7 +143,12 @@ def noise_for(
                 "noise_multiplier_most": max(values),
             }
         found = Certificate.of(planned(scale), relation)
-        figure = figure_of(found, delta, name, width=_BESIDE, directions=directions)
+        figure = figure_of(
+            *(found, delta, name),
+            width=_BESIDE,
+            directions=directions,
+            upper_only=how.upper_only,
+        )
         return _kept(Answer(found, figure, noise, run.mechanism), delta, how)
 
     return _answered(solve, how, planned(1.0), _MOST_COMPARED // _TRIES)

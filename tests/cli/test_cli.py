@@ -53,6 +53,16 @@ class TestAccounts:
         assert status == FINE
         assert json.loads(out)["upper"] == pytest.approx(6.188, abs=1e-3)
 
+    @pytest.mark.parametrize(
+        "command",
+        [("epsilon", "--noise-multiplier", 1, *BUDGET[2:]), ("noise", *BUDGET)],
+    )
+    def test_the_lower_side_may_be_left_out(self, capsys, command):
+        for more, sides in (((), {"lower", "upper"}), (("--upper-only",), {"upper"})):
+            _, out, _ = call(capsys, *command, *more, "--json")
+            found = json.loads(out)
+            assert {"lower", "upper"} & found.get("epsilon", found).keys() == sides
+
     def test_people_get_sentences(self, capsys):
         status, out, _ = call(
             capsys, "epsilon", "--noise-multiplier", 1, "--delta", 1e-5

@@ -1,7 +1,7 @@
 """Mechanisms, one file each, with its proof; `noise` has Gaussian and Laplace sums.
 
-How to add one: a struct in `privaudit.mechanisms`, a file here with a `Pair` (masses
-between losses) or a `Loss`, and a line in `loss_of`.
+How to add one: a struct in `privaudit.mechanisms`, a file here with an `Atoms`, a
+`Pair` or a `Loss`, and a line in `loss_of`; CONTRIBUTING.md has the tests.
 """
 
 from __future__ import annotations

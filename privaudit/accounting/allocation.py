@@ -17,7 +17,11 @@ import msgspec
 from msgspec import UNSET
 
 from privaudit.accounting.pld.allocation import AllocatedBelow, Epoch
-from privaudit.accounting.pld.allocation_plane import MOST_SHIFT, MOST_TAKEN
+from privaudit.accounting.pld.allocation_plane import (
+    MOST_SHIFT,
+    MOST_TAKEN,
+    is_mostly,
+)
 from privaudit.accounting.pld.mechanisms import Loss
 from privaudit.ledger import Entry
 from privaudit.release import NoSampling, RandomAllocation, Release
@@ -103,11 +107,14 @@ class Allocated:
         # ratio's. Blocks have the largest shift in all places.
         added = (taken - 1) / (2 * self.how.batches) * math.expm1(min(shift, 20) ** 2)
         most = min(taken, most, MOST_TAKEN if shift <= MOST_SHIFT else 2)
-        alike = len(epoch.shifts) == 1 or taken > most
+        few = taken
+        if is_mostly(shift, self.how.batches, taken) and not opposed:
+            few = self.how.batches - taken + 1
+        alike = len(epoch.shifts) == 1 or few > most
         little = _LITTLE if taken == 2 else _LITTLE_OF_MORE
         if opposed or (added < little and alike):
             most = 1
-        if taken == most:
+        if few <= most:
             yield epoch, self.often
             return
         each, longer = divmod(self.how.batches, taken)

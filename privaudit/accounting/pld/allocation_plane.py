@@ -34,8 +34,12 @@ _FAR_RATIO = 0.05  # cells far out, over their distance and the shift
 # from below of the mean degree, for one degree.
 _PARTS = {1: (), 2: (16,), 3: (8, 8)}
 _BELOW_PARTS = 24
+# Of products of all ratios but a few, which are of any size, cells of shares are halves
+# of halves towards 0 and 1, so many to either side.
+_HALVES = {2: 12, 3: 6}
 MOST_TAKEN = 3  # from above
 MOST_SHIFT = 8.0  # e_3 of such ratios is a double
+_FARTHEST, _MOST_LOG = 12.0, 500.0  # deviations, and of products of all ratios
 _OTHERS = 2.0  # at most: a mean of the ratios of other batches, where it matters
 _FEWER = 0.6  # such a mean, where a record is added
 _MIDDLE = 9.0
@@ -57,11 +61,11 @@ _TALL = 16 * UNIT  # what one sum may move a point by, relatively, for each entr
 class Shape:
     """The kind of sum, and its cells."""
 
-    # taken, opposed: how many batches a record is in, and whether it is replaced by its
-    # opposite
-    taken: int
+    # degree, opposed: how many batches a record is in, and whether it is replaced by
+    # its opposite
+    degree: int
     opposed: bool
-    # e_j is kept times its j-th power, so that a vector's entries are of one size
+    # entry j is kept times its j-th power, so that a vector's entries are of one size
     scale: float
     batches: int
     others: float  # about a mean of other batches' ratios, times the scale
@@ -69,13 +73,26 @@ class Shape:
     fine: float
     ratio: float
     most: float = math.inf  # points of a law
+    # 1: entries are e_1, ..., e_degree. 0: of a batches e_a, ..., e_(a - degree), the
+    # degree being how many batches a record is not in
+    first: int = 1
+
+    @property
+    def entries(self) -> int:
+        """Return how many sums are kept of each record."""
+        return self.degree + 1 - self.first
+
+    def means(self, size: int) -> Floats:
+        """Return entries 0, ..., degree where ``size`` ratios are 1, as on average."""
+        each = [math.comb(size, j) * self.scale**j for j in range(self.degree + 1)]
+        return np.array(each, float)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Points:
     """Vectors, one a row, and their masses; what a sum of ratios is made of."""
 
-    rows: Floats  # (e_1, ..., e_k); opposed, those of the one record and of the other
+    rows: Floats  # the entries; opposed, those of the one record and of the other
     mass: Floats
     lacking: Floats  # parts of the means that lie above all rows
     # accuracy, moved: bounds on relative errors of masses, and of rows
@@ -84,21 +101,37 @@ class Points:
     size: int  # of how many ratios they are the sum
 
 
+def is_mostly(shift: float, batches: int, taken: int) -> bool:
+    """Return whether batches that a record is not in are kept count of.
+
+    They are fewer, and doubles hold products of all ratios.
+    """
+    few = 0 < batches - taken < taken - 1
+    return few and batches * shift * (shift + _FARTHEST) < _MOST_LOG
+
+
 def shape_of(
     shift: float, batches: int, taken: int, opposed: bool, side: Side
 ) -> Shape:
     """Cells for such epochs: finer where more sums are made."""
-    fine = _FINE / math.sqrt(math.log2(batches) + 1)
+    fine, missed = _FINE / math.sqrt(math.log2(batches) + 1), batches - taken
     if opposed:
         fine = _OPPOSED
     elif side != "below":
-        fine *= taken - 1  # of three across cells are more
+        fine *= min(taken, missed + 1) - 1  # of three across cells are more
     long = math.sqrt(max(taken * (1 + opposed) / _SHORT, 1.0))
-    scale = taken / (batches - taken + 0.5)
-    others = scale * (_FEWER if side == "add" else min(math.exp(shift**2), _OTHERS))
+    # Of those that it is not in one more is kept.
+    first = 0 if is_mostly(shift, batches, taken) and not opposed else 1
+    degree = taken if first else missed
+    scale = degree / (batches - degree + 0.5)
+    others = _FEWER if side == "add" else min(math.exp(shift**2), _OTHERS)
+    if not first:
+        others = math.exp((1 if side == "add" else -1) * shift**2 / 2)
+    others *= scale
     # Steps that move little need no cells finer than 3 % far out.
     ratio = max(0.03, _FAR_RATIO * shift)
-    return Shape(taken, opposed, scale, batches, others, fine * long, ratio)
+    width = fine * long
+    return Shape(degree, opposed, scale, batches, others, width, ratio, first=first)
 
 
 def most_points(counts: list[int], side: Side, share: int) -> float:
@@ -132,10 +165,9 @@ def two_laws(
     """The two laws of an epoch of ``batches``, which all but those of kinds are not."""
     law = summed(kinds, shape, side, tail)
     blank = batches - law.size
-    k = shape.taken
-    if blank:  # ratios of 1: e_j of them is C(blank, j)
-        ones = [math.comb(blank, j) * shape.scale**j for j in range(1, k + 1)]
-        row = np.array([ones * (law.rows.shape[1] // k)])
+    k = shape.entries
+    if blank:  # ratios of 1, as on average
+        row = np.tile(shape.means(blank)[shape.first :], (1, 1 + shape.opposed))
         law = dataclasses.replace(
             law,
             rows=_fold(law.rows, row, shape),
@@ -143,7 +175,7 @@ def two_laws(
                 law, dataclasses.replace(law, lacking=np.zeros(k), size=blank), shape
             ),
         )
-    whole = math.comb(batches, k) * shape.scale**k
+    whole = shape.means(batches)[-1]
     p = law.rows[:, k - 1] / whole
     q = law.rows[:, -1] / whole if shape.opposed else np.ones(p.size)
     error = law.accuracy + law.moved + (8 + 4 * k) * UNIT
@@ -204,7 +236,7 @@ def _one(
         if shape.opposed:
             rows.append(other[some] / mass[some])
         first = np.stack(rows, 1)
-        none = np.zeros(shape.taken)
+        none = np.zeros(shape.entries)
         return Points(_wider(first, shape), mass[some], none, error, 3 * error, 1)
     edges = np.exp(logs)
     edges = np.concatenate([[0.0], edges])
@@ -217,27 +249,33 @@ def _one(
     found[1:] += upper
     found[-1] += mass[-1]
     lacking = max(float(mean[-1] * (1 + 2 * error) - edges[-1] * mass[-1]), 0.0)
-    lacks = _wider(np.array([[lacking]]), shape)[0]
+    lacks = np.zeros(shape.entries)
+    lacks[0] = lacking * shape.scale**shape.first
     rows2 = _wider(edges[:, None], shape)
     return Points(rows2, np.maximum(found, _LEAST_MASS), lacks, error, _TALL, 1)
 
 
 def _wider(first: Floats, shape: Shape) -> Floats:
-    """Rows (e_1, ..., e_k), of one ratio: all but e_1 are 0."""
-    rows = np.zeros((len(first), first.shape[1], shape.taken))
-    rows[:, :, 0] = shape.scale * first
+    """Rows of one ratio: all but e_1 and e_0 are 0."""
+    rows = np.zeros((len(first), first.shape[1], shape.entries))
+    if not shape.first:
+        rows[:, :, 1] = shape.scale
+    rows[:, :, 0] = shape.scale**shape.first * first
     return rows.reshape(len(first), -1)
 
 
 def _fold(one: Floats, other: Floats, shape: Shape) -> Floats:
-    """Rows of all pairs of rows; coefficients of products of 1 + e_1 z + ..."""
-    k = shape.taken
+    """Rows of all pairs of rows; coefficients of products of 1 + e_1 z + ...
+
+    Or of e_a + e_(a-1) z + ...
+    """
+    k, first = shape.entries, shape.first
     a, b = one.reshape(len(one), 1, -1, k), other.reshape(1, len(other), -1, k)
     with np.errstate(over="ignore", invalid="ignore"):
-        found = a + b
-        for j in range(1, k):
-            for i in range(j):
-                found[..., j] += a[..., i] * b[..., j - 1 - i]
+        found = a + b if first else np.zeros(np.broadcast_shapes(a.shape, b.shape))
+        for j in range(k):
+            for i in range(j + 1 - first):
+                found[..., j] += a[..., i] * b[..., j - first - i]
     return found.reshape(len(one) * len(other), -1)
 
 
@@ -246,14 +284,17 @@ def _weights(shape: Shape, size: int) -> Floats:
 
     None is 0 but that of an e_j that no choice of ``taken`` batches has.
     """
-    k, rest = shape.taken, shape.batches - size
-    counts = [math.comb(rest, k - j) * shape.others ** (k - j) for j in range(1, k + 1)]
+    k, rest = shape.degree, shape.batches - size
+    counts = [
+        math.comb(rest, k - j) * shape.others ** (k - j)
+        for j in range(shape.first, k + 1)
+    ]
     return np.array(counts, float)
 
 
 def _blank(shape: Shape, size: int) -> float:
-    """Return the weight of e_0 beside those of `_weights`."""
-    return math.comb(shape.batches - size, shape.taken) * shape.scale**shape.taken
+    """Return the weight of e_0 beside those of `_weights`, where it has none there."""
+    return shape.first * float(shape.means(shape.batches - size)[-1])
 
 
 def _sums(rows: Floats, shape: Shape, size: int) -> tuple[Floats, Floats]:
@@ -264,7 +305,7 @@ def _sums(rows: Floats, shape: Shape, size: int) -> tuple[Floats, Floats]:
 
 def _places(rows: Floats, shape: Shape, size: int) -> tuple[Floats, Floats]:
     """Coordinates of rows along and across, by which cells are laid."""
-    k = shape.taken
+    k = shape.entries
     if shape.opposed:
         base = max(_blank(shape, size), 1e-300)  # of all sums that none is left out of
         u, v = (
@@ -348,9 +389,9 @@ def _grouped(
     return Points(
         (means[:, some] / mass[some]).T,
         mass[some],
-        np.zeros(shape.taken),
+        np.zeros(shape.entries),
         one.accuracy + other.accuracy + error,
-        one.moved + other.moved + 2 * error + 2 * shape.taken * UNIT,
+        one.moved + other.moved + 2 * error + 2 * shape.entries * UNIT,
         one.size + other.size,
     )
 
@@ -359,10 +400,13 @@ def _at_corners(
     one: Points, other: Points, shape: Shape, side: Side, tail: float
 ) -> Points:
     """From above: each point's mass at the corners of its cell, its mean kept."""
-    k, size = shape.taken, one.size + other.size
+    k, size = shape.entries, one.size + other.size
     weights = _weights(shape, size)
     along, _ = _cells(one, other, shape, side, tail)
     cuts = [np.arange(parts + 1) / parts for parts in _PARTS[k]]  # doubles
+    if not shape.first:
+        half = 2.0 ** -np.arange(1, _HALVES[k] + 1)
+        cuts = [np.concatenate([[0], half[::-1], 1 - half[1:], [1]])] * (k - 1)
     # How far apart in `found` corners are: along, and across each share.
     steps = [math.prod([ends.size for ends in cuts[r:]]) for r in range(k)]
     found = np.zeros(along.size * steps[0])
@@ -454,33 +498,24 @@ def _without_half(table: Floats, ends: Floats, axis: int) -> tuple[Floats, Float
 
 def _lacking(one: Points, other: Points, shape: Shape) -> Floats:
     """Add up what both lack of the means: times what the other's are."""
-    means = [
-        np.array(
-            [math.comb(law.size, j) * shape.scale**j for j in range(shape.taken + 1)]
-        )
-        for law in (one, other)
-    ]
-    found = np.zeros(shape.taken + 1)
-    for law, mean in zip((one, other), means[::-1], strict=True):
-        some = np.append(0.0, law.lacking)
+    found = np.zeros(shape.degree + 1)
+    for law, mean in ((one, shape.means(other.size)), (other, shape.means(one.size))):
+        some = np.append(np.zeros(shape.first), law.lacking)
         found += [some[: j + 1] @ mean[j::-1] for j in range(found.size)]
-    return found[1:] * (1 + 8 * shape.taken * UNIT)
+    return found[shape.first :] * (1 + 8 * shape.entries * UNIT)
 
 
 def _pruned(law: Points, shape: Shape, side: Side, tail: float) -> Points:
     """With points that hardly count at 0, which lacks their means but for ``add``."""
     cost = law.mass
     if side == "remove":
-        k = shape.taken
-        means = [
-            math.comb(law.size, j) * shape.scale**j or 1.0 for j in range(1, k + 1)
-        ]
-        cost = law.mass * (law.rows / means).sum(1)
+        means = shape.means(law.size)[shape.first :]
+        cost = law.mass * (law.rows / np.where(means, means, 1.0)).sum(1)
     order = np.argsort(cost)
     none = int(np.searchsorted(np.cumsum(cost[order]), 0.1 * _AWAY * tail))
     gone, kept = order[:none], np.sort(order[none:])
     more = 1 + gone.size * UNIT
-    rows = np.vstack([np.zeros(shape.taken), law.rows[kept]])
+    rows = np.vstack([np.zeros(shape.entries), law.rows[kept]])
     at_0 = max(float(law.mass[gone].sum()) * more, _LEAST_MASS)
     lacking = law.lacking
     if side == "remove":
@@ -517,7 +552,7 @@ def _cells(
     along, _ = lay(x, ratio=shape.ratio, base=base)
     if side != "below":
         return along, along
-    k = shape.taken
+    k = shape.entries
     across = np.linspace(0, k, 1 + _BELOW_PARTS * k)
     return along, across
 

@@ -6,7 +6,7 @@ Run as ``python tests/benchmarks/bench_choosing.py WHAT --epsilon 2 --runs 4``:
 - ``held-out``: the same for what the search chose and for the defaults before plans;
 - ``uneven``: the defaults on shares that differ, beside a central training and the
   defaults before plans, with the same budget, and a central one as loud as all nodes;
-- ``correlated``: dp-mf beside dp-sgd, with steps planned for it, once and twice as
+- ``correlated``: dp-mf beside dp-sgd, with steps planned for it, up to four times as
   long, at several sizes of batches; ``networks``: dp-mf-butterfly, dp-butterfly,
   dp-decor and dp-dsgt, each with its budget for any one other node;
 - ``algorithms``: each private algorithm that is planned, at eight nodes, as it is.
@@ -414,7 +414,7 @@ def main() -> None:
                 )
                 for rate, rounds, bands in CORRELATED
                 for band in bands
-                for reach in (1.0, 2.0)
+                for reach in (1.0, 2.0, 4.0)
             },
         ),
         "networks": (
@@ -424,7 +424,7 @@ def main() -> None:
                     network_way, name=name, band=band, reach=reach
                 )
                 for name, band in NETWORKS
-                for reach in (1.0, 2.0)
+                for reach in (1.0, 2.0, 4.0)
             },
         ),
         "algorithms": (

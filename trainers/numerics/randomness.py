@@ -212,12 +212,11 @@ class Streams:
         purpose: Purpose = "noise",
         law: noise.Law = noise.GAUSSIAN,
         point: Tensor | None = None,
-        spent: bool = False,
     ) -> Tensor:
         """``sums``, (runs, nodes, dims), with exactly rounded noise on a grid.
 
         ``deviation`` (of Laplace noise, its scale) and ``step``, by default
-        `grid_step`, are public; ``spent`` sums may be overwritten. Under a secret key
+        `grid_step`, are public; sums in doubles may be overwritten. Under a secret key
         the noise is a function of sums and ``point``, (runs, nodes, dims) floats, too:
         a release that is made again has the same noise if these are the same to the
         last bit, and independent noise else. So no two sums are told apart by noise
@@ -237,7 +236,7 @@ class Streams:
 
         if self.key.seed is not None:
             rows = rows_of(None)
-            return noise.noisy(sums, step, rows, scale, law, spent=spent)
+            return noise.noisy(sums, step, rows, scale, law, spent=True)
         whole = noise.to_grid(sums, step)
         marked = whole
         if point is not None:

@@ -515,7 +515,7 @@ class Oracle:
 
         def noisy(total: Tensor) -> Tensor:
             return self._streams.noisy(
-                *(total, who, index, deviation, step), point=self._point, spent=True
+                *(total, who, index, deviation, step), point=self._point
             )
 
         if not shares and not buffers:

@@ -14,11 +14,12 @@ from scipy import stats
 
 from privaudit import cli
 from privaudit.accounting import Certificate
+from privaudit.auditing.bounds import ESTIMATORS, ONE_RUN
 from privaudit.claims import PAPERS, all_claims, claims_of
 from privaudit.claims.accounts import bracket, fixed, poisson, single
 from privaudit.claims.claim import Certified, PaperFinding, judged
 from privaudit.claims.papers.paper_000 import printed_noise
-from privaudit.claims.sources import SOURCES, bibtex
+from privaudit.claims.sources import OF_METHOD, SOURCES, bibtex
 from privaudit.ledger import Ledger
 from privaudit.results import LowerBound
 
@@ -299,7 +300,12 @@ class TestRegistry:
             claims_of("9")
         with pytest.raises(ValueError, match="no source"):
             bibtex(["nothing"])
-        assert len(bibtex(SOURCES).split("\n\n")) <= len(SOURCES)
+        assert len(bibtex(SOURCES).split("\n\n")) <= len(SOURCES) + 1  # one has two
+        for methods in OF_METHOD.values():
+            assert bibtex(methods).startswith("@")
+
+    def test_estimators_are_cited(self):
+        assert {*ESTIMATORS, *ONE_RUN} <= OF_METHOD.keys()
 
 
 class TestCommands:

@@ -103,6 +103,21 @@ class TestNarrow:
         assert 0 < found.upper <= 1.01 * found.lower
 
     @pytest.mark.full
+    def test_laplace_steps_beside_rare_losses(self, monkeypatch):
+        """Laplace losses of 1e-4 beside few of 1e-2: 1.2e-4 open by log moments."""
+        monkeypatch.setattr(grouping, "_ROUND_FROM", 2)
+        random = np.random.default_rng(35)
+        noise = 0.451 * 8.54 ** random.random((2, 40))
+        rate = 5e-5 * np.exp(random.normal(0, 0.3, (2, 40)))
+        some, more = (
+            compose_steps(noise[i], rate[i], often, noise=law)
+            for i, (law, often) in enumerate((("laplace", 18), ("gaussian", 55)))
+        )
+        steps = dataclasses.replace(some, families=some.families + more.families)
+        found = steps.each(EpsilonAt(0.00122, 0.01, 1e-4), 0.01)
+        assert max(found.upper.values()) - max(found.lower.values()) <= 1e-4
+
+    @pytest.mark.full
     def test_errors_as_large_as_delta_leave_no_step_to_a_mean(self):
         """Errors of 1e-8 hide a delta of 1e-10; by each kind the lower side has it."""
         random = np.random.default_rng(1)
@@ -489,6 +504,32 @@ class TestSound:
         found = steps.epsilon(1e-4, 1.0)
         assert 1.02 * found.lower < truth.lower
         assert truth.upper < 0.98 * found.upper
+
+    @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+    def test_what_taking_steps_for_others_costs(self, noise):
+        """Small losses beside rare large ones, on which the tilt depends."""
+        rare = compose_steps(0.45, 5e-5, 300).families
+        ends = [
+            compose_steps(z, q, 1000, noise=noise).families
+            for z, q in ((1.0, 5.2e-5), (1.04, 5e-5))
+        ]
+        whole, less = (composition.Composition(one + rare) for one in ends)
+        target = EpsilonAt(1e-3, 2e-3)
+        most, least = (
+            steps.each(target, 2e-3, ("remove",), side="upper").upper["remove"]
+            for steps in (whole, less)
+        )
+        guess, law = target.seen(whole._scout("remove"))
+        aims = np.array([guess.epsilon])
+        group = Family.of(
+            (noise, "poisson", True),
+            *np.array([[1.0, 1 / 1.04], [5.2e-5, 5e-5], [500, 500]]),
+        )
+        reached = np.array([[-1e-3, 1e-2]])
+        points = grouping._points(reached, aims, law)
+        chances = np.diff(law.beside(points, aims, loud=False))
+        found = grouping._moved(group, "remove", points, chances, 8.0)
+        assert found == pytest.approx(most - least, rel=0.2)
 
     def test_kinds_apart_bound_from_above_by_what_is_above(self, monkeypatch):
         steps = compose_steps(np.linspace(1.0, 2.0, 30), np.linspace(0.05, 0.1, 30))

@@ -351,7 +351,7 @@ class TestSums:
         """Of two losses, whose transform is as large at high frequencies."""
         measure = GridMeasure(0, np.zeros(63), 0.0, 1e-16)
         measure.mass[[0, -1]] = 0.5
-        monkeypatch.setattr(fourier, "_LEFT_OUT", 0.05)
+        monkeypatch.setattr(fourier, "LEFT_OUT", 0.05)
         guess = compose_steps(1.0, 0.1)._scout("remove")._guess(4.0, 0.1, -1.0)
         found = compose([Bundle.single(measure, 1, 4.0, 0.01)], 0.01, guess)
         assert 2 * found.index.size < found.points

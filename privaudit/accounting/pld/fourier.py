@@ -20,13 +20,13 @@ from scipy import fft
 
 from privaudit.accounting.pld.dots import GridMeasure
 from privaudit.accounting.pld.line import UNIT, Floats
-from privaudit.accounting.pld.scout import Guess, log_peak
+from privaudit.accounting.pld.scout import LEFT_OUT, Guess, log_peak
 
 Indices = NDArray[np.int64]
 Sizes = Callable[[Indices], Floats]  # of what waves have in a sum; they fall
 
 _NEGLIGIBLE = -46.0  # log of a size of the characteristic function that is left out
-_LEFT_OUT, _LOG_LEAST = 1e-5, -600.0  # of delta: what is left out beside; its least log
+_LOG_LEAST = -600.0  # of delta, of which a part is left out
 MOST_POINTS = 1 << 23
 _AT_ONCE = 1 << 18  # frequencies of all kinds that are transformed together
 _ALL_IN_ONE = 8  # times the points of a kind, for all to be on those of all
@@ -382,7 +382,7 @@ def compose(
     sizes = functools.partial(_sizes, points, (tilt * spacing, (1 + tilt) * spacing))
     # Of all that is summed, and what a wave has at most beside its size.
     room = guess.log_delta - log_moment + tilt * ahead
-    room = _LEFT_OUT * math.exp(min(max(room, _LOG_LEAST), 0.0))
+    room = LEFT_OUT * math.exp(min(max(room, _LOG_LEAST), 0.0))
     end = (start + points) * spacing - ahead
     room /= -math.expm1(-spacing) + math.exp(min(-tilt * end, 0.0))
     known = _product(bundles, points, cut, sizes, room)

@@ -19,7 +19,7 @@ from privaudit.accounting.pld.families import Family
 from privaudit.accounting.pld.fourier import Bundle
 from privaudit.accounting.pld.line import UNIT, Floats
 from privaudit.accounting.pld.mechanisms.noise import Rows, ends, rows
-from privaudit.accounting.pld.scout import Law, log_moments
+from privaudit.accounting.pld.scout import Law
 
 Indices = NDArray[np.int64]
 
@@ -27,7 +27,9 @@ MOST_CELLS = 1 << 19  # of one measure
 _GROUPS = 32
 _MOST_KINDS = 1 << 10  # in a group, for its masses' memory
 _FEW = 12  # kinds of a group that are composed one by one in any case
-_MOST_WAVES = 1e8  # in all cells of all kinds, if all are: a third of a second
+# In all cells of all kinds, or of those of Laplace noise, if they are: a third of a
+# second.
+_MOST_WAVES = 1e8
 _TRANSFORM = 10.0  # cells of a frequency that are as dear as a point of a transform
 _TRIES = 2
 _TYPICAL = 12  # of a group, where one does not do
@@ -142,7 +144,8 @@ def _halves(at: Floats, part: Indices) -> tuple[Indices, Indices]:
 def _rounded(
     groups: list[Family],
     way: Direction,
-    slopes: tuple[float, float],
+    points: Floats,
+    beside: Floats,
     room: float,
     reach: float,
 ) -> tuple[list[tuple[Family, Family]], float]:
@@ -150,22 +153,17 @@ def _rounded(
 
     H grows with the shift and with the rate: steps that are near in both are taken to
     have the largest of each above, and the least below. ``room``: by how much that may
-    move epsilon, about; the fall of the log moment at the first of ``slopes`` over the
-    second, at which log delta falls, tells.
+    move epsilon, about. ``beside``: each group's, as `Law.beside` has it at ``points``.
     """
     pairs, cost = [(group, group) for group in groups], 0.0
     if sum(group.shift.size for group in groups) < _ROUND_FROM:
         return pairs, cost
-    steps = [
-        group.step(float(end.reduce(group.shift)), float(end.reduce(group.rate)))
-        for end in (np.maximum, np.minimum)
-        for group in groups
-    ]
-    most, least = log_moments(steps, way, slopes[0], reach).reshape(2, -1)
-    often = np.array([group.steps for group in groups])
-    # Where a rare loss makes delta, that grows as the moment beside 1.
-    beside = max(-math.expm1(-abs(float(often @ most))), 1e-300)
-    costs = np.maximum(most - least, 0.0) * often / slopes[1] / beside
+    costs = np.array(
+        [
+            _moved(group, way, points, np.diff(each), reach)
+            for group, each in zip(groups, beside, strict=True)
+        ]
+    )
     some = np.arange(costs.size)
     for _ in range(_TRIES):  # those that are not worth it leave more to the others
         # Of a group in c parts there are c kinds, or c^2, which cost a part in c.
@@ -178,6 +176,31 @@ def _rounded(
         some, parts = some[merged], parts[merged]
         cost = float((costs[some] / parts).sum())
     return pairs, cost
+
+
+def _moved(
+    group: Family, way: Direction, points: Floats, chances: Floats, reach: float
+) -> float:
+    """About what epsilon moves by from the group's least shift and rate to its largest.
+
+    delta is the mean of H at what others' losses leave of epsilon; ``chances``: shape
+    (aims, cells), of that to lie between ``points``, over the fall of delta.
+    """
+    shift, rate = (
+        np.array([end.reduce(of) for end in (np.maximum, np.minimum)])
+        for of in (group.shift, group.rate)
+    )
+    seen = rows((group.noise, group.scheme), way, points, shift, rate, reach)
+    p, q = (np.diff(np.exp(log[::-1]), axis=0)[0] for log in (seen.log_p, seen.log_q))
+    odds = np.exp(np.minimum(points, 700.0))
+    # From the side on which there is less.
+    above, below = (
+        np.stack([np.cumsum(each[::turn])[:-1][::turn] for each in (p, q)])
+        for turn in (-1, 1)
+    )
+    grown = np.where(points < 0, odds * below[1] - below[0], above[0] - odds * above[1])
+    grown = np.maximum(grown, 0.0)
+    return group.steps * float((chances @ (grown[1:] + grown[:-1])).max()) / 2
 
 
 def _rounded_to(group: Family, parts: float) -> tuple[Family, Family]:
@@ -294,14 +317,17 @@ class Choice:
         cells = np.bincount(self.cells.group, minlength=kinds.size)
         points = self.window / spacing
         each = np.minimum(cells * min(self.waves, points / 2), _TRANSFORM * points)
-        apart = float(kinds @ each) <= _MOST_WAVES
+        # Kinds of Laplace noise have large masses at losses of their own, which from
+        # below would be moved to those of others.
+        sharp = np.array([above.noise == "laplace" for above, _ in self.groups])
+        work = np.where(sharp, float((kinds * sharp) @ each), float(kinds @ each))
         found = []
         for i, (above, below) in enumerate(self.groups):
             some = self.cells.group == i
             edges = np.append(self.cells.low[some], self.cells.high[some].max())
-            few = apart or above.shift.size <= _FEW
+            apart = bool(work[i] <= _MOST_WAVES) or above.shift.size <= _FEW
             edges = _edges(edges, self.reached[i], spacing)
-            found.append(Group(above, below, edges, few))
+            found.append(Group(above, below, edges, apart))
         return tuple(found)
 
 
@@ -332,8 +358,7 @@ def chosen(
     log_mass = _log_masses(groups, way, points, reach)
     within = _sums(np.exp(log_mass))
     room = max(slack, 1e-100)
-    slopes = law.slope, max(law.delta(float(aims.max()))[1], 1e-300)
-    pairs, cost = _rounded(groups, way, slopes, _ROUNDED * room, reach)
+    pairs, cost = _rounded(groups, way, points, beside, _ROUNDED * room, reach)
     room -= min(cost, room) / 2
     middle = (points[1:] + points[:-1]) / 2
     under = []

@@ -17,6 +17,7 @@ from privaudit.accounting.pld.mechanisms.gaussian import upper_reach
 from privaudit.accounting.pld.mechanisms.noise import total_variation
 
 _LOG_SQRT_TAU = 0.5 * math.log(2 * math.pi)
+LEFT_OUT = 1e-5  # of delta: what is left out beside
 _ROOM = math.log(1e4)  # by which errors may grow, beside delta
 _LEAST_ROOM = math.log(1e3)
 _SHARES = (0.85, 0.7, 0.55, 0.4, 0.25, 0.15, 0.08, 0.04, 0.02, 0.01, 3e-3, 1e-3)
@@ -32,6 +33,7 @@ _AT_ONCE = 20_000  # losses, of all tilts that are looked at together
 LOG_OUTSIDE = 18.0  # minus log of the tilted mass allowed beyond each end of a window
 _LAW_POINTS = 1 << 13
 _WIDEST = 1e60  # window of a composition that any grid holds
+_LEAST_WINDOW = 1e-140  # whose waves' squares doubles hold
 _LAW_LEAST = -40.0  # log of a size that nothing is seen of
 _MOST_OUTSIDE = 60.0  # the same: transforms' rounding is larger
 _LOG_BESIDE = 12.0  # the same, where that mass counts for more beside delta
@@ -414,7 +416,9 @@ class Scout:
             with np.errstate(over="ignore"):  # `is_known` says so
                 keep[live] = np.exp(logs[live])
             found = np.maximum(fft.irfft(keep, _LAW_POINTS), 0.0)[at % _LAW_POINTS]
-            waves = float(live.size) if live.size < total.size else math.inf
+            waves = float(live.size)
+            if live.size == total.size:
+                waves = _mattering(guess, moment, high - low, np.abs(keep))
             ends = (guess.down, guess.up)
             known = (
                 where,
@@ -519,6 +523,26 @@ class Law:
         return found
 
 
+def _mattering(guess: Guess, moment: float, window: float, sizes: Floats) -> float:
+    """About how many waves of ``sizes`` tell of delta; infinity if that is not seen.
+
+    Each has 2 / window over |t + iw| |1 + t + iw| in its sum, w its frequency, and what
+    may be left out is `LEFT_OUT` of delta.
+    """
+    if not (_LEAST_WINDOW < window < _WIDEST and np.isfinite(sizes).all()):
+        return math.inf
+    number = np.arange(sizes.size)
+    turns = (2 * math.pi / window) * number
+    add = np.hypot(guess.tilt, turns) * np.hypot(1 + guess.tilt, turns)
+    add = 2 / window * sizes / np.maximum(add, 1e-300)
+    beyond = float((add * number)[-(sizes.size // 8) :].max())  # if no more falls
+    left = guess.log_delta - moment + guess.tilt * guess.epsilon
+    left = LEFT_OUT * math.exp(min(max(left, _LOG_LEAST), 0.0)) - beyond
+    if not left > 0:
+        return math.inf
+    return float(np.count_nonzero(np.cumsum(add[::-1]) > left))
+
+
 def _least(
     bound: Callable[[float], float], low: float = -12.0, high: float = 14.0
 ) -> float:
@@ -557,10 +581,10 @@ def _quadrature(
     if step.noise == "laplace":
         inner = np.linspace(-m, m, 201)
         loss = np.concatenate([[-m], (inner[1:] + inner[:-1]) / 2, [m]])
-        mass = np.full(200, m / 200)
         x = (loss + m) / 2
         log_a = np.log(0.5) - x
-        log_a[1:-1] += np.log(mass)
+        # Exact, of P and Q: log 2 sinh of half a cell.
+        log_a[1:-1] += m / 400 + math.log(-math.expm1(-m / 200))
         log_a[0], log_a[-1] = np.log(0.5), np.log(0.5) - m
     else:
         # As far as tilts that matter can reach, at a step that the trapezoid forgives.
@@ -593,14 +617,6 @@ def _quadrature(
     if direction == "remove":
         return ratio, log_a
     return -ratio, log_a + ratio
-
-
-def log_moments(
-    steps: list[Step], direction: Direction, tilt: float, reach: float
-) -> Floats:
-    """About log E_P[exp(tilt L)] of each step."""
-    pairs = (_quadrature(step, direction, reach) for step in steps)
-    return np.array([np.logaddexp.reduce(q + (1 + tilt) * loss) for loss, q in pairs])
 
 
 def _log_mix(loss: Floats, rate: float) -> Floats:

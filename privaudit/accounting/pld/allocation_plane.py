@@ -114,15 +114,15 @@ def shape_of(
     shift: float, batches: int, taken: int, opposed: bool, side: Side
 ) -> Shape:
     """Cells for such epochs: finer where more sums are made."""
-    fine, missed = _FINE / math.sqrt(math.log2(batches) + 1), batches - taken
+    fine = _FINE / math.sqrt(math.log2(batches) + 1)
+    # Of those that it is not in one more is kept.
+    first = 0 if is_mostly(shift, batches, taken) and not opposed else 1
+    degree = taken if first else batches - taken
     if opposed:
         fine = _OPPOSED
     elif side != "below":
-        fine *= min(taken, missed + 1) - 1  # of three across cells are more
+        fine *= degree - first  # of three across cells are more
     long = math.sqrt(max(taken * (1 + opposed) / _SHORT, 1.0))
-    # Of those that it is not in one more is kept.
-    first = 0 if is_mostly(shift, batches, taken) and not opposed else 1
-    degree = taken if first else missed
     scale = degree / (batches - degree + 0.5)
     others = _FEWER if side == "add" else min(math.exp(shift**2), _OTHERS)
     if not first:

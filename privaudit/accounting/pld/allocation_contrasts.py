@@ -20,10 +20,7 @@ from scipy import special
 
 from privaudit.accounting.pld.line import UNIT, Floats, log_normal_mass
 
-_ALONG, _GROWS = (
-    0.05,
-    8.0,
-)  # cells of logs, over the deviation; how they grow, as before
+_ALONG, _GROWS = 0.05, 8.0  # cells of logs, over the deviation; how they grow
 _ACROSS = 0.1
 _LAST = 0.02  # along, of all batches together
 _APART, _MOST_APART = 0.5, 300  # cells of how far means are apart, over the deviation

@@ -28,7 +28,8 @@ PLAIN = {
     "adp2sgd": "adpsgd",
     "deep-q": "deep-q-noiseless",
 }
-del PLAIN["dp-sgd-with-replacement"]  # a baseline, which has none
+for _name in ("dp-sgd-with-replacement", "dp-mf", "dp-mf-dsgd", "dp-mf-butterfly"):
+    del PLAIN[_name]  # no plain form, and other batches than that of their namesake
 
 
 @pytest.mark.sampled(18)
@@ -61,6 +62,80 @@ def test_each_oracle_has_one_capability():
         oracle = family_named(name).oracle
         kinds = [gives(oracle, kind) for kind in (GivesGradients, GivesMessages)]
         assert sum(kinds) + issubclass(oracle, Participants) == 1
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", ["sgd", "dsgd", "butterfly"])
+def test_a_band_of_one_shares_no_noise(name):
+    contract.check(f"dp-mf-{name}".removesuffix("-sgd"), {"band": 1}, plain=name)
+
+
+_FOR_PUBLISHED = {"sensitivity": "published"}
+_SLOW = {"rounds": 20, "speed": "uniform:0.5,1.5"}
+
+
+# Each option where it has something to do: what stands beside it, and another value.
+@pytest.mark.sampled(9)
+@pytest.mark.parametrize(
+    ("name", "option", "other", "beside"),
+    [
+        ("dp-mf", "band", 3, {}),
+        ("dp-mf", "parts", 9, {}),
+        ("dp-mf", "buffers", 1, {"parts": 15}),
+        ("dp-mf-butterfly", "band", 2, {}),
+        ("dp-mf-butterfly", "parts", 2, {"band": 1, "rounds": 20}),
+        ("dp-muffliato", "gossips", 2, {"rounds": 12}),
+        ("dp-muffliato", "accelerated", False, {}),
+        ("dp-decor", "correlated", 3.0, {}),
+        ("dp-dinno", "rho", 1.0, {}),
+        ("dp-dinno", "rho_growth", 1.5, {}),
+        ("dp-dinno", "inner_steps", 2, {}),
+        ("dp-dinno", "optimiser", "adamw", {}),
+        ("dp-dinno", "optimiser_state", "rebuilt", {"optimiser": "adam"}),
+        ("dp-fedavg", "band", 2, {"user_rate": 0.3, "train": 300}),
+        ("dp-fedavg", "parts", 4, {"user_rate": 0.2, "band": 2}),
+        ("dp-fedavg", "buffers", 1, {"user_rate": 0.5, "parts": 2}),
+        ("dp-fedavg", "local_steps", 3, {}),
+        ("dp-fedavg", "user_rate", 0.5, {}),
+        ("dp-fedavg", "global_step_size", 0.5, {}),
+        ("adp2sgd", "speed", "uniform:0.5,1.5", {}),
+        ("adp2sgd", "link_time", 0.7, _SLOW),
+        ("adp2sgd", "clock_seed", 1, _SLOW),
+        ("adp2sgd", "pairing", "graph", _SLOW),
+        ("dp-butterfly", "momentum", 0.5, {}),
+        ("partpsp", "shared", "layers:2", {"model": "tanh-mlp"}),
+        ("partpsp", "sensitivity", "real", {}),
+        ("partpsp", "unit", "node", {}),
+        ("partpsp", "sync_interval", 2, {}),
+        ("partpsp", "local_step_size", 0.3, {"model": "tanh-mlp"}),
+        ("partpsp", "local_steps", 2, {}),
+        ("partpsp", "clip_by", "sample", {}),
+        ("partpsp", "sampling", "poisson", {}),
+        ("partpsp", "constant", 0.5, _FOR_PUBLISHED),
+        ("partpsp", "decay", 0.5, {**_FOR_PUBLISHED, "sync_interval": 3}),
+        ("partpsp", "failure", 1e-3, {"sync_interval": 3}),
+        ("partpsp", "window", 1, {"sync_interval": 4, "rounds": 8}),
+        ("dyn-d2p", "rho_c", 1.5, {}),
+        ("dyn-d2p", "rho_mu", 1.5, {}),
+        ("deep-q", "policy", "never", {}),
+        ("deep-q", "regularisation", 0.5, {"step_size": 0.1}),
+        ("deep-q", "global_first", 0.9, {"rounds": 20}),
+        ("deep-q", "global_last", 0.3, {}),
+        ("deep-q", "coin_seed", 1, {}),
+        ("deep-q", "q_seed", 1, {"policy": "deep-q", "rounds": 20}),
+        ("deep-q", "outcome", "local", {}),
+        ("dp-sgd-with-replacement", "passes", 1, {"rounds": 10}),
+        ("dp-sgd-with-replacement", "order_seed", 1, {}),
+    ],
+)
+def test_an_option_changes_what_is_trained(name, option, other, beside):
+    one, two = (
+        contract.Case(name, {**beside, **more}).seen for more in ({}, {option: other})
+    )
+    if option != "unit":
+        assert not torch.equal(one.models, two.models)
+    else:
+        assert one.ledger.nodes != two.ledger.nodes
 
 
 class Mine(Dsgd):

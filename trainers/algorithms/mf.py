@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -17,6 +18,8 @@ from trainers.algorithms.family import Family
 from trainers.algorithms.setting import Options, OptionsType, Setting
 from trainers.oracles.mechanism import MOST_BAND, Mechanism
 
+_BAND = 8  # where none is given
+
 
 class MfOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Noise that releases share, and the parts that records are drawn from in turn.
@@ -24,7 +27,8 @@ class MfOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
     Parameters
     ----------
     band
-        How many releases share noise, 1 to 256. With 1 it is dp-sgd's. Default: 8.
+        How many releases share noise, 1 to 256. With 1 it is dp-sgd's. Default: 8, or
+        as many batches as make up a node's records, or ``parts``, if these are fewer.
     parts
         Number of parts, each record in one: at least ``band``, which is the default.
         With as many as there are batches in an epoch a record is in each epoch once.
@@ -55,18 +59,31 @@ class MfOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
             if name not in MfOptions.__struct_fields__
         }
 
-    def noise(self, releases: int) -> dict[str, Any]:
-        """Strategy and parts of a `Mechanism` that makes so many releases."""
+    def noise(self, releases: int, most: int = _BAND) -> dict[str, Any]:
+        """Strategy and parts of a `Mechanism` that makes so many releases.
+
+        ``most``: the band where none is given.
+        """
         if self.buffers:
             assert self.parts is not None
             column = blt(releases, min(self.parts, releases), self.buffers)
             return {"buffers": column, "parts": self.parts}
-        return _noise(self.band or 8, self.parts, releases)
+        return _noise(self.band, self.parts, releases, most)
 
 
-def _noise(band: int, parts: int | None, releases: int) -> dict[str, Any]:
+def _noise(
+    band: int | None, parts: int | None, releases: int, most: int
+) -> dict[str, Any]:
+    if band is None:
+        band = min(_BAND, most if parts is None else parts)
     column = toeplitz(releases, min(band, releases))
     return {"strategy": column, "parts": band if parts is None else parts}
+
+
+def _most_parts(plain: Mechanism, sizes: tuple[int, ...]) -> int:
+    """Number of parts of which each has a batch, at every node."""
+    rates = (plain.sampling_rate(size) for size in sizes)
+    return min((math.floor(1 / rate + 1e-9) for rate in rates), default=_BAND)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,10 +98,10 @@ class MfFamily(Family[OptionsType]):
     ) -> Mechanism:
         """The plain one, with a strategy."""
         assert isinstance(setting.options, MfOptions)
-        return dataclasses.replace(
-            super().mechanism(setting, noise_multiplier),
-            **setting.options.noise(self.releases(setting)),
-        )
+        plain = super().mechanism(setting, noise_multiplier)
+        most = _most_parts(plain, setting.sizes)
+        noise = setting.options.noise(self.releases(setting), most)
+        return dataclasses.replace(plain, **noise)
 
 
 class MfButterflyOptions(
@@ -98,7 +115,7 @@ class MfButterflyOptions(
         As of `MfOptions`.
     """
 
-    band: Annotated[int, Meta(ge=1, le=MOST_BAND)] = 8
+    band: Annotated[int, Meta(ge=1, le=MOST_BAND)] | None = None
     parts: Annotated[int, Meta(ge=1)] | None = None
 
 
@@ -113,7 +130,8 @@ class MfButterflyFamily(ButterflyFamily):
     def _noise(self, setting: Setting[ButterflyOptions]) -> dict[str, Any]:
         options = setting.options
         assert isinstance(options, MfButterflyOptions)
-        return _noise(options.band, options.parts, self.releases(setting))
+        most = _most_parts(super().mechanism(setting, 0.0), setting.sizes)
+        return _noise(options.band, options.parts, self.releases(setting), most)
 
     def algorithm(self, setting: Setting[ButterflyOptions]) -> Butterfly:
         """With its exchanges a step, and the strategy."""

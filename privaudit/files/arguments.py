@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import decimal
 import difflib
 import functools
 import inspect
@@ -175,7 +176,7 @@ def check_limits(value: Any) -> None:
     """
     for name, meta in limits(type(value)).items():
         given = getattr(value, name)
-        if isinstance(given, numbers.Real):
+        if isinstance(given, numbers.Real | decimal.Decimal):
             fits, got = _is_within(given, meta), given
         else:
             fits = not hasattr(given, "__len__") or _has_form(given, meta)

@@ -15,6 +15,7 @@ from scipy import stats
 from privaudit import cli
 from privaudit.accounting import Certificate
 from privaudit.auditing.bounds import ESTIMATORS, ONE_RUN
+from privaudit.auditing.bounds.one_run_curve import OneRunOfFamily
 from privaudit.claims import PAPERS, all_claims, claims_of
 from privaudit.claims.accounts import bracket, fixed, poisson, single
 from privaudit.claims.claim import Certified, PaperFinding, judged
@@ -305,7 +306,7 @@ class TestRegistry:
             assert bibtex(methods).startswith("@")
 
     def test_estimators_are_cited(self):
-        assert {*ESTIMATORS, *ONE_RUN} <= OF_METHOD.keys()
+        assert {*ESTIMATORS, *ONE_RUN, OneRunOfFamily.name} <= OF_METHOD.keys()
 
 
 class TestCommands:

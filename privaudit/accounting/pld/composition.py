@@ -627,6 +627,8 @@ class _Search:
     def run(self, way: Direction) -> None:
         """Bound one direction; from below as well where that costs nothing."""
         guess, found = self.guesses[way], None
+        loudest = max(self.guesses.values(), key=self.target.size)
+        lax = self.slack(way) > 1.001 * self.target.slack(loudest, loudest)
         grid = self.grid(way) if self.laws[way].is_known else None
         for _ in range(_ROUNDS):  # coarse cells may need too long a window
             if grid is None:
@@ -648,7 +650,9 @@ class _Search:
         known = [
             each for each in self.upper.values() if each < self.target.trivial_upper
         ]
-        if told and top > enough and self.upper[way] >= max(known, default=0.0):
+        # Below coarse cells there is less than below the other direction's.
+        told = told and not lax and not self.target.is_met(enough, top)
+        if told and self.upper[way] >= max(known, default=0.0):
             below = self.of._composed(way, grid, guess, "below")
             low = 0.0 if below is None else self.target.lower(below, guess)
             room = self.slack(way) * guess.slope * guess.steep  # of log delta

@@ -40,14 +40,11 @@ class Family:
     ) -> Family:
         """Equal steps merged, in a fixed order, so that order does not matter."""
         noise, scheme, known = kind
-        if shift.size == 1:
-            return cls(noise, scheme, shift, rate, count, known)
-        rows, where = np.unique(
-            np.stack([shift, rate], axis=1), axis=0, return_inverse=True
-        )
-        merged = np.zeros(len(rows))
-        np.add.at(merged, where.ravel(), count)
-        return cls(noise, scheme, rows[:, 0], rows[:, 1], merged, known)
+        order = np.lexsort((rate, shift))
+        shift, rate = shift[order], rate[order]
+        new = np.append(True, (np.diff(shift) > 0) | (np.diff(rate) != 0))
+        merged = np.add.reduceat(count[order], np.flatnonzero(new))
+        return cls(noise, scheme, shift[new], rate[new], merged, known)
 
     @property
     def steps(self) -> float:

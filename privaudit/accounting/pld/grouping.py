@@ -27,9 +27,9 @@ MOST_CELLS = 1 << 19  # of one measure
 _GROUPS = 32
 _MOST_KINDS = 1 << 10  # in a group, for its masses' memory
 _FEW = 12  # kinds of a group that are composed one by one in any case
-# In all cells of all kinds, or of those of Laplace noise, if they are: a third of a
-# second.
-_MOST_WAVES = 1e8
+# In all cells of all kinds, or of those of Laplace noise, if they are: some hundredths
+# of a second, or a third of one.
+_MOST_WAVES = {"gaussian": 1e7, "laplace": 1e8}
 _TRANSFORM = 10.0  # cells of a frequency that are as dear as a point of a transform
 _TRIES = 2
 _TYPICAL = 12  # of a group, where one does not do
@@ -158,12 +158,7 @@ def _rounded(
     pairs, cost = [(group, group) for group in groups], 0.0
     if sum(group.shift.size for group in groups) < _ROUND_FROM:
         return pairs, cost
-    costs = np.array(
-        [
-            _moved(group, way, points, np.diff(each), reach)
-            for group, each in zip(groups, beside, strict=True)
-        ]
-    )
+    costs = _moved(groups, way, points, np.diff(beside), reach)
     some = np.arange(costs.size)
     for _ in range(_TRIES):  # those that are not worth it leave more to the others
         # Of a group in c parts there are c kinds, or c^2, which cost a part in c.
@@ -179,28 +174,44 @@ def _rounded(
 
 
 def _moved(
-    group: Family, way: Direction, points: Floats, chances: Floats, reach: float
-) -> float:
-    """About what epsilon moves by from the group's least shift and rate to its largest.
+    groups: list[Family], way: Direction, points: Floats, chances: Floats, reach: float
+) -> Floats:
+    """About what epsilon moves by from a group's least shift and rate to its largest.
 
     delta is the mean of H at what others' losses leave of epsilon; ``chances``: shape
-    (aims, cells), of that to lie between ``points``, over the fall of delta.
+    (groups, aims, cells), of that to lie between ``points``, over the fall of delta.
     """
-    shift, rate = (
-        np.array([end.reduce(of) for end in (np.maximum, np.minimum)])
-        for of in (group.shift, group.rate)
-    )
-    seen = rows((group.noise, group.scheme), way, points, shift, rate, reach)
-    p, q = (np.diff(np.exp(log[::-1]), axis=0)[0] for log in (seen.log_p, seen.log_q))
     odds = np.exp(np.minimum(points, 700.0))
-    # From the side on which there is less.
-    above, below = (
-        np.stack([np.cumsum(each[::turn])[:-1][::turn] for each in (p, q)])
-        for turn in (-1, 1)
-    )
-    grown = np.where(points < 0, odds * below[1] - below[0], above[0] - odds * above[1])
-    grown = np.maximum(grown, 0.0)
-    return group.steps * float((chances @ (grown[1:] + grown[:-1])).max()) / 2
+    found = np.zeros(len(groups))
+    for kind, some in _by_kind(groups).items():
+        shift, rate = (
+            np.array(
+                [end.reduce(of) for end in (np.maximum, np.minimum) for of in each]
+            )
+            for each in zip(
+                *((groups[i].shift, groups[i].rate) for i in some), strict=True
+            )
+        )
+        seen = rows(kind, way, points, shift, rate, reach)
+        p, q = (
+            np.subtract(*np.exp(log).reshape(2, len(some), -1))
+            for log in (seen.log_p, seen.log_q)
+        )
+        # From the side on which there is less.
+        above, below = (
+            np.stack(
+                [np.cumsum(each[:, ::turn], 1)[:, :-1][:, ::turn] for each in (p, q)]
+            )
+            for turn in (-1, 1)
+        )
+        grown = np.where(
+            points < 0, odds * below[1] - below[0], above[0] - odds * above[1]
+        )
+        grown = np.maximum(grown, 0.0)
+        steps = np.array([groups[i].steps for i in some])
+        moved = np.einsum("gac,gc->ga", chances[some], grown[:, 1:] + grown[:, :-1])
+        found[some] = steps * moved.max(axis=1) / 2
+    return found
 
 
 def _rounded_to(group: Family, parts: float) -> tuple[Family, Family]:
@@ -246,19 +257,19 @@ class _Cells:
     ) -> _Cells:
         """All losses of each group, cut until no cell adds more than ``most``."""
         within, beside = plain
-        group = np.arange(len(within))
+        group = np.arange(within.shape[1])
         first, last = np.zeros_like(group), np.full_like(group, points.size - 1)
         done: list[tuple[Indices, Indices, Indices, Floats]] = []
         while group.size:
-            mass = within[group, last] - within[group, first]
+            mass = (within[:, group, last] - within[:, group, first]).max(axis=0)
             seen = (beside[group, :, last] - beside[group, :, first]).max(axis=1)
             width = points[last] - points[first]
             cost = mass * seen * width / 12
             for tilted, tilt in under:
                 # A cell of 50 over its tilt is far too wide whatever it has.
                 grown = np.expm1(np.minimum(tilt * width, 50.0)) * tilt * width / 12
-                moved = (tilted[group, last] - tilted[group, first]) * grown
-                cost = np.maximum(cost, moved)
+                moved = (tilted[:, group, last] - tilted[:, group, first]).max(axis=0)
+                cost = np.maximum(cost, moved * grown)
             ends = (cost <= most) | (last - first == 1)
             done.append(tuple(each[ends] for each in (group, first, last, cost)))
             group, first, last = group[~ends], first[~ends], last[~ends]
@@ -325,7 +336,9 @@ class Choice:
         for i, (above, below) in enumerate(self.groups):
             some = self.cells.group == i
             edges = np.append(self.cells.low[some], self.cells.high[some].max())
-            apart = bool(work[i] <= _MOST_WAVES) or above.shift.size <= _FEW
+            apart = (
+                bool(work[i] <= _MOST_WAVES[above.noise]) or above.shift.size <= _FEW
+            )
             edges = _edges(edges, self.reached[i], spacing)
             found.append(Group(above, below, edges, apart))
         return tuple(found)
@@ -411,8 +424,14 @@ def _points(ends: Floats, aims: Floats, law: Law) -> Floats:
 
 
 def _sums(values: Floats) -> Floats:
-    """Sums of all before, of each row."""
-    return np.concatenate([np.zeros((len(values), 1)), np.cumsum(values, 1)], axis=1)
+    """Sums of all before, of each row, and minus those of all after: one has digits.
+
+    A mass of 1e-17 at a large loss is nothing to a sum that begins with the others.
+    """
+    before, after = np.zeros((2, len(values), values.shape[1] + 1))
+    np.cumsum(values, 1, out=before[:, 1:])
+    np.cumsum(-values[:, ::-1], 1, out=after[:, -2::-1])
+    return np.stack([before, after])
 
 
 def _log_masses(
@@ -420,10 +439,7 @@ def _log_masses(
 ) -> Floats:
     """Logs of P's masses between ``points`` of steps that stand for each group."""
     found = np.zeros((len(groups), points.size - 1))
-    kinds: dict[tuple[Noise, Scheme], list[int]] = {}
-    for i, group in enumerate(groups):
-        kinds.setdefault((group.noise, group.scheme), []).append(i)
-    for kind, some in kinds.items():
+    for kind, some in _by_kind(groups).items():
         most = 1 if kind[0] == "gaussian" else _TYPICAL
         each = [_typical(groups[i], most) for i in some]
         shift, rate = np.concatenate(each, axis=1)
@@ -434,6 +450,14 @@ def _log_masses(
             seen = np.logaddexp.reduceat(seen, starts) - np.log(sizes)[:, None]
         found[some] = seen
     return found
+
+
+def _by_kind(groups: list[Family]) -> dict[tuple[Noise, Scheme], list[int]]:
+    """Indices of the groups of each noise and scheme."""
+    kinds: dict[tuple[Noise, Scheme], list[int]] = {}
+    for i, group in enumerate(groups):
+        kinds.setdefault((group.noise, group.scheme), []).append(i)
+    return kinds
 
 
 def _typical(group: Family, most: int) -> Floats:

@@ -12,11 +12,12 @@ import collections
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import msgspec
 from msgspec import UNSET
 
-from privaudit.accounting.pld.allocation import AllocatedBelow, Epoch
+from privaudit.accounting.pld.allocation import AllocatedBelow, Epoch, alike
 from privaudit.accounting.pld.allocation_plane import (
     MOST_SHIFT,
     MOST_TAKEN,
@@ -30,7 +31,7 @@ from privaudit.results import Relation
 Entries = tuple[Entry, ...]
 # Of the variance, which is half of that of epsilon; where a record is in three and more
 # cones are wide enough to lose more than that.
-_LITTLE, _LITTLE_OF_MORE = 0.004, 0.02
+_LITTLE, _LITTLE_OF_MORE = 0.004, 0.008
 
 
 def is_allocated(entry: Entry) -> bool:
@@ -104,26 +105,32 @@ class Allocated:
             return
         shift = max(epoch.shifts)
         # What blocks of one add to the variance of L, over that: (k - 1) / 2 t times a
-        # ratio's. Blocks have the largest shift in all places.
-        added = (taken - 1) / (2 * self.how.batches) * math.expm1(min(shift, 20) ** 2)
+        # ratio's; and what blocks of different sizes do. Blocks have one law of shifts
+        # in all places.
+        t = self.how.batches
+        ends = [(2 * i * t + taken) // (2 * taken) for i in range(taken + 1)]
+        added = (taken - 1) / (2 * t) * math.expm1(min(shift, 20) ** 2)
+        if taken > 2:
+            added += sum(t / taken**2 / (b - a) for a, b in pairwise(ends)) - 1
+        quick = most == 1
         most = min(taken, most, MOST_TAKEN if shift <= MOST_SHIFT else 2)
         few = taken
-        if is_mostly(shift, self.how.batches, taken) and not opposed:
-            few = self.how.batches - taken + 1
-        alike = len(epoch.shifts) == 1 or few > most
+        if is_mostly(shift, t, taken) and not opposed:
+            few = t - taken + 1
+        equal = len(epoch.shifts) == 1 or few > most
         little = _LITTLE if taken == 2 else _LITTLE_OF_MORE
-        if opposed or (added < little and alike):
+        if opposed or (added < little and equal):
             most = 1
         if few <= most:
             yield epoch, self.often
             return
-        each, longer = divmod(self.how.batches, taken)
-        sizes = [each + 1] * longer + [each] * (taken - longer)
-        blocks = [sizes[i : i + most] for i in range(0, taken, most)]
-        kinds = collections.Counter(map(tuple, blocks))
-        for block, often in kinds.items():
-            size = sum(block)
-            one = Epoch((shift,), (size,), size, len(block), opposed, len(kinds))
+        kinds = collections.Counter(
+            (ends[min(i + most, taken)] - ends[i], min(most, taken - i))
+            for i in range(0, taken, most)
+        )
+        shifts, loud = ((shift,), 0.0) if quick else alike(epoch)
+        for (size, some), often in kinds.items():
+            one = Epoch(shifts, (size,), size, some, opposed, len(kinds), loud)
             yield one, self.often * often
 
     def below(self, relation: Relation) -> tuple[list[tuple[Loss, int]], list[Entry]]:

@@ -46,9 +46,10 @@ _MOST_KINDS = 300  # of batches; more are bounded in so many groups
 _MOST_COUNTED, _MOST_LAPLACE = 100_000, 500.0  # batches, and their shift
 _MOST_CONTRAST = 12.0  # s^2 t / k: a guess of when contrasts tell little
 _MOST_DEGREE = 8  # of contrasts
+_LOUDER, _MOST_LOUD = 0.95, 1.5  # of different batches' shifts
 _MOST_SHIFT = 12.0  # beyond, ratios times the least mass are not small
 _AWAY = 1e-3  # of the tail that may be lost, what each sum loses at either end
-_LEAST_TAIL, _TAIL_ABOVE = 1e-25, 1e-15
+_LEAST_TAIL, _TAIL_ABOVE, _TAIL_SMALL = 1e-25, 1e-15, 1e-18
 _TAIL_BELOW, _TAIL_PLANE = 1e-18, 1e-13
 _TAIL_CURVE = 1e-15  # from below
 _LEAST_MASS = 1e-150  # products of two do not underflow
@@ -70,6 +71,8 @@ class Epoch:
     taken: int = 1
     opposed: bool = False
     blocks: int = 0  # of an epoch, of which this is one: how many different ones
+    # of two shifts and one count: with what chance each batch has the second
+    loud: float = 0.0
 
     @property
     def is_sum(self) -> bool:
@@ -237,7 +240,8 @@ def epoch_masses(epoch: Epoch, side: Side, tail: float) -> Masses | None:
         return Masses(law.value * law.mass, law.mass, law.lacking, error)
     # Both take seconds: one for several tails; in cones and of blocks for all usual
     # ones, the scout's too.
-    usual = _TAIL_ABOVE if tail >= _TAIL_ABOVE else _LEAST_TAIL
+    usual = _TAIL_ABOVE if tail >= _TAIL_ABOVE else _TAIL_SMALL
+    usual = usual if tail >= usual else _LEAST_TAIL
     if epoch.opposed and epoch.taken == 1:
         tail = max(1000.0 ** math.floor(math.log(tail, 1000) + 1e-9), _LEAST_TAIL)
         tail = usual if epoch.blocks else tail
@@ -313,6 +317,9 @@ def _sum(epoch: Epoch, side: Side, tail: float) -> Law | None:
 def _kinds(epoch: Epoch, side: Side) -> list[tuple[Floats, Floats, int]]:
     """Shifts, weights and counts of ratios alike; many are grouped, safely."""
     shifts, counts = np.array(epoch.shifts, float), np.array(epoch.counts)
+    if epoch.loud:
+        weights = np.array([1 - epoch.loud, epoch.loud])
+        return [(shifts, weights, epoch.counts[0])]
     if shifts.size <= _MOST_KINDS:
         return [
             (s, np.ones(1), int(n))
@@ -330,12 +337,38 @@ def _kinds(epoch: Epoch, side: Side) -> list[tuple[Floats, Floats, int]]:
         if side == "below" or ends[0] == ends[1]:
             found.append((ends[:1], np.ones(1), number))
             continue
-        tau = -2 * special.ndtr(-some / 2)
-        share = (tau - tau[0] + 64 * UNIT) / (tau[-1] - tau[0] + 64 * UNIT)
-        with np.errstate(divide="ignore"):
-            kept = float(each @ np.log1p(-np.minimum(share, 1.0))) / number
-        weight = min(-math.expm1(kept) * (1 + 8 * UNIT) + 8 * UNIT, 1.0)
+        weight = _chance(some, each, float(ends[0]), float(ends[1]))
         found.append((ends, np.array([1 - weight, weight]), number))
+    return found
+
+
+def _chance(shifts: Floats, counts: Floats, least: float, most: float) -> float:
+    """One chance of ``most`` for all batches, else ``least``, that bounds them."""
+    tau, low, high = (-2 * special.ndtr(-s / 2) for s in (shifts, least, most))
+    share = (tau - low + 64 * UNIT) / (high - low + 64 * UNIT)
+    with np.errstate(divide="ignore"):
+        kept = float(counts @ np.log1p(-np.minimum(share, 1.0))) / int(counts.sum())
+    return min(-math.expm1(kept) * (1 + 8 * UNIT) + 8 * UNIT, 1.0)
+
+
+def alike(epoch: Epoch) -> tuple[tuple[float, ...], float]:
+    """Shifts that all batches may have instead of their own, and the second's chance.
+
+    The largest in all, or of two one by chance, the larger one beyond all: a guess of
+    which is less, by about the exponents where losses count.
+    """
+    shifts, counts = np.array(epoch.shifts, float), np.array(epoch.counts)
+    least, most = epoch.shifts[0], epoch.shifts[-1]
+    counts[0] += epoch.batches - counts.sum()  # not released: these tell less
+    found, best = ((most,), 0.0), _LOUDER
+    if epoch.opposed or len(epoch.shifts) == 1 or most > _MOST_LOUD:
+        return found
+    for high in most * np.linspace(1.02, 1.6, 30):
+        chance = _chance(shifts, counts, least, high)
+        sizes = np.exp(2 * (np.array([least, high]) / most) ** 2)
+        size = math.log(np.array([1 - chance, chance]) @ sizes) / 2
+        if size < best:
+            found, best = ((least, float(high)), chance), size
     return found
 
 

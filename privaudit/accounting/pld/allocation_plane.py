@@ -15,7 +15,7 @@ import functools
 import heapq
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import numpy as np
@@ -23,15 +23,18 @@ from scipy import special
 
 from privaudit.accounting.pld.line import UNIT, Floats, log_normal_mass
 
+Fold = Callable[[Floats, Floats, "Shape"], Floats]
 Side = Literal["remove", "add", "below"]  # above, in either direction; or below in both
 
 # Cells over the deviation, in the middle; they grow by that of each so many deviations.
 _FINE, _GROWS = 0.12, 5.0
+_LAST, _FIRST = 0.2, 0.4  # of those, where a sum is of all batches, or of one
 _ACROSS = 0.2  # and of a size of both, across
 _OPPOSED = 0.1  # of a record replaced, of logs
 _FAR_RATIO = 0.05  # cells far out, over their distance and the shift
-# Even cells of what each e_j is of all that counts, by how many batches a record is in;
-# from below of the mean degree, for one degree.
+# Even cells of what each e_j is of all that counts, by how many batches a record is in,
+# twice as many of half the batches and more, where the others' deviations are least
+# alike; from below of the mean degree, for one degree.
 _PARTS = {1: (), 2: (16,), 3: (8, 8)}
 _BELOW_PARTS = 24
 # Of products of all ratios but a few, which are of any size, cells of shares are halves
@@ -46,13 +49,15 @@ _MIDDLE = 9.0
 _AWAY = 1e-3  # of the tail that may be lost, what each sum loses
 _LEAST = 1e-140  # squares are no smaller than doubles
 _LEAST_MASS = 1e-150
+_PRUNED = 0.03  # of that tail, points that hardly count
+_HALF = 1.5  # times as many points, of half the batches and more: their sum is quick
 _SAMPLE = 400  # points that are enough to lay cells
 # Pairs of points of all sums of one law together, from above (which are costlier) and
 # from below: a few seconds. Laws have as few points as that asks for.
-_WORK, _WORK_BELOW = 2.5e7, 2.7e7
+_WORK, _WORK_BELOW = 3.5e7, 2.7e7
 _OVER = 1.4  # what is halved has more than so many times that
 _FEWEST = 12  # cells along
-_AT_ONCE = 1 << 21
+_AT_ONCE = 1 << 18  # entries that a processor has at hand
 _SHORT = 8  # vectors longer than that have fewer cells, so that costs are alike
 _TALL = 16 * UNIT  # what one sum may move a point by, relatively, for each entry
 
@@ -215,7 +220,8 @@ def _one(
     """One ratio exp(s x - s^2 / 2); opposed also exp(-s x - s^2 / 2) at the same x."""
     far = -float(special.ndtri_exp(math.log(_AWAY * tail))) + float(shifts[-1])
     most = float(shifts[-1]) * far
-    step = min(shape.ratio, shape.fine * float(shifts[0]))
+    fine = shape.fine if side == "below" else _FIRST * shape.fine
+    step = min(shape.ratio, fine * float(shifts[0]))
     step = max(step, 2 * most / shape.most)
     number = math.ceil(most / step)
     logs: Floats = (np.arange(-number, number + 1) * step).astype(np.float64)
@@ -270,13 +276,27 @@ def _fold(one: Floats, other: Floats, shape: Shape) -> Floats:
     Or of e_a + e_(a-1) z + ...
     """
     k, first = shape.entries, shape.first
-    a, b = one.reshape(len(one), 1, -1, k), other.reshape(1, len(other), -1, k)
+    a, b = (
+        np.ascontiguousarray(np.moveaxis(rows.reshape(len(rows), -1, k), 0, -1))
+        for rows in (one, other)
+    )
+    a, b = a[..., None], b[..., None, :]  # by record, and by entry
     with np.errstate(over="ignore", invalid="ignore"):
         found = a + b if first else np.zeros(np.broadcast_shapes(a.shape, b.shape))
         for j in range(k):
             for i in range(j + 1 - first):
-                found[..., j] += a[..., i] * b[..., j - first - i]
-    return found.reshape(len(one) * len(other), -1)
+                found[:, j] += a[:, i] * b[:, j - first - i]
+    return found.reshape(-1, len(one) * len(other)).T
+
+
+def _fold_last(one: Floats, other: Floats, shape: Shape) -> Floats:
+    """As `_fold`, but the last entry alone, which is all that counts of all batches."""
+    a, b = one, other[:, ::-1]
+    if shape.first:
+        ones = np.ones((len(one), 1)), np.ones((len(other), 1))
+        a, b = np.hstack([ones[0], a]), np.hstack([b, ones[1]])
+    with np.errstate(over="ignore", invalid="ignore"):
+        return (a @ b.T).reshape(-1, 1)
 
 
 def _weights(shape: Shape, size: int) -> Floats:
@@ -300,7 +320,10 @@ def _blank(shape: Shape, size: int) -> float:
 def _sums(rows: Floats, shape: Shape, size: int) -> tuple[Floats, Floats]:
     """Weighted rows, and for each what it and all that follow add up to."""
     terms = rows * _weights(shape, size)
-    return terms, np.cumsum(terms[:, ::-1], 1)[:, ::-1]
+    tails = terms.copy(order="K")
+    for j in range(shape.entries - 2, -1, -1):
+        tails[:, j] += tails[:, j + 1]
+    return terms, tails
 
 
 def _places(rows: Floats, shape: Shape, size: int) -> tuple[Floats, Floats]:
@@ -325,7 +348,9 @@ def _added(one: Points, other: Points, shape: Shape, side: Side, tail: float) ->
     return _at_corners(one, other, shape, side, tail)
 
 
-def _pairs(one: Points, other: Points, shape: Shape) -> Iterator[tuple[Floats, Floats]]:
+def _pairs(
+    one: Points, other: Points, shape: Shape, fold: Fold
+) -> Iterator[tuple[Floats, Floats]]:
     """All pairs of points, some at a time; of equal laws each pair once."""
     start = 0
     while start < one.mass.size:
@@ -333,16 +358,13 @@ def _pairs(one: Points, other: Points, shape: Shape) -> Iterator[tuple[Floats, F
         rows_at_once = _AT_ONCE // (left * one.rows.shape[1])
         stop = min(start + max(1, rows_at_once), one.mass.size)
         begin = start if one is other else 0
-        rows = _fold(one.rows[start:stop], other.rows[begin:], shape)
+        rows = fold(one.rows[start:stop], other.rows[begin:], shape)
         mass = one.mass[start:stop, None] * other.mass[begin:]
-        if one is other:
-            place = np.arange(stop - start)
-            twice = 2 * mass
-            twice[place, place] = mass[place, place]
-            some = np.triu(np.ones(mass.shape, bool)).ravel()
-            yield rows[some], twice.ravel()[some]
-        else:
-            yield rows, mass.ravel()
+        if one is other:  # twice, but for those on the diagonal and below it
+            corner = mass[:, : stop - start]
+            corner *= 0.5 * np.eye(len(corner)) + np.triu(np.ones(corner.shape), 1)
+            mass *= 2
+        yield rows, mass.ravel()
         start = stop
 
 
@@ -358,7 +380,7 @@ def _grouped(
     size, size_of = along.size * across.size, one.size + other.size
     width = one.rows.shape[1]
     table = np.zeros((2 + width, size))  # masses, numbers of terms, means times masses
-    for rows, masses in _pairs(one, other, shape):
+    for rows, masses in _pairs(one, other, shape, _fold):
         held = np.isfinite(rows).all(1)
         if not held.all():  # beyond doubles: left out of both laws
             rows, masses = rows[held], masses[held]
@@ -402,9 +424,18 @@ def _at_corners(
     """From above: each point's mass at the corners of its cell, its mean kept."""
     k, size = shape.entries, one.size + other.size
     weights = _weights(shape, size)
+    last = size == shape.batches  # all that counts is the last entry
+    half = 2 * size >= shape.batches
+    if last:
+        shape = dataclasses.replace(shape, fine=_LAST * shape.fine, most=math.inf)
+    elif half:
+        shape = dataclasses.replace(shape, most=_HALF * shape.most)
     along, _ = _cells(one, other, shape, side, tail)
-    cuts = [np.arange(parts + 1) / parts for parts in _PARTS[k]]  # doubles
-    if not shape.first:
+    parts = [number * (1 + half) for number in _PARTS[k]]
+    cuts = [np.arange(number + 1) / number for number in parts]  # doubles
+    if last:
+        cuts = [np.array([0.0, 1.0])] * (k - 1)
+    elif not shape.first:
         half = 2.0 ** -np.arange(1, _HALVES[k] + 1)
         cuts = [np.concatenate([[0], half[::-1], 1 - half[1:], [1]])] * (k - 1)
     # How far apart in `found` corners are: along, and across each share.
@@ -412,15 +443,17 @@ def _at_corners(
     found = np.zeros(along.size * steps[0])
     terms = np.zeros(found.size, np.int64)
     lack = np.zeros(k)
-    for rows, mass in _pairs(one, other, shape):
-        each, tails = _sums(rows, shape, size)
+    for rows, mass in _pairs(one, other, shape, _fold_last if last else _fold):
+        each, tails = (rows, rows) if last else _sums(rows, shape, size)
         x = tails[:, 0]
         i = np.clip(np.searchsorted(along, x, "right") - 1, 0, along.size - 2)
         p = np.clip((x - along[i]) / (along[i + 1] - along[i]), 0.0, 1.0)
         if side == "remove" and (out := x > along[-1]).any():
-            lack += mass[out] @ (rows[out] * (1 - along[-1] / x[out])[:, None])
+            lack[-rows.shape[1] :] += mass[out] @ (
+                rows[out] * (1 - along[-1] / x[out])[:, None]
+            )
         at, shares = i * steps[0], [(steps[0], p, 1 - p)]
-        for r in range(k - 1):
+        for r in range(0 if last else k - 1):
             whole = np.maximum(tails[:, r], 1e-300)
             up, down = each[:, r] / whole, tails[:, r + 1] / whole
             # By the less of a share and of what is left: small relatively to both.
@@ -433,12 +466,15 @@ def _at_corners(
                 (steps[r + 1], np.where(is_up, q, 1 - q), np.where(is_up, 1 - q, q))
             )
         terms += np.bincount(at, minlength=found.size)
-        for high in itertools.product((False, True), repeat=k):
-            place, weight = at, mass
-            for (step, q, rest), is_high in zip(shares, high, strict=True):
-                weight = weight * (q if is_high else rest)
-                place = place + step * is_high
-            found += np.bincount(place, weight, found.size)
+        corners = [(0, mass)]
+        for step, q, rest in shares:
+            corners = [
+                (place + step * is_high, weight * (q if is_high else rest))
+                for place, weight in corners
+                for is_high in (False, True)
+            ]
+        for place, weight in corners:
+            found += np.bincount(at + place, weight, found.size)
     error = (2**k * int(terms.max()) + 16) * UNIT
     lacking = _lacking(one, other, shape) + lack
     ends = [along, *cuts]
@@ -512,7 +548,7 @@ def _pruned(law: Points, shape: Shape, side: Side, tail: float) -> Points:
         means = shape.means(law.size)[shape.first :]
         cost = law.mass * (law.rows / np.where(means, means, 1.0)).sum(1)
     order = np.argsort(cost)
-    none = int(np.searchsorted(np.cumsum(cost[order]), 0.1 * _AWAY * tail))
+    none = int(np.searchsorted(np.cumsum(cost[order]), _PRUNED * tail))
     gone, kept = order[:none], np.sort(order[none:])
     more = 1 + gone.size * UNIT
     rows = np.vstack([np.zeros(shape.entries), law.rows[kept]])

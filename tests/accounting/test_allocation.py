@@ -332,6 +332,31 @@ class TestSound:
                 else:
                     assert bound + found.lacking @ slopes >= truth - 1e-9
 
+    @pytest.mark.parametrize("side", ["remove", "add"])
+    def test_blocks_of_different_sizes_bound_their_sums(self, side):
+        """Three of seven batches in four blocks, of two or one; all enumerated."""
+        shape = Shape(3, False, 0.9, 4, 0.9, fine=0.05, ratio=0.05)
+        value, mass = np.array([0.2, 1.0, 2.5]), np.array([0.3, 0.5, 0.2])
+        value = value / (value @ mass)
+
+        def one(size):
+            pairs = value if size == 1 else np.add.outer(value, value).ravel()
+            often = mass if size == 1 else np.outer(mass, mass).ravel()
+            return pairs, often, 0.0, 0.0, 0.0
+
+        found = allocation_plane.two_laws_of_blocks(one, 7, shape, side, 1e-9)
+        sums, often = zip(*(one(size)[:2] for size in (1, 2, 2, 2)), strict=True)
+        sums = np.stack(np.meshgrid(*sums, indexing="ij"), -1).reshape(-1, 4)
+        often = functools.reduce(np.multiply.outer, often).ravel()
+        each = [sums[:, some].prod(1) for some in ([0, 1, 2], [0, 1, 3], [0, 2, 3])]
+        ratio = (sum(each) + sums[:, 1:].prod(1)) / 20  # 3 of 4 and one of 8
+        assert ratio @ often == pytest.approx(1)
+        for strike in (0.2, 0.7, 1.0, 1.8, 4.0):
+            sign = 1 if side == "remove" else -1
+            truth = often @ np.maximum(sign * (ratio - strike), 0)
+            over = np.maximum(sign * (found.p - strike * found.q), 0).sum()
+            assert truth <= over + found.lacking <= 1.1 * truth + 0.003
+
     @pytest.mark.parametrize("seed", range(8))
     def test_cells_on_a_line_bound_a_sum(self, seed):
         """Of numbers less others: from above by w alone, from below by both."""

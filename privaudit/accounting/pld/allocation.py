@@ -27,6 +27,7 @@ from privaudit.accounting.pld.allocation_plane import (
     most_points,
     shape_of,
     two_laws,
+    two_laws_of_blocks,
 )
 from privaudit.accounting.pld.allocation_replaced import replaced
 from privaudit.accounting.pld.cells import Direction
@@ -46,6 +47,7 @@ _MOST_KINDS = 300  # of batches; more are bounded in so many groups
 _MOST_COUNTED, _MOST_LAPLACE = 100_000, 500.0  # batches, and their shift
 _MOST_CONTRAST = 12.0  # s^2 t / k: a guess of when contrasts tell little
 _MOST_DEGREE = 8  # of contrasts
+_BLOCKS = 32  # of many batches of which a record is in three, at most one of each
 _LOUDER, _MOST_LOUD = 0.95, 1.5  # of different batches' shifts
 _MOST_SHIFT = 12.0  # beyond, ratios times the least mass are not small
 _AWAY = 1e-3  # of the tail that may be lost, what each sum loses at either end
@@ -268,6 +270,9 @@ def _plane(epoch: Epoch, side: Side, tail: float) -> Masses | None:
     if side == "below" and epoch.spread < math.inf:
         shifts = list(zip(epoch.shifts, epoch.counts, strict=True))
         return Masses(*contrasts(shifts, epoch.batches, epoch.taken, tail))
+    whole = len(kinds) == 1 and kinds[0][2] == epoch.batches >= 2 * _BLOCKS
+    if side != "below" and not epoch.opposed and epoch.taken == 3 and whole:
+        return _in_blocks(epoch, side, tail)
     shape = shape_of(largest, epoch.batches, epoch.taken, epoch.opposed, side)
     most = most_points([n for _, _, n in kinds], side, epoch.blocks or 1)
     shape = dataclasses.replace(shape, most=most)
@@ -275,6 +280,23 @@ def _plane(epoch: Epoch, side: Side, tail: float) -> Masses | None:
         return two_laws(kinds, shape, epoch.batches, side, tail)
     except OverflowError:  # more choices of batches than doubles can count
         return None
+
+
+def _in_blocks(epoch: Epoch, side: Side, tail: float) -> Masses:
+    """Equal batches in blocks, at most one of each for a record."""
+    (shifts, weights, _), *_ = _kinds(epoch, side)
+    variance = float(weights @ np.expm1(shifts**2)) * _BLOCKS / epoch.batches
+    shift = math.sqrt(math.log1p(variance))
+    shape = shape_of(shift, _BLOCKS, epoch.taken, False, side)
+    most = most_points([_BLOCKS], side, epoch.blocks or 1)
+
+    def one(size: int) -> tuple[Floats, Floats, float, float, float]:
+        law = _sum(Epoch(epoch.shifts, (size,), size, loud=epoch.loud), side, tail)
+        assert law is not None
+        return law.value, law.mass, law.lacking, law.accuracy, law.moved
+
+    shape = dataclasses.replace(shape, most=most)
+    return two_laws_of_blocks(one, epoch.batches, shape, side, tail)
 
 
 def epoch_law(epoch: Epoch, side: Side, tail: float) -> Law | None:

@@ -169,6 +169,50 @@ def two_laws(
 ) -> Masses:
     """The two laws of an epoch of ``batches``, which all but those of kinds are not."""
     law = summed(kinds, shape, side, tail)
+    return _laws_of(law, shape, batches, side, float(shape.means(batches)[-1]))
+
+
+def two_laws_of_blocks(
+    one: Callable[[int], tuple[Floats, Floats, float, float, float]],
+    batches: int,
+    shape: Shape,
+    side: Side,
+    tail: float,
+) -> Masses:
+    """The same from above, of blocks of which a record is in at most one batch each.
+
+    ``one``: the law of a block's sum by its size; ``shape.batches``: blocks, 2^n.
+    """
+    k, number = shape.degree, shape.batches
+    size, longer = divmod(batches, number)
+    most = size + bool(longer)
+
+    @functools.cache
+    def part(some: int, blocks: int) -> Points:
+        if blocks > 1:
+            parts = part(some // 2, blocks // 2), part(some - some // 2, blocks // 2)
+            return _added(*parts, shape, side, tail)
+        value, mass, lacking, accuracy, moved = one(some)
+        rows = _wider((value / most)[:, None], shape)
+        lacks = np.zeros(shape.entries)
+        lacks[0] = lacking / most * shape.scale
+        return Points(rows, mass, lacks, accuracy, moved + _TALL, 1)
+
+    choices = sum(
+        math.comb(longer, j)
+        * math.comb(number - longer, k - j)
+        * (size + 1) ** j
+        * size ** (k - j)
+        for j in range(k + 1)
+    )
+    whole = shape.scale**k * (choices / most**k)
+    return _laws_of(part(batches, number), shape, number, side, whole)
+
+
+def _laws_of(
+    law: Points, shape: Shape, batches: int, side: Side, whole: float
+) -> Masses:
+    """P and Q of sums, of which all ratios' mean is ``whole``."""
     blank = batches - law.size
     k = shape.entries
     if blank:  # ratios of 1, as on average
@@ -180,12 +224,11 @@ def two_laws(
                 law, dataclasses.replace(law, lacking=np.zeros(k), size=blank), shape
             ),
         )
-    whole = shape.means(batches)[-1]
     p = law.rows[:, k - 1] / whole
     q = law.rows[:, -1] / whole if shape.opposed else np.ones(p.size)
-    error = law.accuracy + law.moved + (8 + 4 * k) * UNIT
+    error = law.accuracy + law.moved + (16 + 4 * k) * UNIT
     lacking = float(law.lacking[-1]) / whole * (1 + error)
-    moved = 1 + 2 * (law.moved + (8 + 4 * k) * UNIT)
+    moved = 1 + 2 * (law.moved + (16 + 4 * k) * UNIT)
     if side == "remove":
         p = p * moved
     elif side == "add":

@@ -32,6 +32,7 @@ Entries = tuple[Entry, ...]
 # Of the variance, which is half of that of epsilon; where a record is in three and more
 # cones are wide enough to lose more than that.
 _LITTLE, _LITTLE_OF_MORE = 0.004, 0.008
+_LITTLE_OF_HEAVY = 0.0035  # where ratios are heavy, large losses see more of it
 
 
 def is_allocated(entry: Entry) -> bool:
@@ -118,7 +119,8 @@ class Allocated:
         if is_mostly(shift, t, taken) and not opposed:
             few = t - taken + 1
         equal = len(epoch.shifts) == 1 or few > most
-        little = _LITTLE if taken == 2 else _LITTLE_OF_MORE
+        more = _LITTLE_OF_MORE if shift <= 1 else _LITTLE_OF_HEAVY
+        little = _LITTLE if taken == 2 else more
         if opposed or (added < little and equal):
             most = 1
         if few <= most:

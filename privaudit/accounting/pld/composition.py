@@ -50,6 +50,7 @@ _FINER = (1, 3, 9, 27, 81)  # grids that are tried where one has nothing from be
 _AFFORDABLE = 1 << 17  # points of a grid that is finer than is needed
 _MOST_CELLS = 1.2e7  # cells in all measures together; about 10 s
 _SPARE = 8  # points of a grid that may lie beside its losses
+_LAX = 1.5  # times the slack of a direction by itself: nothing is seen from below
 _CHOSEN = 4  # slack of grids where what is chosen leaves per cents open
 
 
@@ -627,8 +628,7 @@ class _Search:
     def run(self, way: Direction) -> None:
         """Bound one direction; from below as well where that costs nothing."""
         guess, found = self.guesses[way], None
-        loudest = max(self.guesses.values(), key=self.target.size)
-        lax = self.slack(way) > 1.001 * self.target.slack(loudest, loudest)
+        lax = self.slack(way) > _LAX * self.target.slack(guess, guess)
         grid = self.grid(way) if self.laws[way].is_known else None
         for _ in range(_ROUNDS):  # coarse cells may need too long a window
             if grid is None:

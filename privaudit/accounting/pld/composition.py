@@ -50,7 +50,6 @@ _FINER = (1, 3, 9, 27, 81)  # grids that are tried where one has nothing from be
 _AFFORDABLE = 1 << 17  # points of a grid that is finer than is needed
 _MOST_CELLS = 1.2e7  # cells in all measures together; about 10 s
 _SPARE = 8  # points of a grid that may lie beside its losses
-_LAX = 1.5  # times the slack of a direction by itself: nothing is seen from below
 _CHOSEN = 4  # slack of grids where what is chosen leaves per cents open
 
 
@@ -628,7 +627,6 @@ class _Search:
     def run(self, way: Direction) -> None:
         """Bound one direction; from below as well where that costs nothing."""
         guess, found = self.guesses[way], None
-        lax = self.slack(way) > _LAX * self.target.slack(guess, guess)
         grid = self.grid(way) if self.laws[way].is_known else None
         for _ in range(_ROUNDS):  # coarse cells may need too long a window
             if grid is None:
@@ -650,8 +648,7 @@ class _Search:
         known = [
             each for each in self.upper.values() if each < self.target.trivial_upper
         ]
-        # Below coarse cells there is less than below the other direction's.
-        told = told and not lax and not self.target.is_met(enough, top)
+        told = told and not self.target.is_met(enough, top)
         if told and self.upper[way] >= max(known, default=0.0):
             below = self.of._composed(way, grid, guess, "below")
             low = 0.0 if below is None else self.target.lower(below, guess)

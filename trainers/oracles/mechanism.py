@@ -140,6 +140,21 @@ class Mechanism:
             else 1.0
         )
 
+    def spread_of(self, index: int) -> float:
+        """`spread` of the turn of release ``index``."""
+        if self.buffers:
+            return turn_norm(self.buffers, self.parts, index // self.parts)
+        return self.spread
+
+    def column(self, releases: int) -> list[float]:
+        """First column of C, of so many releases."""
+        if self.buffers:
+            return [1.0] + [
+                math.fsum(mass * decay**back for mass, decay in self.buffers)
+                for back in range(1, releases)
+            ]
+        return [*self.strategy, *[0.0] * releases][:releases]
+
     @property
     def rounded(self) -> float:
         """Price of rounding what releases share, a coordinate: in steps of the grid."""
@@ -285,9 +300,7 @@ class Mechanism:
         sampling: Sampling | None = self.allocation(records)
         if self.sampling == "poisson":
             sampling = PoissonSampling(rate, self.parts, self.strategy[1:])
-        spread = self.spread
-        if self.buffers:
-            spread = turn_norm(self.buffers, self.parts, index // self.parts)
+        spread = self.spread_of(index)
         return Release.of_sum(
             norm_bound=clip * spread,
             noise_multiplier=multiplier * (self.spread / spread),

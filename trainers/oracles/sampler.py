@@ -15,6 +15,8 @@ from trainers.numerics.keys import MAX_RELEASES
 from trainers.numerics.randomness import Streams
 from trainers.oracles.mechanism import Mechanism
 
+OF_PARTS = MAX_RELEASES - 1  # the release whose words deal records to parts
+
 
 class Sampler:
     """Draws batches of each node's records, for a block of runs at once.
@@ -128,7 +130,7 @@ class Sampler:
         parts, who = self.mechanism.parts, [self.numbers[node] for node in nodes]
         turn, shape = index % parts, (self.runs, records + planted)
         # No batch has this number: its coins would be made of the same words.
-        found = self.streams.allocated(who, MAX_RELEASES - 1, shape, parts, 1, turn)
+        found = self.streams.allocated(who, OF_PARTS, shape, parts, 1, turn)
         found[:, :, records:] = turn == 0
         if (replaced := self.data.replaced) is not None:
             found[:, :, replaced] = turn == 0

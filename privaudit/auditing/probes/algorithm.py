@@ -69,7 +69,7 @@ def probe(training: Training, how: ProbeSettings = ProbeSettings()) -> list[Chec
     problem = Problem.of(training)
     if not gives_gradients(training):
         return [*_skipped(), *_of_any(problem, noise_multiplier, seed)]
-    rate = training.mechanism(0.0).sampling_rate(min(problem.sizes))
+    rate = problem.mechanism(0.0).sampling_rate(min(problem.sizes))
     releases = min(training.rounds, max(4, math.ceil(2 / rate)), 32)
     oracle = Probed(problem, how, releases)
     return [*oracle.checks(), *_of_any(problem, noise_multiplier, seed)]

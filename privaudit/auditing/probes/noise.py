@@ -155,6 +155,23 @@ def allocated(taken: Tensor, how: RandomAllocation) -> list[str]:
     return found
 
 
+def in_turns(taken: Tensor, parts: int) -> tuple[Tensor, list[str]]:
+    """Whole turns in which a record was taken, (turns, runs), and what is wrong there.
+
+    ``taken`` is (releases, runs) bool. Of each turn's ``parts`` releases a record may
+    be in one alone, the same in all turns.
+    """
+    turns = len(taken) // parts
+    each = taken[: turns * parts].view(turns, parts, taken.shape[1])
+    found = []
+    if parts > 1 and (each.any(0).sum(0) > 1).any():
+        found.append(
+            f"a record was in batches of several of {parts} parts; each record is in "
+            "one in the ledger"
+        )
+    return each.any(1), found
+
+
 def sampled(taken: Tensor, rate: float) -> list[str]:
     """A record is in releases at the stated ``rate``, each by a coin of its own.
 
@@ -163,6 +180,8 @@ def sampled(taken: Tensor, rate: float) -> list[str]:
     independent batches holds.
     """
     releases, runs = taken.shape
+    if not taken.numel():  # no turn is whole
+        return []
     share = taken.double().mean().item()
     deviation = math.sqrt(rate * (1 - rate) / taken.numel())
     found = []

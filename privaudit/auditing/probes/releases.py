@@ -14,9 +14,10 @@ from privaudit.auditing.probes import streams as drawn
 from privaudit.auditing.probes.contract import Check
 from privaudit.figure_settings import ProbeSettings
 from privaudit.ledger import Ledger
-from privaudit.release import RandomAllocation, Release
+from privaudit.release import PoissonSampling, RandomAllocation, Release, Sampling
 from trainers.data import Dataset, PrivateData
 from trainers.numerics.randomness import Streams
+from trainers.oracles.mechanism import Mechanism
 from trainers.oracles.oracle import Oracle
 from trainers.oracles.recording import Recording
 from trainers.oracles.secrets import PairedMechanism
@@ -51,7 +52,7 @@ class Probed:
         """
         training, recording = self.problem.training, Recording()
         runs = runs or self.how.runs
-        mechanism = training.mechanism(noise_multiplier)
+        mechanism = self.problem.mechanism(noise_multiplier)
         if isinstance(mechanism, PairedMechanism):
             # As whoever knows all secrets sees it: so much is in the ledger.
             mechanism = dataclasses.replace(mechanism, shared=0.0)
@@ -78,13 +79,38 @@ class Probed:
         ]
         return torch.stack(sums), private, recording
 
+    @property
+    def _mechanism(self) -> Mechanism:
+        return self.problem.mechanism(self.how.noise_multiplier)
+
+    def _white(self, noisy: Tensor, exact: Tensor) -> Tensor:
+        """Independent noise that what ``noisy`` has upon ``exact`` sums is made of."""
+        shared = self._shared(noisy)
+        rows = noisy if self._mechanism.summed else torch.tensordot(shared, noisy, 1)
+        return rows - torch.tensordot(shared, exact, 1)
+
+    def _sums(self, released: Tensor) -> Tensor:
+        """Sums that ``released``, (releases, ...) without noise, are made of."""
+        if not self._mechanism.summed:
+            return released
+        return torch.tensordot(torch.linalg.inv(self._shared(released)), released, 1)
+
+    def _shared(self, rows: Tensor) -> Tensor:
+        """C, by which releases share noise."""
+        column = torch.tensor(self._mechanism.column(len(rows)), dtype=rows.dtype)
+        back = torch.arange(len(rows))[:, None] - torch.arange(len(rows))
+        return column[back.clamp_min(0)].tril_()
+
     def checks(self) -> list[Check]:
         """All that can be said of an oracle alone."""
         noisy, private, recording = self.asked(self.how.noise_multiplier)
         exact, _, _ = self.asked(0.0)
         ledger = private.ledger
-        noise = noisy - exact
-        written = [[one.noise for one in each_release(ledger, n)] for n in _all(ledger)]
+        noise = self._white(noisy, exact)
+        written = [
+            [one.noise for one in each_release(ledger, node)[: self.releases]]
+            for node in range(len(ledger.nodes))
+        ]
         return [
             *self._of_one_record(noise),
             self._unknown(),
@@ -125,7 +151,7 @@ class Probed:
         key, z = drawn.hidden(self.how.seed), self.how.noise_multiplier
         noisy, private, _ = self.asked(z, streams=Streams(key), runs=2)
         exact, _, _ = self.asked(0.0, streams=Streams(key), runs=2)
-        noise = (noisy - exact).double()
+        noise = self._white(noisy, exact).double()
         for one, release in zip(noise, each_release(private.ledger, 0), strict=False):
             one /= release.noise
         return Check(
@@ -144,13 +170,13 @@ class Probed:
             torch.tensor(written, dtype=torch.float64).T,
             strict=False,
         )
-        batch = self.problem.training.mechanism(self.how.noise_multiplier).given_over
-        return drawn.off_the_grid(pairs, batch)
+        return drawn.off_the_grid(pairs, self._mechanism.given_over)
 
     def _of_one_record(self, noise: Tensor) -> list[Check]:
         """One record more, or another in its place, under the same noise."""
         too_far: list[str] = []
         batches: list[str] = []
+        mechanism = self._mechanism
         # What opposes the node's other records moves their sum the furthest; what the
         # model finds unlikely is sure to move it, and comes last.
         against = mislabelled(self.problem, self.how.seed).record
@@ -161,13 +187,13 @@ class Probed:
                 self.how.noise_multiplier, record, planted=True
             )
             without, _, _ = self.asked(self.how.noise_multiplier, record)
-            moved = (within - without)[:, :, CANARY_NODE].norm(dim=2)
+            moved = self._sums(within - without)[:, :, CANARY_NODE].norm(dim=2)
             rounding = _ROUNDING * without[:, :, CANARY_NODE].norm(dim=2).max().item()
-            written = each_release(private.ledger, CANARY_NODE)
+            written = each_release(private.ledger, CANARY_NODE)[: self.releases]
             if len(written) != len(moved):
                 continue  # which of them is which cannot be told; it is found elsewhere
             for index, (one, release) in enumerate(zip(moved, written, strict=True)):
-                allowed = _sensitivity(release)
+                allowed = _sensitivity(release) / mechanism.spread_of(index)
                 if one.max().item() > allowed * (1 + 1e-6) + rounding:
                     too_far.append(
                         f"one record moved the sum of release {index} by "
@@ -176,11 +202,11 @@ class Probed:
             if record is records[-1]:
                 taken = moved > max(rounding, 1e-9)
                 how = written[0].sampling
-                batches = (
-                    law.allocated(taken, how)
-                    if isinstance(how, RandomAllocation)
-                    else law.sampled(taken, how.rate)
-                )
+                if isinstance(how, RandomAllocation):
+                    batches = law.allocated(taken, how)
+                else:
+                    once, batches = law.in_turns(taken, parts_of(how))
+                    batches += law.sampled(once, how.rate)
                 batches += drawn.told_by_noise(noise[:, :, CANARY_NODE], taken)
         return [
             Check(
@@ -208,24 +234,32 @@ class Probed:
         return Dataset(inputs, outputs.argmin(-1))
 
 
+def parts_of(sampling: Sampling) -> int:
+    """Number of releases of one turn, which an entry of the ledger stands for."""
+    return sampling.parts if isinstance(sampling, PoissonSampling) else 1
+
+
 def each_release(ledger: Ledger, node: int) -> list[Release]:
-    """One after another, equal ones too."""
-    return [entry.release for entry in ledger.nodes[node] for _ in range(entry.count)]
+    """One after another, equal ones too, and as if the last turn was a whole one."""
+    return [
+        entry.release
+        for entry in ledger.nodes[node]
+        for _ in range(entry.count * parts_of(entry.release.sampling))
+    ]
 
 
 def counted(recording: Recording, ledger: Ledger) -> list[str]:
     """Return faults where the ledger has not what happened at each node, as often."""
-    happened = recording.happened(len(ledger.nodes))
-    written = [sum(entry.count for entry in entries) for entries in ledger.nodes]
-    return [
-        f"node {node}: {one} releases happened, {other} are in the ledger"
-        for node, (one, other) in enumerate(zip(happened, written, strict=True))
-        if one != other
-    ]
-
-
-def _all(ledger: Ledger) -> range:
-    return range(len(ledger.nodes))
+    found = []
+    for node, happened in enumerate(recording.happened(len(ledger.nodes))):
+        written = each_release(ledger, node)
+        least = len(written) + 1 - parts_of(written[-1].sampling) if written else 0
+        if not least <= happened <= len(written):
+            found.append(
+                f"node {node}: {happened} releases happened, {len(written)} are in the "
+                "ledger"
+            )
+    return found
 
 
 def _sensitivity(release: Release) -> float:

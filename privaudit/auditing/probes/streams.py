@@ -20,6 +20,7 @@ from torch import Tensor
 from privaudit.ledger import Ledger
 from trainers.numerics.keys import Key, Rows
 from trainers.numerics.randomness import Streams, grid_step
+from trainers.oracles.sampler import OF_PARTS
 
 SEARCH = 1 << 12  # seeds that are tried by default
 _STUDIES = 64  # seeds of a study, of which each makes all noise anew
@@ -79,18 +80,18 @@ class Watched(Streams):
 def used_twice(asked: Sequence[Rows], *, by_epoch: bool = False) -> list[str]:
     """No word stands at two places of a run: nodes, releases, runs or purposes.
 
-    ``by_epoch``: the batches of an epoch are made of one draw, which all ask for again.
+    ``by_epoch``: the batches of an epoch are made of one draw, which all ask for again;
+    all turns do for that of the parts.
     Words have 64 bits: among a million, two are equal by chance once in 3e7 runs.
     """
-    if by_epoch:
-        asked = list(
-            {
-                (rows.release, tuple(rows.nodes), tuple(rows.runs), rows.shape)
-                if rows.purpose == "sampling"
-                else number: rows
-                for number, rows in enumerate(asked)
-            }.values()
-        )
+    asked = list(
+        {
+            (rows.release, tuple(rows.nodes), tuple(rows.runs), rows.shape)
+            if rows.purpose == "sampling" and (by_epoch or rows.release == OF_PARTS)
+            else number: rows
+            for number, rows in enumerate(asked)
+        }.values()
+    )
     if not asked:
         return []
     device = torch.device("cpu")
@@ -214,8 +215,9 @@ def off_the_grid(
             # Larger ones have no digits left below the step.
             small = whole.abs() < 0.5 / torch.finfo(values.dtype).eps
             values, whole = values[small], whole[small]
-            wanted = (whole * step).to(values.dtype).div_(divisor)
-            off = int((wanted != values).sum())
+            steps = whole * step
+            off = values != (steps / divisor).to(values.dtype)  # rounded last, or first
+            off = int((off & (values != steps.to(values.dtype).div_(divisor))).sum())
             if off:
                 found.append(
                     f"node {node}, release {index}: {off} of {len(values)} small "

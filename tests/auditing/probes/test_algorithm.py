@@ -25,6 +25,35 @@ def test_right_trainers_are_not_accused(name):
     assert any(check.skipped for check in checks) != gives_gradients(training)
 
 
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("dp-mf", ["band=3", "parts=4"]),
+        ("dp-mf", ["buffers=2", "parts=9"]),
+        ("dp-mf-dsgd", []),
+        ("dp-mf-butterfly", []),
+        ("dp-fedavg", ["user_rate=0.3", "band=2"]),
+    ],
+)
+def test_shared_noise_is_not_accused(name, settings):
+    checks = probe(training_named(name, settings, **PROBED), ProbeSettings(runs=20))
+    assert [check.findings for check in checks if check.findings] == []
+
+
+def test_wrong_turns_are():
+    generator = torch.Generator().manual_seed(0)
+    part, drawn = torch.rand(2, 3, 400, generator=generator)
+    own = part.argmax(0) == torch.arange(3)[:, None]  # (parts, runs)
+    right = ((drawn[:2, None] < 0.5) & own).flatten(0, 1)  # two turns
+    once, found = law.in_turns(right[:5], 3)
+    assert once.shape == (1, 400)
+    assert found == law.sampled(once, 0.5) == []
+    assert "several of 3 parts" in law.in_turns(right.roll(1, 1) | right, 3)[1][0]
+    assert law.sampled(law.in_turns(right, 3)[0], 0.3)
+    assert law.sampled(law.in_turns(right[:2], 3)[0], 0.5) == []
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("sampling", ["random-allocation", "random-allocation:2"])
 def test_allocated_batches_are_not_accused(sampling):

@@ -12,6 +12,7 @@ from privaudit.cli import main
 from privaudit.figure_settings import ProbeSettings
 from privaudit.release import RandomAllocation
 from trainers.algorithms import ALGORITHMS
+from trainers.oracles.oracle import Oracle
 
 PRIVATE = [name for name, family in ALGORITHMS.items() if family.private]
 
@@ -39,6 +40,18 @@ def test_right_trainers_are_not_accused(name):
 def test_shared_noise_is_not_accused(name, settings):
     checks = probe(training_named(name, settings, **PROBED), ProbeSettings(runs=20))
     assert [check.findings for check in checks if check.findings] == []
+
+
+def test_shared_noise_that_is_too_little_is(monkeypatch):
+    real = Oracle._noisy
+
+    def half(self, total, nodes, deviation, step):
+        return real(self, total, nodes, deviation / 2, step)
+
+    monkeypatch.setattr(Oracle, "_noisy", half)
+    training = training_named("dp-mf", ["band=3", "parts=4"], **PROBED)
+    checks = probe(training, ProbeSettings(runs=20))
+    assert [check.name for check in checks if check.findings] == ["noise"]
 
 
 def test_wrong_turns_are():

@@ -195,10 +195,11 @@ class Mechanism:
         """Divisor of the sum of a node with ``records`` records, a public number."""
         return self.batch_size / self.weight
 
-    @property
-    def given_over(self) -> float:
-        """Divisor of the sums that an algorithm gets: 1 where they are ``summed``."""
-        return 1.0 if self.summed else self.batch_size
+    def divisors(self, sizes: Sequence[int]) -> tuple[float, ...]:
+        """Divisor of the sums that each node gets: 1 where they are ``summed``."""
+        if self.summed:
+            return (1.0,) * len(sizes)
+        return tuple(self.of(node).divisor(size) for node, size in enumerate(sizes))
 
     def at(self, index: int) -> tuple[float, float]:
         """Clip norm and noise multiplier of release ``index`` = 0, 1, ..., checked."""

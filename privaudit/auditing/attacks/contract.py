@@ -40,6 +40,11 @@ class Known:
         """Each node's sampling rate, of the part whose turn it is."""
         return tuple(map(self.mechanism.turn_rate, self.problem.sizes))
 
+    @functools.cached_property
+    def divisors(self) -> tuple[float, ...]:
+        """Divisor of each node's sums; 1 where they are given as sums."""
+        return self.mechanism.divisors(self.problem.sizes)
+
     @property
     def rate(self) -> float:
         """The sampling rate of the canary's node."""

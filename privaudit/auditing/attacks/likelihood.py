@@ -162,7 +162,7 @@ class MatchedFilter:
         own, rate = scene.problem.shares[CANARY_NODE], scene.rate
         canary = self._clipped(at, scene.canary.record, clip)[:, 0]  # (runs, dims)
         others = self._clipped(at, own, clip)  # (runs, records, dims)
-        released = gradient.double() * scene.mechanism.given_over
+        released = gradient.double() * scene.divisors[CANARY_NODE]
         surprise = released - rate / scene.mechanism.parts * others.sum(1)
 
         gram = others @ others.mT

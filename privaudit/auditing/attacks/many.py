@@ -65,10 +65,11 @@ class _OfReleases(ManyWatcher):
         self, index: int, at: Tensor, gradient: Tensor, nodes: Sequence[int]
     ) -> None:
         """Add this release's evidence to the running scores."""
-        canaries, given = self._scene.canaries, self._scene.mechanism.given_over
+        canaries = self._scene.canaries
         for column, node in enumerate(nodes):
             if node in canaries.nodes:
-                released = gradient[0, column].cpu().double() * given
+                released = gradient[0, column].cpu().double()
+                released *= self._scene.divisors[node]
                 found = self._evidence(node, index, at[:, column].cpu(), released)
                 self._total[canaries.at(node)] += found[canaries.at(node)]
 

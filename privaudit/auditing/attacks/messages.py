@@ -41,8 +41,8 @@ class LinearAdversary(Adversary):
         super().__init__(scene)
         self.heard = self.hears(scene)
         self.map = self.map_of(scene.problem, self.heard)
-        divisor = scene.mechanism.given_over
-        scale = [scene.scales(k, node)[1] / divisor for node, k in self.map.inputs]
+        over = scene.divisors
+        scale = [scene.scales(k, node)[1] / over[node] for node, k in self.map.inputs]
         self.reader = Reader.of(self.map, np.array(scale))
 
     @classmethod
@@ -176,5 +176,5 @@ class _Watcher(Watcher):
             node, index = reader.map.inputs[place]
             at = torch.from_numpy(points[:, place]).to(dtype)
             total = expected_projection(scene, self._gradients, node, index, at)
-            mean[:, place] = total.numpy() / scene.mechanism.given_over
+            mean[:, place] = total.numpy() / scene.divisors[node]
         return mean

@@ -83,7 +83,7 @@ class AdamWatcher(Watcher):
             return 0.0
         at = theta[:, CANARY_NODE]
         total = clipped_sum(scene, self._gradients, CANARY_NODE, k, at)
-        scale = scene.rate / scene.mechanism.batch_size
+        scale = scene.rate / scene.divisors[CANARY_NODE]
         return scale * total[:, self._places].double()
 
     def score(self, models: Tensor) -> Tensor:
@@ -95,7 +95,7 @@ class AdamWatcher(Watcher):
         steps = torch.stack(self._relative(rounds))  # h, (rounds, runs, places)
         known = torch.stack(self._known[:rounds])
         scales = [scene.scales(index) for index in range(rounds)]
-        divisor = scene.mechanism.batch_size
+        divisor = scene.divisors[CANARY_NODE]
         noise = torch.tensor([each[1] / divisor for each in scales])[:, None, None]
         h, c = steps / noise, known / noise
         squares, product = h.square().sum(0), (h * c).sum(0)

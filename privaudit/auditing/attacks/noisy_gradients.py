@@ -61,7 +61,7 @@ class _Watcher(Watcher):
             return
         scene = self._scene
         clip, noise = scene.scales(index)
-        along = scene.canary.along(gradient) * scene.mechanism.given_over
+        along = scene.canary.along(gradient) * scene.divisors[CANARY_NODE]
         along -= expected_projection(scene, self._gradients, CANARY_NODE, index, at)
         self._total += log_ratio(
             along / noise, clip / noise, scene.rate, replaces=scene.replaces

@@ -179,7 +179,7 @@ class PlantedInRun:
         added = np.zeros((len(known.seen), len(scene.start)))
         for node in self.nodes:
             clips = [scene.scales(k, node)[0] * (n == node) for n, k in known.inputs]
-            share = scene.rates[node] / scene.mechanism.given_over
+            share = scene.rates[node] / scene.divisors[node]
             moved, own = share * (known.seen[:, 1:] @ clips), canaries.at(node)
             added[:, canaries.coordinates[own]] = np.outer(moved, there[own])
         return torch.as_tensor(added)

@@ -73,11 +73,11 @@ class Probed:
             observers=[recording],
         )
         at = self.problem.start(self.how.seed, runs)
-        sums = [
-            private.gradient(at).clone() * mechanism.given_over
-            for _ in range(self.releases)
-        ]
-        return torch.stack(sums), private, recording
+        means = torch.stack(
+            [private.gradient(at).clone() for _ in range(self.releases)]
+        )
+        over = torch.tensor(mechanism.divisors(self.problem.sizes), dtype=torch.float64)
+        return means * over[:, None].to(means), private, recording
 
     @property
     def _mechanism(self) -> Mechanism:
@@ -170,7 +170,8 @@ class Probed:
             torch.tensor(written, dtype=torch.float64).T,
             strict=False,
         )
-        return drawn.off_the_grid(pairs, self._mechanism.given_over)
+        over = self._mechanism.divisors(self.problem.sizes)
+        return drawn.off_the_grid(pairs, over)
 
     def _of_one_record(self, noise: Tensor) -> list[Check]:
         """One record more, or another in its place, under the same noise."""

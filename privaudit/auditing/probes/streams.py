@@ -194,7 +194,7 @@ def _known(node: int, release: int, name: str, seed: int, search: int) -> str:
 
 
 def off_the_grid(
-    releases: Iterator[tuple[Tensor, Tensor]], divisor: float
+    releases: Iterator[tuple[Tensor, Tensor]], divisors: Sequence[float]
 ) -> list[str]:
     """Releases are multiples of a step that only public numbers decide.
 
@@ -202,14 +202,14 @@ def off_the_grid(
     floats. Noise in floating point leaves others, which ones depending on the sum.
 
     ``releases``: pairs of a release, (runs, nodes, dims), and its noise in the ledger,
-    (nodes,). ``divisor``: of the sums.
+    (nodes,). ``divisors``: of each node's sums.
     """
     found = []
     for index, (release, deviations) in enumerate(releases):
         for node, deviation in enumerate(deviations.tolist()):
             if not deviation > 0:
                 continue
-            step = grid_step(deviation)
+            step, divisor = grid_step(deviation), divisors[node]
             values = release[:, node].flatten()
             whole = (values.double() * divisor / step).round()
             # Larger ones have no digits left below the step.

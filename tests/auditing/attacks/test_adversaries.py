@@ -1,5 +1,6 @@
 """Every adversary: silent where nothing leaks, sure where nothing is hidden."""
 
+import dataclasses
 import runpy
 
 import numpy as np
@@ -140,6 +141,33 @@ class TestTight:
         _, white = scores("noisy-gradients", of, 50)
         _, models = scores("all-models", of, 50)
         np.testing.assert_allclose(models, white, atol=1e-3)
+
+    @pytest.mark.parametrize(
+        ("settings", "noise", "divisor"),
+        [
+            ({"algorithm": "dp-dsgd"}, (2.5, 1.0, 9.0), 6.2963),
+            pytest.param(
+                {"algorithm": "dp-fedavg", "user_rate": 0.5, "train": 12, "rounds": 2},
+                *(3.0, 1.0),
+                marks=pytest.mark.full,
+            ),
+        ],
+    )
+    def test_scores_are_likelihood_ratios(self, settings, noise, divisor):
+        """Whatever divides a node's sums: exp(score) is 1 on average without it."""
+        training = training_from(SMALL | settings, where="a test")
+        data = Material.by_name(training, 0)
+        twos = [
+            dataclasses.replace(share, users=torch.arange(len(share.inputs)) // 2)
+            for share in data.shares
+        ]
+        of = Problem.of(training, material=dataclasses.replace(data, shares=twos))
+        seen = scene(of, noise=noise)
+        assert seen.divisors[0] == pytest.approx(divisor, rel=1e-4)
+        for name in ("noisy-gradients", "all-models"):
+            member, found = scores(name, seen, 500)
+            assert np.exp(found[~member]).mean() == pytest.approx(1, abs=0.1)
+            assert np.exp(-found[member]).mean() == pytest.approx(1, abs=0.1)
 
     def test_final_models_tell_all_where_no_batch_is_drawn(self):
         """Of one node: its weights are the sum, which is sufficient."""

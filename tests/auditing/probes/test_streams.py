@@ -144,21 +144,21 @@ class TestGrid:
     def test_rounded_noise_is_on_it(self, kind, divisor, deviation):
         sums = torch.randn(3, 2, 500, generator=torch.Generator().manual_seed(1))
         noisy = Streams(1).noisy(sums.to(kind), [0, 1], 0, deviation).div_(divisor)
-        assert off_the_grid(self.pairs(noisy, deviation), divisor) == []
+        assert off_the_grid(self.pairs(noisy, deviation), (divisor, divisor)) == []
 
     @pytest.mark.parametrize("kind", [torch.float32, torch.float64])
     @pytest.mark.parametrize("divisor", [1.0, 3.0])
     def test_noise_in_floats_is_not(self, kind, divisor):
         generator = torch.Generator().manual_seed(1)
         noisy = torch.randn(3, 2, 500, generator=generator, dtype=kind).div_(divisor)
-        found = off_the_grid(self.pairs(noisy, 1.0), divisor)
+        found = off_the_grid(self.pairs(noisy, 1.0), (divisor, divisor))
         assert len(found) == 2
         assert "no multiples of" in found[0]
 
     def test_a_grid_that_depends_on_the_sum_is_not_public(self):
         """A grid of another deviation, eight times finer."""
         noisy = Streams(1).noisy(torch.zeros(3, 2, 500), [0, 1], 0, 1 / 8)
-        assert off_the_grid(self.pairs(noisy, 1.0), 1.0) != []
+        assert off_the_grid(self.pairs(noisy, 1.0), (1.0, 1.0)) != []
 
 
 class TestProportional:

@@ -362,10 +362,11 @@ class Pure(Prover):
         s, q, c = steps.shift, steps.rate, steps.norm
         up, down = sampled(s, q), -sampled(-s, q)
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-            both = sampled(c, q) - sampled(c - s, q)
-            far = np.abs(sampled(c, q)) + np.abs(sampled(c - s, q))
-            both += (1e-15 + 2e-16 * c) * far
-            both = np.where(np.isnan(both), np.inf, np.minimum(both, s))
+            both = s
+            if (steps.scheme == 2).any():
+                near, far = sampled(c, q), sampled(c - s, q)
+                both = near - far + (1e-15 + 2e-16 * c) * (np.abs(near) + np.abs(far))
+                both = np.where(np.isnan(both), np.inf, np.minimum(both, s))
             without = -np.log1p(-q)
         up, down = (
             np.select([steps.scheme == 1, steps.scheme == 2], [up, both], one)

@@ -501,7 +501,7 @@ class TestSound:
         truth = steps.epsilon(1e-4)
         for name, value in (("_GROUPS", 2), ("_ROUND_FROM", 2), ("_ROUNDED", 9.0)):
             monkeypatch.setattr(grouping, name, value)
-        found = steps.epsilon(1e-4, 1.0)
+        found = dataclasses.replace(steps).epsilon(1e-4, 1.0)
         assert 1.02 * found.lower < truth.lower
         assert truth.upper < 0.98 * found.upper
 
@@ -543,7 +543,8 @@ class TestSound:
             (composition, "_ROUNDS", 1),
         ):
             monkeypatch.setattr(module, name, value)
-        search = composition._Search(*_asked(steps, EpsilonAt(1e-6, 0.01)))
+        asked = _asked(dataclasses.replace(steps), EpsilonAt(1e-6, 0.01))
+        search = composition._Search(*asked)
         search.run("remove")
         assert search.apart
         assert truth.lower <= search.upper["remove"]

@@ -13,7 +13,7 @@ from scipy import special
 from threadpoolctl import ThreadpoolController
 
 from privaudit.accounting.pld.allocation import Epoch, epoch_measure, losses
-from privaudit.accounting.pld.cells import Direction
+from privaudit.accounting.pld.cells import Direction, Step
 from privaudit.accounting.pld.closed_form import gaussian_delta, gaussian_epsilon
 from privaudit.accounting.pld.families import Family
 from privaudit.accounting.pld.fixed_size import bound
@@ -24,7 +24,13 @@ from privaudit.accounting.pld.fourier import (
     Tilted,
     compose,
 )
-from privaudit.accounting.pld.grouping import MOST_CELLS, Grid, bundle, chosen
+from privaudit.accounting.pld.grouping import (
+    MOST_CELLS,
+    Grid,
+    bundle,
+    chosen,
+    groups_of,
+)
 from privaudit.accounting.pld.grouping_below import bundle_below
 from privaudit.accounting.pld.line import Floats, sampled_loss
 from privaudit.accounting.pld.mechanisms.loss import Loss
@@ -462,12 +468,20 @@ class Composition:
         found = self._composed(way, grid, guess, "lowered")
         return 0.0 if found is None else target.lower(found, guess)
 
+    @functools.cached_property
+    def _groups(self) -> list[Family]:
+        """Groups of similar steps."""
+        return [group for family in self.families for group in groups_of(family)]
+
+    @functools.cached_property
+    def _typical(self) -> tuple[list[Step], list[Floats]]:
+        """Steps that stand for all, and counts, by family."""
+        known = [family.typical() for family in self.families]
+        steps = [step for some, _ in known for step in some]
+        return steps, [counts for _, counts in known]
+
     def _scout(self, way: Direction) -> Scout:
-        steps, counts = [], []
-        for family in self.families:
-            some, of_each = family.typical()
-            steps += some
-            counts.append(of_each)
+        steps, counts = list(self._typical[0]), list(self._typical[1])
         more = []
         for epoch, often in self.epochs:
             seen = losses(epoch, way, _SCOUTED)
@@ -527,7 +541,7 @@ class Composition:
             least = max(least, one.length(reach) / (one.points - _SPARE))
         known = None
         if self.families:
-            known = chosen(self.families, way, law, aims, slack, reach, least)
+            known = chosen(self._groups, way, law, aims, slack, reach, least)
         if spacing is None:
             spacing = guess.spacing(slack)
             if known is not None:

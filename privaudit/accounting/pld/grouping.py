@@ -345,7 +345,7 @@ class Choice:
 
 
 def chosen(
-    families: tuple[Family, ...],
+    groups: list[Family],
     way: Direction,
     law: Law,
     aims: Floats,
@@ -353,11 +353,10 @@ def chosen(
     reach: float,
     least: float,
 ) -> Choice:
-    """Cells of all groups of some families, for ``law``, good at ``aims``.
+    """Cells of groups of similar steps, for ``law``, good at ``aims``.
 
     ``slack``: by how much they move epsilon. ``reach``: outputs further out are lost.
     """
-    groups = [group for family in families for group in groups_of(family)]
     largest = (
         group.step(float(group.shift.max()), float(group.rate.max()))
         for group in groups

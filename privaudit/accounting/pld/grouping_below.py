@@ -73,8 +73,10 @@ def bundle_below(
     for i in np.flatnonzero((mass < 0).any(axis=1)):
         own = index[i if apart else 0]
         size = 1 + int(np.argmax(own))  # after it there is none
+        few, sizes = mass[i, :size].tolist(), scale[i, :size].tolist()
         try:
-            _positive(mass[i, :size], scale[i, :size], own[:size] * spacing, tilt)
+            _positive(few, sizes, (own[:size] * spacing).tolist(), tilt)
+            mass[i, :size], scale[i, :size] = few, sizes
         except OverflowError:  # knots are too far apart: P's masses moved down
             at_least = np.searchsorted(own[:size] * spacing, away[i], "right") - 1
             held = at_least >= 0
@@ -157,7 +159,9 @@ def _by_rank(function: np.ufunc, values: Floats, rank: Indices) -> Floats:
     return found
 
 
-def _positive(mass: Floats, scale: Floats, points: Floats, tilt: float) -> None:
+def _positive(
+    mass: list[float], scale: list[float], points: list[float], tilt: float
+) -> None:
     """Put masses that are positive, and no larger as a function, in the place of these.
 
     A knot inside is dropped by giving its mass to those beside it, in the shares that
@@ -165,7 +169,7 @@ def _positive(mass: Floats, scale: Floats, points: Floats, tilt: float) -> None:
     upper end on, masses are merged until their loss is no less than a knot, and are put
     there. ``scale`` grows by the sizes of what is moved.
     """
-    last = mass.size - 1
+    last = len(mass) - 1
     before, after = list(range(-1, last)), list(range(1, last + 2))
     exp, expm1 = math.exp, math.expm1
 
@@ -177,7 +181,7 @@ def _positive(mass: Floats, scale: Floats, points: Floats, tilt: float) -> None:
     todo = [i for i in range(1, last) if mass[i] < 0]
     while todo:
         i = todo.pop()
-        m = float(mass[i])
+        m = mass[i]
         if not m < 0 or i in (0, last):
             continue
         lower, higher = before[i], after[i]
@@ -192,19 +196,19 @@ def _positive(mass: Floats, scale: Floats, points: Floats, tilt: float) -> None:
         after[lower], before[higher] = higher, lower
     i = 0
     while mass[i] < 0 and i != last:
-        m, mass[i] = float(mass[i]), 0.0
+        m, mass[i] = mass[i], 0.0
         give(i, after[i], m)
         i = after[i]
-    i, end = last, float(points[last])
+    i, end = last, points[last]
     if mass[i] >= 0:
         return
     p = q = 0.0
     while i >= 0:
-        back = end - float(points[i])
+        back = end - points[i]
         fall, grown = exp(min(tilt * back, 600.0)), exp(min(back, 600.0))
         if p > 0 and q <= p * grown * (1 - 1e-9) and mass[i] >= 0:
             mass[i] += p * exp(-tilt * back) * (1 - 1e-9)
             return
-        own = float(mass[i]) * fall
+        own = mass[i] * fall
         p, q, mass[i] = p + own, q + own * grown, 0.0
         i = before[i]

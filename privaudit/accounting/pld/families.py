@@ -71,6 +71,11 @@ class Family:
             loud = self.rate**2 * np.expm1(np.minimum(self.shift**2, 30.0))
             weight = self.count / self.steps
             weight = weight + self.count * loud / float(self.count @ loud)
+            # Of the largest shifts few are enough for large moments: a decade of them
+            # weighs as much as the next.
+            order = np.argsort(-self.shift, kind="stable")
+            ranks = np.log1p(np.cumsum(self.count[order]))
+            weight[order] += np.diff(ranks, prepend=0.0) / ranks[-1]
             shifts = _shares(
                 self.shift, weight, np.zeros(index.size, np.int64), _TYPICAL[0]
             )

@@ -34,6 +34,7 @@ LOG_OUTSIDE = 18.0  # minus log of the tilted mass allowed beyond each end of a 
 _LAW_POINTS = 1 << 13
 _WIDEST = 1e60  # window of a composition that any grid holds
 _LEAST_WINDOW = 1e-140  # whose waves' squares doubles hold
+_MOST_BETWEEN = 64  # points between losses of a quadrature
 _LAW_LEAST = -40.0  # log of a size that nothing is seen of
 _MOST_OUTSIDE = 60.0  # the same: transforms' rounding is larger
 _LOG_BESIDE = 12.0  # the same, where that mass counts for more beside delta
@@ -386,8 +387,12 @@ class Scout:
         one = total
         live = np.arange(total.size)
         for i in np.argsort(-self._counts):
-            at = np.where(weight[i] > 0, self._losses[i], 0.0) / spacing
-            at = np.clip(np.nan_to_num(at), -1e15, 1e15)
+            some = weight[i] > 0
+            at, mass = _between(
+                np.clip(np.nan_to_num(self._losses[i, some] / spacing), -1e15, 1e15),
+                weight[i, some],
+                self._counts[i] * weight[i, some] < 1,
+            )
             # On three points, which keep mean and variance: most losses may be far
             # smaller than the spacing.
             nearest = np.rint(at)
@@ -401,7 +406,7 @@ class Scout:
                 (1, (square + off) / 2),
             ):
                 point = (index + beside) % _LAW_POINTS
-                dense += np.bincount(point, weight[i] * share, _LAW_POINTS)
+                dense += np.bincount(point, mass * share, _LAW_POINTS)
             with np.errstate(divide="ignore"):
                 log = np.log(fft.rfft(dense))
             total[live] += (self._counts[i] - (i == loud)) * log[live]
@@ -521,6 +526,24 @@ class Law:
             above = np.minimum(above, 1e200 * min(fall, 1.0)) / fall
             found[i] = np.interp(aim - points, edges, above)
         return found
+
+
+def _between(at: Floats, mass: Floats, rare: NDArray[np.bool]) -> tuple[Floats, Floats]:
+    """The same law, of which what is ``rare`` is spread up to those beside it.
+
+    ``at`` is in points. Others' losses do not fill the gaps of what happens once at
+    most, and between would be no density at all.
+    """
+    order = np.argsort(at)
+    at, mass, rare = at[order], mass[order], rare[order]
+    edges = np.concatenate([at[:1], (at[1:] + at[:-1]) / 2, at[-1:]])
+    wide = np.where(rare, np.diff(edges), 0.0)
+    parts = np.clip(np.ceil(wide), 1, _MOST_BETWEEN).astype(np.int64)
+    which = np.repeat(np.arange(at.size), parts)
+    part = np.arange(which.size) - np.repeat(np.cumsum(parts) - parts, parts)
+    among = edges[which] + (part + 0.5) / parts[which] * wide[which]
+    found = np.where(parts[which] > 1, among, at[which])
+    return found, mass[which] / parts[which]
 
 
 def _mattering(guess: Guess, moment: float, window: float, sizes: Floats) -> float:

@@ -505,6 +505,21 @@ class TestSound:
         assert 1.02 * found.lower < truth.lower
         assert truth.upper < 0.98 * found.upper
 
+    def test_few_steps_far_louder_than_the_rest(self):
+        """Their large losses are most of large moments, and none of small ones."""
+        random = np.random.default_rng(1)
+        noise = 2.4 / np.maximum(np.abs(random.normal(1, 0.5, 6000)), 0.1)
+        found = compose_steps(noise, 2.3e-4).epsilon(1e-8)
+        assert 0.055 < found.upper <= 1.01 * found.lower
+
+    def test_between_losses_that_come_once_there_are_others(self):
+        """A comb of them tells nothing of the law beside an aim."""
+        plan = compose_steps([0.408, 1.64], 1.17e-4, [152, 17_000])
+        _, law = EpsilonAt(9.5e-5, 0.01).seen(plan._scout("remove"))
+        sizes = law.masses(0.48)
+        parts = np.histogram(law.losses, np.linspace(0.3, 0.9, 16), weights=sizes)[0]
+        assert (np.abs(np.diff(np.log(parts))) < 1).all()
+
     @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
     def test_what_taking_steps_for_others_costs(self, noise):
         """Small losses beside rare large ones, on which the tilt depends."""

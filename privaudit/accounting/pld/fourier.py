@@ -40,6 +40,7 @@ _PARTS, _DEARER, _VECTORS = 16, 4.0, 8
 _BENT, _LEAST_LOOKED_AT = 0.1, 1 << 12  # log that looking at few may cost; the fewest
 MOST_WORK = 2e9  # cells of all frequencies: some seconds
 _CHANGES = np.array([1.0, 0.5, 0.25, 2.0])  # of the tilt, over what was guessed
+_MOST_PRODUCTS = 1 << 24  # of masses, for their memory
 _LEAST = 1e-280  # of a kind's masses in sum, for those that doubles lose to be none
 _SMALL_SQUARES = 1e-10  # of what steps differ by: what is bounded, not summed
 
@@ -735,8 +736,8 @@ def _alive(
             index, masses = one.kinds or (one.index, one.mean[None])
             count, width = masses.shape
             own = 1 if index.ndim == 1 else count
-            if (one.kinds is None and one.off is None) or own * width**2 > (
-                count * points
+            if (one.kinds is None and one.off is None) or own * width**2 > min(
+                count * points, _MOST_PRODUCTS
             ):
                 continue
             share = one.counts[:, None] * masses if one.kinds else one.steps * masses

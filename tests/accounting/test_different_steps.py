@@ -392,6 +392,9 @@ class TestSound:
         seen = {one.kinds and one.kinds[0].ndim for one in bundles}
         assert seen == {shared if shared is None else 2 - shared}
         assert max(kept) < points // 4
+        monkeypatch.setattr(fourier, "_MOST_PRODUCTS", 0)  # then nothing is told
+        live, _ = _alive(bundles, points, math.inf, np.ones_like, 0.0)
+        assert live.size == points // 2 + 1
 
     def test_frequencies_are_kept_where_only_the_mean_is_next_to_nothing(self):
         index = np.append(np.arange(16), 512 + np.arange(16))

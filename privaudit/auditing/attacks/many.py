@@ -68,8 +68,8 @@ class _OfReleases(ManyWatcher):
         canaries = self._scene.canaries
         for column, node in enumerate(nodes):
             if node in canaries.nodes:
-                released = gradient[0, column].cpu().double()
-                released *= self._scene.divisors[node]
+                over = self._scene.divisors[node]
+                released = gradient[0, column].cpu().double() * over
                 found = self._evidence(node, index, at[:, column].cpu(), released)
                 self._total[canaries.at(node)] += found[canaries.at(node)]
 

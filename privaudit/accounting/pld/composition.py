@@ -248,10 +248,11 @@ class Composition:
             return Found(dict.fromkeys(ways, 0.0), {}, False)
         if not self._is_seen(ways):
             return Found(dict.fromkeys(ways, target.trivial_upper), {}, True)
-        seen = {way: target.seen(self._scout(way), self._infinite(way)) for way in ways}
+        scouts = {way: self._scout(way) for way in ways}
+        seen = {way: target.seen(scouts[way], self._infinite(way)) for way in ways}
         # The direction that looks worse comes first.
         seen = dict(sorted(seen.items(), key=lambda item: -target.size(item[1][0])))
-        search = _Search(self, target, width, seen, dict(caps or {}))
+        search = _Search(self, target, width, seen, scouts, dict(caps or {}))
         with _threads().limit(limits=1, user_api="blas"):
             found = {
                 "both": search.both,
@@ -587,9 +588,11 @@ class _Search:
         target: Target,
         width: float,
         seen: dict[Direction, tuple[Guess, Law]],
+        scouts: dict[Direction, Scout],
         caps: dict[Direction, float],
     ) -> None:
         self.of, self.target, self.width, self.caps = composition, target, width, caps
+        self.scouts = scouts
         self.guesses = {way: guess for way, (guess, _) in seen.items()}
         self.laws = {way: law for way, (_, law) in seen.items()}
         self.upper = dict.fromkeys(seen, target.trivial_upper)
@@ -626,7 +629,7 @@ class _Search:
 
     def near(self, way: Direction) -> bool:
         """Return whether a little less than the bracket's width will do."""
-        return self.target.ratio(max(self.inner.values()), self.top(way)) < 1.2
+        return self.target.ratio(max(self.inner.values()), self.top(way)) < 1.5
 
     def found(self) -> Found:
         if self.of._is_realised:
@@ -664,29 +667,59 @@ class _Search:
         ]
         told = told and not self.target.is_met(enough, top)
         if told and self.upper[way] >= max(known, default=0.0):
-            below = self.of._composed(way, grid, guess, "below")
-            low = 0.0 if below is None else self.target.lower(below, guess)
-            room = self.slack(way) * guess.slope * guess.steep  # of log delta
-            if (
-                below is not None
-                and not self.target.is_met(low, top)
-                and not all(group.apart for group in grid.groups)
-                and below.index.size < MOST_WORK / self.of._work(grid)  # frequencies
-                and below.blur(guess.epsilon) > _MOST_BLUR * room
-            ):
-                # Kinds are too unlike to be told by their mean, on any cells.
-                self.apart, self.last = True, None
-                grid = self.grid(way)
-                below = self.of._composed(way, grid, guess, "below")
-                low = max(low, self.target.lower(below, guess)) if below else low
+            below, low = self._below(way)
+            for remedy in (self._rare_apart, self._kinds_apart):
+                if (
+                    below is None
+                    or self.target.is_met(low, top)
+                    or not self._is_blurred(way, found, below)
+                ):
+                    break
+                if not remedy(way, below):
+                    continue
+                guess, grid = self.guesses[way], self.grid(way)
+                below, more = self._below(way)
+                low = max(low, more)
                 if not self.target.is_met(low, top):
                     found = self.of._composed(way, grid, guess) or found
-                    top = self.target.upper(found, guess, max(enough, low))
-                    self.upper[way] = min(self.upper[way], top)
+                    top = min(top, self.target.upper(found, guess, max(enough, low)))
+            self.upper[way] = min(self.upper[way], top)
             self.inner[way] = max(self.inner[way], low)
         self.guesses[way] = self.target.improved(
             guess, self.upper[way], self.inner[way]
         )
+
+    def _below(self, way: Direction) -> tuple[Tilted | None, float]:
+        """A composition that is dominated, and the figure it has."""
+        guess = self.guesses[way]
+        found = self.of._composed(way, self.grid(way), guess, "below")
+        return found, 0.0 if found is None else self.target.lower(found, guess)
+
+    def _is_blurred(self, way: Direction, *found: Tilted) -> bool:
+        """Return whether numerical errors leave most of the bracket open."""
+        guess = self.guesses[way]
+        room = self.slack(way) * guess.slope * guess.steep  # of log delta
+        return max(one.blur(guess.epsilon) for one in found) > _MOST_BLUR * room
+
+    def _rare_apart(self, way: Direction, below: Tilted) -> bool:
+        """Compose rare large losses by themselves; False if they are, or nothing is."""
+        guess = self.guesses[way]
+        if guess.rest is not None:
+            return False
+        known = self.target.improved(guess, self.upper[way])
+        self.guesses[way] = self.scouts[way].parted(known, always=True)
+        return self.guesses[way] is not known
+
+    def _kinds_apart(self, way: Direction, below: Tilted) -> bool:
+        """Tell none by a mean, of which they may be too unlike on any cells."""
+        grid = self.grid(way)
+        most = MOST_WORK / self.of._work(grid)  # frequencies
+        if self.apart or below.index.size >= most:
+            return False
+        if all(group.apart for group in grid.groups):
+            return False
+        self.apart, self.last = True, None
+        return True
 
     def run_below(self, way: Direction) -> None:
         """A lower bound on the dominating pair's own figure."""

@@ -32,7 +32,8 @@ _FEW = 12  # kinds of a group that are composed one by one in any case
 _MOST_WAVES = {"gaussian": 1e7, "laplace": 1e8}
 _TRANSFORM = 10.0  # cells of a frequency that are as dear as a point of a transform
 _TRIES = 2
-_TYPICAL = 12  # of a group, where one does not do
+# Of a group: ranks by shift of Gaussian kinds that are told together, and Laplace parts.
+_FAR_FIRST, _TYPICAL = np.array([1, 4, 16, 64, 256]), 12
 _FAR = 1e15  # grid points; what is further out is lost
 # The same of the moments that bound the window; below, what lengthens it by so much.
 _FURTHER, _LONGER = 6.0, 0.1
@@ -439,15 +440,12 @@ def _log_masses(
     """Logs of P's masses between ``points`` of steps that stand for each group."""
     found = np.zeros((len(groups), points.size - 1))
     for kind, some in _by_kind(groups).items():
-        most = 1 if kind[0] == "gaussian" else _TYPICAL
-        each = [_typical(groups[i], most) for i in some]
-        shift, rate = np.concatenate(each, axis=1)
+        each = [_typical(groups[i]) for i in some]
+        shift, rate, share = np.concatenate(each, axis=1)
         seen = rows(kind, way, points, shift, rate, reach).log_p[:, 1:-1]
-        if most > 1:
-            sizes = np.array([one.shape[1] for one in each])
-            starts = np.cumsum(sizes) - sizes
-            seen = np.logaddexp.reduceat(seen, starts) - np.log(sizes)[:, None]
-        found[some] = seen
+        sizes = np.array([one.shape[1] for one in each])
+        starts = np.cumsum(sizes) - sizes
+        found[some] = np.logaddexp.reduceat(seen + np.log(share)[:, None], starts)
     return found
 
 
@@ -459,16 +457,22 @@ def _by_kind(groups: list[Family]) -> dict[tuple[Noise, Scheme], list[int]]:
     return kinds
 
 
-def _typical(group: Family, most: int) -> Floats:
-    """Shifts and rates of at most so many steps that stand for all."""
-    order = np.argsort(group.shift * group.rate)
-    parts = np.array_split(order, min(most, order.size))
-    count = [group.count[part].sum() for part in parts]
+def _typical(group: Family) -> Floats:
+    """Shifts, rates and shares of few steps that stand for all.
+
+    Gaussian: the largest shift alone, then the next four times as many at a time, as
+    the mean of all has nothing far out, where few have most.
+    """
+    order = np.argsort(-group.shift, kind="stable")
+    if group.noise == "gaussian":
+        parts = np.split(order, _FAR_FIRST[_FAR_FIRST < order.size])
+    else:
+        parts = np.array_split(order, min(_TYPICAL, order.size))
+    count = np.array([group.count[part].sum() for part in parts])
     square = [group.count[part] @ group.shift[part] ** 2 for part in parts]
     rate = [group.count[part] @ group.rate[part] for part in parts]
-    return np.stack(
-        [np.sqrt(np.divide(square, count)), np.minimum(np.divide(rate, count), 1.0)]
-    )
+    shift, rate = np.sqrt(square / count), np.minimum(rate / count, 1.0)
+    return np.stack([shift, rate, count / group.steps])
 
 
 def _edges(losses: Floats, ends: Floats, spacing: float) -> Indices:

@@ -283,9 +283,10 @@ class Scout:
         kept = np.where(inside, -np.inf, self._log_q)
         self._log_q = np.concatenate([kept, more], axis=1)
 
-    def parted(self, guess: Guess) -> Guess:
+    def parted(self, guess: Guess, *, always: bool = False) -> Guess:
         """``guess``, with rare large losses apart where transforms' rounding matters.
 
+        ``always``: wherever that is seen to help.
         Where these make delta no tilt sees it well: with them it is little of all up
         to the tilt from which on the largest ones are most. Without them there is a
         saddle point, and of the rest all is as small as the chance of one of them.
@@ -297,7 +298,8 @@ class Scout:
             return self.excess(tilt, epsilon, log_delta)
 
         hidden = excess(guess.tilt)
-        known = hidden + rounding <= _MOST_ROUNDED or log_delta < _LOG_LEAST
+        known = hidden + rounding <= _MOST_ROUNDED and not always
+        known = known or log_delta < _LOG_LEAST
         if self._more or known or not 0 < epsilon < math.inf:
             return guess
         edges = epsilon * _CUTS

@@ -449,13 +449,14 @@ class Certificate:
 
     @public
     def delta(
-        self, epsilon: float, width: float = 1e-3, sides: Side = "both"
+        self, epsilon: float, width: float | None = None, sides: Side = "both"
     ) -> Bracket:
         """Bound the least delta at ``epsilon``, in [0, infinity]; see `epsilon`."""
         if not epsilon >= 0:
             raise ValueError(
                 f"epsilon must be >= 0 (infinity is allowed), got {epsilon}"
             )
+        width = self._width if width is None else width
         return self._bracket("delta", float(epsilon), width, sides)
 
     @public

@@ -662,20 +662,24 @@ class _Search:
         enough = max(self.inner.values())
         top = self.target.upper(found, guess, enough)
         self.upper[way] = min(self.upper[way], top)
+        if self._is_blurred(way, found) and self._rare_apart(way):
+            guess, grid = self.guesses[way], self.grid(way)
+            found = self.of._composed(way, grid, guess) or found
+            top = min(top, self.target.upper(found, guess, enough))
+            self.upper[way] = min(self.upper[way], top)
         known = [
             each for each in self.upper.values() if each < self.target.trivial_upper
         ]
         told = told and not self.target.is_met(enough, top)
         if told and self.upper[way] >= max(known, default=0.0):
             below, low = self._below(way)
-            for remedy in (self._rare_apart, self._kinds_apart):
-                if (
-                    below is None
-                    or self.target.is_met(low, top)
-                    or not self._is_blurred(way, found, below)
-                ):
+            for turn in range(2):
+                if below is None or self.target.is_met(low, top):
                     break
-                if not remedy(way, below):
+                if not self._is_blurred(way, found, below):
+                    break
+                apart = self._kinds_apart(way, below) if turn else self._rare_apart(way)
+                if not apart:
                     continue
                 guess, grid = self.guesses[way], self.grid(way)
                 below, more = self._below(way)
@@ -701,12 +705,14 @@ class _Search:
         room = self.slack(way) * guess.slope * guess.steep  # of log delta
         return max(one.blur(guess.epsilon) for one in found) > _MOST_BLUR * room
 
-    def _rare_apart(self, way: Direction, below: Tilted) -> bool:
+    def _rare_apart(self, way: Direction) -> bool:
         """Compose rare large losses by themselves; False if they are, or nothing is."""
         guess = self.guesses[way]
-        if guess.rest is not None:
+        if guess.rest is not None or not self.alone:
             return False
-        known = self.target.improved(guess, self.upper[way])
+        known = guess
+        if guess.epsilon < 1e-3 / (1 + guess.slope):  # no loss is rare beside nothing
+            known = self.target.improved(guess, self.upper[way])
         self.guesses[way] = self.scouts[way].parted(known, always=True)
         return self.guesses[way] is not known
 
@@ -714,9 +720,8 @@ class _Search:
         """Tell none by a mean, of which they may be too unlike on any cells."""
         grid = self.grid(way)
         most = MOST_WORK / self.of._work(grid)  # frequencies
-        if self.apart or below.index.size >= most:
-            return False
-        if all(group.apart for group in grid.groups):
+        alone = all(group.apart for group in grid.groups)
+        if self.apart or alone or below.index.size >= most:
             return False
         self.apart, self.last = True, None
         return True

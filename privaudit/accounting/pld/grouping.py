@@ -32,7 +32,7 @@ _FEW = 12  # kinds of a group that are composed one by one in any case
 _MOST_WAVES = {"gaussian": 1e7, "laplace": 1e8}
 _TRANSFORM = 10.0  # cells of a frequency that are as dear as a point of a transform
 _TRIES = 2
-# Of a group: ranks by shift of Gaussian kinds that are told together, and Laplace parts.
+# Of a group: ranks by shift between Gaussian kinds that are told together, and parts.
 _FAR_FIRST, _TYPICAL = np.array([1, 4, 16, 64, 256]), 12
 _FAR = 1e15  # grid points; what is further out is lost
 # The same of the moments that bound the window; below, what lengthens it by so much.
@@ -465,7 +465,7 @@ def _typical(group: Family) -> Floats:
     """
     order = np.argsort(-group.shift, kind="stable")
     if group.noise == "gaussian":
-        parts = np.split(order, _FAR_FIRST[_FAR_FIRST < order.size])
+        parts = np.split(order, _FAR_FIRST[order.size > _FAR_FIRST])
     else:
         parts = np.array_split(order, min(_TYPICAL, order.size))
     count = np.array([group.count[part].sum() for part in parts])

@@ -5,7 +5,8 @@ is drawn as a run would be planned, the others from all that is promised: 1 to 1
 steps, noise .2 to 50, rates 1e-6 to 1, delta 1e-12 to 1e-2. Times are the processor's,
 beside dp-accounting's on plans of at most 100 steps. ``--check`` holds every bracket
 against dp-accounting's finest grid that ends in a minute; its figures are rounded up,
-so that one above a bracket is no fault, and one below is.
+so that one above a bracket is no fault, and one below is. ``--wide``: lognormal noise
+and rates, some of them far from the others.
 """
 
 from __future__ import annotations
@@ -76,12 +77,27 @@ def any_plan(r: np.random.Generator) -> dict:
     }
 
 
-def draw(seed: int, plans: int) -> list[dict]:
+def wide_plan(r: np.random.Generator) -> dict:
+    """Noise spread by a factor of e^.5 to e, rates by e^.7 to e^1.5."""
+    steps = int(10 ** r.uniform(1, 4))
+    off, more = r.uniform(0.5, 1), r.uniform(0.7, 1.5)
+    noise = math.exp(r.uniform(0, math.log(20))) * np.exp(r.normal(0, off, steps))
+    rates = 10 ** r.uniform(-5.5, -1) * np.exp(r.normal(0, more, steps))
+    return {
+        "noise": noise.clip(0.2, 300),
+        "rate": rates.clip(1e-6, 1),
+        "delta": 10 ** r.uniform(-9, -3),
+        "kind": "wide",
+    }
+
+
+def draw(seed: int, plans: int, *, wide: bool = False) -> list[dict]:
     """As many plans whose epsilon is in the range that is promised."""
     r = np.random.default_rng(seed)
     found: list[dict] = []
     while len(found) < plans:
-        plan = likely(r) if len(found) % 3 == 0 else any_plan(r)
+        often = likely if len(found) % 3 == 0 else any_plan
+        plan = wide_plan(r) if wide else often(r)
         guess = certificate(plan).guess(plan["delta"])
         if 1e-3 < guess < 100:
             found.append(plan)
@@ -144,6 +160,7 @@ def main() -> None:
     options.add_argument("--every", type=int, default=1, help="only one in so many")
     options.add_argument("--check", action="store_true")
     options.add_argument("--calibrate", action="store_true")
+    options.add_argument("--wide", action="store_true")
     options.add_argument("--slow", type=float, default=2.0, help="seconds to name")
     options.add_argument("--merge", nargs="+", help="what parts have printed")
     asked = options.parse_args()
@@ -155,7 +172,7 @@ def main() -> None:
         table(rows)
         return
     warnings.simplefilter("ignore")
-    plans = list(enumerate(draw(asked.seed, asked.plans)))
+    plans = list(enumerate(draw(asked.seed, asked.plans, wide=asked.wide)))
     rows = [row(i, plan, asked) for i, plan in plans[asked.start :: asked.every]]
     table(rows)
     if asked.every > 1:

@@ -108,6 +108,14 @@ class TestNarrow:
         found = pa.epsilon(delta=delta, schedule=np.stack([noise, rate], 1))
         assert 0 < found.upper <= 1.01 * found.lower
 
+    def test_the_first_grid_sees_rare_losses(self):
+        """Searches for noise go by it: 18.8 where errors as large as delta are left."""
+        noise, rate, delta = spread(7, 1)
+        plan = Plan.from_table(np.stack([1.08 * noise, rate], axis=1))
+        known = pa.Certificate.of(plan.ledger())
+        first = known.epsilon(delta, sides="upper", refined=False)
+        assert first.upper <= 1.02 * known.epsilon(delta).lower
+
     @pytest.mark.full
     def test_laplace_steps_are_not_left_to_a_mean(self):
         """24 280 steps, a quarter of them of Laplace noise: 4.7 % open by means."""

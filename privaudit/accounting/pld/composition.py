@@ -56,6 +56,7 @@ _FINER = (1, 3, 9, 27, 81)  # grids that are tried where one has nothing from be
 _AFFORDABLE = 1 << 17  # points of a grid that is finer than is needed
 _MOST_CELLS = 1.2e7  # cells in all measures together; about 10 s
 _SPARE = 8  # points of a grid that may lie beside its losses
+_CHEAP_WORK = 1e8  # cells of all frequencies; about a tenth of a second
 _CHOSEN = 4  # slack of grids where what is chosen leaves per cents open
 
 
@@ -676,9 +677,13 @@ class _Search:
             for turn in range(2):
                 if below is None or self.target.is_met(low, top):
                     break
-                if not self._is_blurred(way, found, below):
-                    break
-                apart = self._kinds_apart(way, below) if turn else self._rare_apart(way)
+                blurred = self._is_blurred(way, found, below)
+                if not turn:
+                    apart = blurred and self._rare_apart(way)
+                else:
+                    work = MOST_WORK if blurred else _CHEAP_WORK
+                    most = below if blurred else below.rest or below
+                    apart = self._kinds_apart(way, work / most.index.size)
                 if not apart:
                     continue
                 guess, grid = self.guesses[way], self.grid(way)
@@ -703,7 +708,7 @@ class _Search:
         """Return whether numerical errors leave most of the bracket open."""
         guess = self.guesses[way]
         room = self.slack(way) * guess.slope * guess.steep  # of log delta
-        return max(one.blur(guess.epsilon) for one in found) > _MOST_BLUR * room
+        return sum(one.blur(guess.epsilon) for one in found) > _MOST_BLUR * room
 
     def _rare_apart(self, way: Direction) -> bool:
         """Compose rare large losses by themselves; False if they are, or nothing is."""
@@ -716,12 +721,14 @@ class _Search:
         self.guesses[way] = self.scouts[way].parted(known, always=True)
         return self.guesses[way] is not known
 
-    def _kinds_apart(self, way: Direction, below: Tilted) -> bool:
-        """Tell none by a mean, of which they may be too unlike on any cells."""
+    def _kinds_apart(self, way: Direction, cells: float) -> bool:
+        """Tell none by a mean, of which they may be too unlike on any cells.
+
+        False if there are more than ``cells``, or none is told so.
+        """
         grid = self.grid(way)
-        most = MOST_WORK / self.of._work(grid)  # frequencies
         alone = all(group.apart for group in grid.groups)
-        if self.apart or alone or below.index.size >= most:
+        if self.apart or alone or self.of._work(grid) >= cells:
             return False
         self.apart, self.last = True, None
         return True

@@ -681,9 +681,10 @@ class _Search:
                 if not turn:
                     apart = blurred and self._rare_apart(way)
                 else:
+                    # Where errors hide the figure even long sums of rare losses pay.
                     work = MOST_WORK if blurred else _CHEAP_WORK
-                    most = below if blurred else below.rest or below
-                    apart = self._kinds_apart(way, work / most.index.size)
+                    summed = below if blurred else below.rest or below
+                    apart = self._kinds_apart(way, work / summed.index.size)
                 if not apart:
                     continue
                 guess, grid = self.guesses[way], self.grid(way)

@@ -581,14 +581,15 @@ class TestSound:
         (found,) = grouping._moved([group], "remove", points, chances[None], 8.0)
         assert found == pytest.approx(most - least, rel=0.2)
 
-    def test_kinds_apart_bound_from_above_by_what_is_above(self, monkeypatch):
+    @pytest.mark.parametrize("blur", [0.0, math.inf])  # errors are looked at, or cost
+    def test_kinds_apart_bound_from_above_by_what_is_above(self, monkeypatch, blur):
         steps = compose_steps(np.linspace(1.0, 2.0, 30), np.linspace(0.05, 0.1, 30))
         truth = steps.epsilon(1e-6)
         # Told by few means first, and found too wide: so are the coarse cells after it.
         for module, name, value in (
             (grouping, "_GROUPS", 2),
             (grouping, "_MOST_WAVES", {"gaussian": 0.0}),
-            (composition, "_MOST_BLUR", 0.0),
+            (composition, "_MOST_BLUR", blur),
             (composition, "_FINE", 8.0),
             (composition, "_ROUNDS", 1),
         ):

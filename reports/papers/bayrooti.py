@@ -23,7 +23,8 @@ from reports.papers.programme import (
 from reports.papers.running import trained
 from reports.study import Cell, Results
 
-VALUES = told(__file__)["bayrooti"]["VALUES"]
+SETTINGS = told(__file__)["bayrooti"]
+VALUES = SETTINGS["VALUES"]
 SEEDS = 3
 INVARIANT = ("DSGT", "DiNNO")
 ENDS = (consensus.GRAPHS[0], consensus.GRAPHS[-1])
@@ -41,6 +42,12 @@ def _tuned_name(
     method: str, epsilon: float | None, graph: str, split: float, seed: int
 ) -> str:
     return f"bayrooti {_name(method, epsilon, graph, split)} seed={seed}"
+
+
+def _starts(method: str, epsilon: float | None) -> list[dict[str, Any]]:
+    """Starts of a search: the published settings whole, then our own."""
+    published, ours = consensus.starts(method, epsilon)
+    return [{**published, **(SETTINGS["CENTRAL"] if method == "central" else {})}, ours]
 
 
 def tuned(
@@ -62,7 +69,7 @@ def published(
 ) -> Cell:
     """One run with the published settings as they stand."""
     values = {**VALUES, "graph": graph, "split": split}
-    point = consensus.starts(method, epsilon)[0]
+    point = _starts(method, epsilon)[0]
     settings = {
         "training": consensus.settings_of(method, epsilon, {**values, **point}),
         "epsilon": epsilon,
@@ -97,7 +104,7 @@ def cells() -> Iterator[Cell]:
         if search not in searched:
             searched.add(search)
             short = {**VALUES, "graph": at, "split": 1.0, "rounds": SEARCHED}
-            begin = consensus.starts(method, epsilon)
+            begin = _starts(method, epsilon)
             more = {"values": short, "begin": begin}
             yield Cell(search, consensus.find, {**settings, **more})
         settings["values"] = {**VALUES, "graph": graph, "split": split}

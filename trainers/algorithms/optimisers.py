@@ -42,9 +42,13 @@ class Descent(Optimiser):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Momentum(Checked, Optimiser):
-    """v <- decay v + gradient; at <- at - eta v (Polyak 1964), as torch's SGD."""
+    """v <- decay v + gradient; at <- at - eta v (Polyak 1964), as torch's SGD.
+
+    ``weight_decay``: times ``at``, added to the gradient.
+    """
 
     decay: Decay = 0.9
+    weight_decay: NotNegative = 0.0
     by_coordinate: ClassVar[bool] = True  # and to the bit, which lerp is not
 
     def init(self, at: Tensor) -> Tensor:
@@ -55,6 +59,8 @@ class Momentum(Checked, Optimiser):
         self, state: Tensor, at: Tensor, gradient: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The velocity, twice."""
+        if self.weight_decay:
+            gradient = gradient + self.weight_decay * at
         moved = self.decay * state + gradient
         return moved, moved
 

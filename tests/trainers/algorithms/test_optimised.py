@@ -57,6 +57,10 @@ class TestIsTorchs:
         [
             ("momentum", lambda p: torch.optim.SGD(p, 0.05, momentum=0.9)),
             ("momentum:decay=0.5", lambda p: torch.optim.SGD(p, 0.05, momentum=0.5)),
+            (
+                "momentum:weight_decay=0.2",
+                lambda p: torch.optim.SGD(p, 0.05, momentum=0.9, weight_decay=0.2),
+            ),
             ("adam", lambda p: torch.optim.Adam(p, 0.05)),
             (
                 "adam:first_decay=0.8,second_decay=0.9,epsilon=0.01",

@@ -225,6 +225,39 @@ class TestNarrow:
         bare = compose_steps(quiet, 1.0, **kind), compose_steps(quiet, 0.01, **kind)
         assert all(one.delta(0.0).lower <= 1 / quiet for one in bare)
 
+    def test_few_loud_steps_are_on_a_grid_of_their_own(self, monkeypatch):
+        """Where epsilon is 0 beside losses of 16, and most losses are 1e-5."""
+        noise, waves = 0.22 * 14 ** (np.arange(99) / 99), []
+
+        def seen(bundles, spacing, guess):
+            found = compose(bundles, spacing, guess)
+            waves.append(0 if found is None else found.index.size)
+            return found
+
+        monkeypatch.setattr(composition, "compose", seen)
+        found = compose_steps(noise, 3.6e-6, 1).epsilon(9e-5)
+        assert found.upper == 0.0
+        assert 0 < max(waves) < 1e5  # on one grid half a million
+
+    @pytest.mark.parametrize("apart", [True, False])
+    def test_moments_are_those_of_each_kind(self, apart):
+        """Where one of many is unlike: its mean's, so many times, are far more."""
+        index, spacing = np.arange(-3, 60), 0.05
+        masses = np.exp(-0.5 * index**2.0) + np.zeros((50, 63))
+        masses[:, -1] = 1e-14
+        masses[0, -1] = 1e-6
+        known = (index, masses, np.full(50, 2.0), 0.0, 0.0, 0.0, None)
+        one = Bundle.of(*known, apart=apart)
+        for change in (-3.0, 0.0, 4.0, 9.0):
+            sums = masses @ np.exp(change * spacing * index)
+            truth = 2 * np.log(sums).sum()
+            mean, each = (
+                one.log_moment(change, spacing, each=k) for k in (False, True)
+            )
+            assert mean >= truth - 1e-9
+            assert truth - 1e-9 <= each <= truth + 1e-6
+        assert mean > 5 * each
+
     @pytest.mark.sampled(9)
     @pytest.mark.parametrize("seed", range(6))
     def test_drawn_plans_are_as_narrow_as_asked(self, seed):
@@ -561,7 +594,7 @@ class TestSound:
         vectors = random.dirichlet(np.ones(20), 3)
         lives = np.arange(501), np.array([0, *range(7, 60), 90, *range(300, 420), 499])
         for live in (*lives, lives[1][::40]):
-            found, slip = _Transform(1000, live)(index, vectors)
+            found, slip = _Transform(1000, live, np.ones_like)(index, vectors)
             turns = (live[:, None, None] * index % 1000) / np.longdouble(1000)
             waves = np.exp(-2j * np.arccos(np.longdouble(-1)) * turns)
             exact = (waves * vectors).sum(axis=-1).T

@@ -412,7 +412,7 @@ class Composition:
             # No largest loss may lie above the last point, if only by rounding.
             spacing *= 1 + 1e-14
         whole, found = guess.rest or guess, None
-        if all(group.cut is not None for group in grid.groups):
+        if grid.is_parted:
             some = self._bundles(way, grid, spacing, guess.tilt, side, "common")
             found = compose(some, spacing, guess) if some else None
             some = self._bundles(way, grid, spacing, whole.tilt, side, "rare")
@@ -656,6 +656,7 @@ class _Search:
         guess, found, before = self.guesses[way], None, None
         grid = self.grid(way) if self.laws[way].is_known else None
         whole = grid and self.alone and guess.rest is None
+        whole = whole and self.laws[way].waves == math.inf
         if grid and whole and guess.window > LONG * grid.spacing:
             before = guess
             guess = self.scouts[way].parted(guess, spacing=grid.spacing)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 
@@ -329,32 +330,37 @@ class Bundle:
         """Number of steps."""
         return float(self.counts.sum())
 
+    @property
+    def masses(self) -> tuple[Indices, Floats]:
+        """Grid points, of all kinds or of each, and masses of shape (kinds, points)."""
+        off = 0.0 if self.off is None else self.off
+        return self.kinds or (self.index, self.mean + off)
+
     def fall(self, turns: Floats) -> Floats:
         """About the log of all steps' transform at frequencies, in turns a point."""
         waves = np.exp(-2j * math.pi * turns[:, None] * self.index)
         return self.steps * np.log(np.maximum(np.abs(waves @ self.mean), 1e-300))
 
-    def log_moment(self, change: float, spacing: float) -> float:
+    def log_moment(self, change: float, spacing: float, *, each: bool) -> float:
         """At least the log of all steps' moments at a tilt changed by ``change``.
 
         The mean of logarithms is at most that of the mean, and far from it where kinds
-        are unlike: then it is that of theirs.
+        are unlike: of ``each`` it is that of its own.
         """
         exponent = change * spacing * self.index + self.log_most
         top = float(exponent.max())
         grown = np.exp(exponent - top)
         known = self.steps * (self.base + top + math.log(float(grown.sum())))
-        if self.counts.size == 1:
+        if self.counts.size == 1 or not each:
             return known
-        off = 0.0 if self.off is None else self.off
-        index, masses = self.kinds or (self.index, self.mean + off)
+        index, masses = self.masses
         far = change * spacing * index
         most = float(far.max())
-        each = np.maximum(masses, 0.0) * np.exp(far - most)
+        sums = (np.maximum(masses, 0.0) * np.exp(far - most)).sum(axis=1)
         # And what a kind's may have been rounded by, or have underflowed.
         rounded = np.where(self.mean > 1e-290, 4 * UNIT, 1.0)
         beside = float(rounded @ np.exp(exponent - most)) if top - most < 700 else 1e300
-        logs = np.log(each.sum(axis=1) + beside + 1e-300)
+        logs = np.log(sums + beside + 1e-300)
         found = self.steps * (self.base + most) + float(self.counts @ logs)
         return min(known, found)
 
@@ -460,8 +466,12 @@ def _window(
     outside = 0.0
     for sign, guessed in ((-1, guess.down), (1, guess.up)):
         nearest = math.inf
-        for t in guessed * _CHANGES:
-            moved = math.fsum(one.log_moment(sign * t, spacing) for one in bundles)
+        for each, t in itertools.product((False, True), guessed * _CHANGES):
+            if each and nearest < guess.window:
+                break
+            moved = math.fsum(
+                one.log_moment(sign * t, spacing, each=each) for one in bundles
+            )
             # Tilted mass beyond x is at most exp(moved - whole - t x).
             excess = moved - whole + 1e-12 * (abs(moved) + abs(whole)) + guess.outside
             nearest = min(nearest, excess / t)  # nan never is
@@ -539,7 +549,7 @@ def _product(
     """
     bundles = _falling(bundles, points)
     alive, left = _alive(bundles, points, sizes, room)
-    transform = _Transform(points, alive)
+    transform = _Transform(points, alive, sizes)
     parted = any(one.rare is not None for one in bundles)
     rare = _Rare.none(transform.live.size) if parted else None
     work = 0.0
@@ -551,7 +561,7 @@ def _product(
             if rare is None:
                 spectra, slip = transform(one.index, vectors)
                 whole = whole.times(_power(one, spectra, slip, spread)[0])
-                whole, more = transform.pruned(whole, sizes, room)
+                whole, more = transform.pruned(whole, room)
                 left += more
                 continue
             spectra, slip = transform(one.index, vectors)
@@ -574,7 +584,7 @@ def _product(
             spectra, slip = transform(own, masses[some])
             whole = whole.times(_powers(spectra, slip, one.counts[some]))
             if rare is None:
-                whole, more = transform.pruned(whole, sizes, room)
+                whole, more = transform.pruned(whole, room)
                 left += more
                 continue
             if one.rare is None:
@@ -724,8 +734,9 @@ def _alive(
         rows = one.counts.size if one.off is None else _VECTORS
         return rows * min(width * float(numbers[live].sum()), _TRANSFORM * points)
 
-    part = sum(map(work, left)) / _PARTS
-    while left and sum(map(work, left)) > _DEARER * each:
+    part, before = sum(map(work, left)) / _PARTS, math.inf
+    while left and sum(map(work, left)) > _DEARER * each and live.size < before / 2:
+        before = live.size
         far: list[Indices] = []
         products: list[Floats] = []
         steps = spreads = above = done = 0.0
@@ -765,6 +776,7 @@ def _alive(
         largest = np.sqrt(np.maximum(squares, 0.0)) + above
         most += steps * np.log(np.clip(largest, 1e-300, 1.0))
         live, beside = _seen(most, weights, room)
+    # One that does not tell half of what is left tells too little for its work.
     if any(one.rare is not None for one in bundles):
         beside *= 2.0  # of both products
     many = numbers[live]
@@ -788,8 +800,9 @@ def _turned(turns: Indices, points: int) -> NDArray[np.complex128]:
 class _Transform:
     """Transforms at the frequencies that matter, ``live``."""
 
-    def __init__(self, points: int, live: NDArray[np.intp]) -> None:
+    def __init__(self, points: int, live: NDArray[np.intp], sizes: Sizes) -> None:
         self.points, self.live = points, live
+        self._sizes = sizes(live)
         self._cut()
 
     def _cut(self) -> None:
@@ -845,12 +858,13 @@ class _Transform:
             found[i] = spectrum if live.size == spectrum.size else spectrum[live]
         return found, transform_error(points)
 
-    def pruned(self, whole: _Part, sizes: Sizes, room: float) -> tuple[_Part, float]:
+    def pruned(self, whole: _Part, room: float) -> tuple[_Part, float]:
         """Leave out, from here on, frequencies that are nothing; what they add."""
         most = np.clip(whole.most, 1e-300, 1.0)
-        some, left = _seen(np.log(most), sizes(self.live), room)
+        some, left = _seen(np.log(most), self._sizes, room)
         if some.size < 0.7 * most.size:
             self.live, whole = self.live[some], whole.some(some)
+            self._sizes = self._sizes[some]
             self._cut()
             return whole, left
         return whole, 0.0

@@ -86,8 +86,14 @@ class Group:
             return self.edges, spacing, seen, None
         number = int(np.searchsorted(self.edges, self.cut))
         if part == "common":
-            seen = seen.merged(np.arange(number + 1))
-            seen.log_p[:, -1] = seen.log_q[:, -1] = -np.inf  # told with what is rare
+            none = np.full(
+                (len(seen.log_p), 1), -np.inf
+            )  # what is above counts as rare
+            log_p, log_q = (
+                np.append(each[:, : number + 1], none, axis=1)
+                for each in (seen.log_p, seen.log_q)
+            )
+            seen = dataclasses.replace(seen, log_p=log_p, log_q=log_q)
             return self.edges[: number + 1], spacing, seen, None
         kept = np.flatnonzero(self.edges % (2 * self.coarser) == 0)
         first = int(np.searchsorted(kept, number))
@@ -115,6 +121,11 @@ class Grid:
     tail: float = 1e-12  # that an epoch may lose
     groups: tuple[Group, ...] = ()
     coarser: int = 1  # times the spacing of that for what is rare
+
+    @property
+    def is_parted(self) -> bool:
+        """Return whether common and rare losses are composed apart."""
+        return bool(self.groups) and all(one.cut is not None for one in self.groups)
 
     def told(self, *, apart: bool) -> Grid:
         """The grid with all kinds composed one by one, or by their groups' means."""
@@ -364,7 +375,7 @@ class Choice:
     rare: float  # the spacing that does for rare losses
 
     def on(self, spacing: float) -> tuple[tuple[Group, ...], int]:
-        """The groups on a grid, and how many times coarser that of rare losses is."""
+        """The groups on a grid, and times by which that of rare losses is coarser."""
         coarser = self._coarser(spacing)
         cut = None
         if self.guess.rest is not None:
@@ -394,7 +405,7 @@ class Choice:
         return tuple(found), coarser
 
     def _coarser(self, spacing: float) -> int:
-        """How many times coarser the grid of rare losses may be; a power of two."""
+        """Power of two by which the grid of rare losses may be coarser."""
         if self.guess.rest is None:
             return 1
         least = max(4 * self.guess.rest.window / MOST_POINTS, spacing)
@@ -432,13 +443,13 @@ def chosen(
     room -= min(cost, room) / 2
     middle = (points[1:] + points[:-1]) / 2
     under = []
-    ends_ = [(law.tilt, *law.ends, law.window, math.inf)]
+    windows = [(law.tilt, *law.ends, law.window, math.inf)]
     if guess.rest is not None:
-        ends_ = [
+        windows = [
             (one.tilt, one.down, one.up, one.window, most)
             for one, most in ((guess, guess.cut), (guess.rest, math.inf))
         ]
-    for at, down, up, wide, most in ends_:
+    for at, down, up, wide, most in windows:
         for tilt, grown in (
             (at, _GROWN),
             (at + up, _FURTHER),

@@ -23,7 +23,7 @@ from privaudit.accounting.pld.fourier import (
     compose,
 )
 from privaudit.accounting.pld.grouping import Group, bundle
-from privaudit.accounting.pld.grouping_below import _positive
+from privaudit.accounting.pld.grouping_below import _positive, bundle_below
 from privaudit.accounting.pld.mechanisms.noise import ends
 from privaudit.accounting.pld.scout import Guess
 from privaudit.accounting.pld.targets import EpsilonAt
@@ -58,6 +58,23 @@ def spread(seed, number):
         rate = 10 ** r.uniform(-5.5, -1) * np.exp(r.normal(0, more, steps))
         delta = 10 ** r.uniform(-9, -3)
     return noise.clip(0.2, 300), rate.clip(1e-6, 1), delta
+
+
+PARTS = ("common", "rare")
+
+
+def h_of(common, parted, spacings, epsilon):
+    """H of a step, of what is common and of what is rare, from masses tilted by 1.5."""
+    found = (common.lost + parted.lost) / parted.steps
+    for made, known, spacing in (
+        (common, (common.index, common.mean), spacings[0]),
+        (parted, (parted.rare[0], parted.rare[1][0]), spacings[1]),
+    ):
+        loss = known[0].ravel() * spacing
+        mass = known[1] * np.exp(made.base - 1.5 * loss)
+        ahead = loss + made.offset / made.steps - epsilon
+        found += mass @ -np.expm1(-np.maximum(ahead, 0.0))
+    return found
 
 
 class TestNarrow:
@@ -208,6 +225,39 @@ class TestNarrow:
         bare = compose_steps(quiet, 1.0, **kind), compose_steps(quiet, 0.01, **kind)
         assert all(one.delta(0.0).lower <= 1 / quiet for one in bare)
 
+    def test_few_loud_steps_are_on_a_grid_of_their_own(self, monkeypatch):
+        """Where epsilon is 0 beside losses of 16, and most losses are 1e-5."""
+        noise, waves = 0.22 * 14 ** (np.arange(99) / 99), []
+
+        def seen(bundles, spacing, guess):
+            found = compose(bundles, spacing, guess)
+            waves.append(0 if found is None else found.index.size)
+            return found
+
+        monkeypatch.setattr(composition, "compose", seen)
+        found = compose_steps(noise, 3.6e-6, 1).epsilon(9e-5)
+        assert found.upper == 0.0
+        assert 0 < max(waves) < 1e5  # on one grid half a million
+
+    @pytest.mark.parametrize("apart", [True, False])
+    def test_moments_are_those_of_each_kind(self, apart):
+        """Where one of many is unlike: its mean's, so many times, are far more."""
+        index, spacing = np.arange(-3, 60), 0.05
+        masses = np.exp(-0.5 * index**2.0) + np.zeros((50, 63))
+        masses[:, -1] = 1e-14
+        masses[0, -1] = 1e-6
+        known = (index, masses, np.full(50, 2.0), 0.0, 0.0, 0.0, None)
+        one = Bundle.of(*known, apart=apart)
+        for change in (-3.0, 0.0, 4.0, 9.0):
+            sums = masses @ np.exp(change * spacing * index)
+            truth = 2 * np.log(sums).sum()
+            mean, each = (
+                one.log_moment(change, spacing, each=k) for k in (False, True)
+            )
+            assert mean >= truth - 1e-9
+            assert truth - 1e-9 <= each <= truth + 1e-6
+        assert mean > 5 * each
+
     @pytest.mark.sampled(9)
     @pytest.mark.parametrize("seed", range(6))
     def test_drawn_plans_are_as_narrow_as_asked(self, seed):
@@ -309,8 +359,9 @@ class TestSound:
             masses[:], large[:], counts[:] = np.eye(12)[2] / 2, [0, 0, 0.2], 1.0
             masses[:, 10] = 0.3
         known = (index, np.append(masses, large, 1), counts, 0.0, 0.0, 0.0, None)
-        one, slip = Bundle.of(*known, apart=apart), 1e-7
-        whole, parts = one.masses[1], np.exp(-2j * np.pi / 256 * np.arange(129))
+        one = Bundle.of(*known, (index[12:], large), apart=apart)
+        slip, parts = 1e-7, np.exp(-2j * np.pi / 256 * np.arange(129))
+        whole = one.kinds[1] if apart else one.mean + one.off
         turned = parts[None] ** index[:, None]
         each, some = whole @ turned, (whole * (index <= 12)) @ turned
         exact, product = np.zeros(129, complex), np.ones(129, complex)
@@ -325,7 +376,7 @@ class TestSound:
         rare = _Rare.none(129)
         if apart:
             moved = off(each, 1.0)
-            rest = whole * (index > 12)
+            at, rest = one.rare
             rare.add_each(
                 (moved, off(each - some, rest.sum(1)[:, None])), slip, rest, counts
             )
@@ -336,12 +387,12 @@ class TestSound:
             sizes = np.full((len(vectors), 1), math.sqrt(index.size))
             sizes[0] = 1.0
             moved = off(vectors @ turned, sizes)
-            rest = one.mean * (index > 12)
+            at, (rest,) = one.rare
             part, *more = _power(one, moved, slip, spread)
-            rare.add_told(
-                one, (moved[0], off(rest @ turned, rest.sum())), slip, more, 12
-            )
+            seen = off(rest @ turned[12:], rest.sum())
+            rare.add_told(one, (moved[0], seen), slip, more)
             found = rare.of(part)
+        assert at.tolist() == index[12:].tolist()
         assert (np.abs(found.value - exact) <= found.wrong * (1 + 1e-9)).all()
         assert seed in (1, 4) or found.wrong[0] < 0.02 * abs(exact[0])
         assert seed == 3 or (found.value == 0).any() == (seed in (1, 4))
@@ -369,9 +420,12 @@ class TestSound:
             *(8.0, 8.0, 0.0, -40.0, 0.1), *(8.0, 8.0, 1.0, few, few, few, few, 50.0)
         )
         tilted = masses * np.exp(8.0 * h * index)
-        one = Bundle.of(index, tilted, counts, 0.0, 0.0, 0.0, None, apart=apart)
-        small = one.up_to(4, h, 12.0)  # 4 itself is among the small ones
-        rest = compose([one], h, made, 4)
+        known = (counts, 0.0, 0.0, 0.0, None)
+        large = index[9:], tilted[:, 9:]
+        one = Bundle.of(index, tilted, *known, large, apart=apart)
+        tilted = masses * np.exp(20.0 * h * index)
+        small = Bundle.of(index[:9], tilted[:, :9], *known, apart=apart)
+        rest = compose([one], h, made)
         found = compose([small], h, dataclasses.replace(made, tilt=20.0))
         found = dataclasses.replace(found, rest=rest)
         for epsilon in (0.1, 0.2, 0.9, 1.1):
@@ -414,18 +468,18 @@ class TestSound:
             product -= bundles[-1].base * counts.sum()
             for bent in (0.0, math.inf):
                 monkeypatch.setattr(fourier, "_BENT", bent)
-                live, _ = _alive(bundles, points, math.inf, np.ones_like, 0.0)
+                live, _ = _alive(bundles, points, np.ones_like, 0.0)
                 assert np.isin(np.flatnonzero(product > -46.0), live).all()
                 kept += [] if bent else [live.size]
                 # What is left out adds no more than is told, whatever a wave has.
-                some, left = _alive(bundles, points, math.inf, heavy, 1.0)
+                some, left = _alive(bundles, points, heavy, 1.0)
                 out = np.setdiff1d(np.flatnonzero(product > -46.0), some)
                 assert heavy(out) @ np.exp(product[out]) <= left * (1 + 1e-9)
         seen = {one.kinds and one.kinds[0].ndim for one in bundles}
         assert seen == {shared if shared is None else 2 - shared}
         assert max(kept) < points // 4
         monkeypatch.setattr(fourier, "_MOST_PRODUCTS", 0)  # then nothing is told
-        live, _ = _alive(bundles, points, math.inf, np.ones_like, 0.0)
+        live, _ = _alive(bundles, points, np.ones_like, 0.0)
         assert live.size == points // 2 + 1
 
     def test_frequencies_are_kept_where_only_the_mean_is_next_to_nothing(self):
@@ -435,13 +489,13 @@ class TestSound:
         masses = np.concatenate([some * half, (1 - some) * half], axis=1)
         known = (index, masses, np.ones(8), 0.0, 0.0, 0.0, None)
         told = Bundle.of(*known, apart=False)
-        live, _ = _alive([told], 1 << 12, math.inf, np.ones_like, 0.0)
+        live, _ = _alive([told], 1 << 12, np.ones_like, 0.0)
         assert np.isin([4, 12, 20], live).all()  # each at 1e-8
         # Without the upper half, which alone makes that of the whole nothing.
         same = np.full((8, 32), np.append(half, half) / 2)
-        one = Bundle.of(index, same, *known[2:], apart=False)
-        for cut, kept in ((math.inf, False), (100, True)):
-            live, _ = _alive([one], 1 << 12, cut, np.ones_like, 0.0)
+        for rare, kept in ((None, False), ((index[16:], same[:, 16:]), True)):
+            one = Bundle.of(index, same, *known[2:], rare, apart=False)
+            live, _ = _alive([one], 1 << 12, np.ones_like, 0.0)
             assert (np.isin([4, 12, 20], live) == kept).all()
 
     @pytest.mark.parametrize("way", ["remove", "add"])
@@ -480,6 +534,53 @@ class TestSound:
                 shown = found.lost + mass @ np.maximum(1 - more, 0)
                 assert shown >= truth * (1 - 1e-6) - 1e-7, (reach, m, q, epsilon)
 
+    @pytest.mark.parametrize("apart", [True, False])
+    @pytest.mark.parametrize("way", ["remove", "add"])
+    @pytest.mark.parametrize("scheme", ["poisson", "replace", "fixed"])
+    def test_common_and_rare_losses_of_two_grids_are_all(self, scheme, way, apart):
+        """And each counts once: H of both parts beside that of the densities."""
+        r = np.random.default_rng([len(scheme), len(way), 5])
+        x = np.linspace(-14, 18, 400_001)
+        for coarser in (1, 2, 8, 32):
+            m, q, spacing = (
+                r.uniform(0.5, 2),
+                r.uniform(0.02, 0.3),
+                10 ** -r.uniform(2, 3),
+            )
+            kinds = np.ones(1 if apart else 2)  # equal ones, told by their mean
+            family = Family("gaussian", scheme, m * kinds, q * kinds, kinds)
+            top, unit = ends(family.step(m, q), way, 7.5), 2 * coarser
+            cut = unit * (int(r.uniform(0.05, 0.3) * top[1] / spacing) // unit + 1)
+            points = np.append(r.uniform(*top, 400), [*top, 0]) / spacing / 2
+            edges = grouping._parted(
+                2 * np.unique(np.rint(points)).astype(int), cut, unit
+            )
+            group = Group(family, family, edges, apart, cut, coarser)
+            normal, far, near = (np.exp(-((x - c) ** 2) / 2) for c in (0, m, -m))
+            p, other = (1 - q) * normal + q * far, (1 - q) * normal + q * near
+            pair = (p, other if scheme == "replace" else normal)
+            pairs = [pair, pair[::-1]]
+            if scheme != "fixed":
+                pairs = pairs[way == "add" :][:1]
+            for epsilon in r.uniform(-1, 1.5, 8) * cut * spacing:
+                truth = max(
+                    np.maximum(a - math.exp(epsilon) * b, 0).sum()
+                    * (x[1] - x[0])
+                    / math.sqrt(2 * math.pi)
+                    for a, b in pairs
+                )
+                above, below = (
+                    h_of(
+                        *(make(group, way, spacing, 1.5, 7.5, part) for part in PARTS),
+                        (spacing, spacing * coarser),
+                        epsilon,
+                    )
+                    for make in (bundle, bundle_below)
+                )
+                assert below <= truth + 1e-9
+                assert above >= truth - 1e-9
+                assert coarser > 2 or above - below < 0.1 * truth + 2e-3
+
     def test_half_a_step_is_refused(self):
         with pytest.raises(ValueError, match=r"whole numbers, got \[1\.5\]"):
             _powers(np.ones((2, 3), complex), 1e-15, np.array([2.0, 1.5]))
@@ -493,7 +594,7 @@ class TestSound:
         vectors = random.dirichlet(np.ones(20), 3)
         lives = np.arange(501), np.array([0, *range(7, 60), 90, *range(300, 420), 499])
         for live in (*lives, lives[1][::40]):
-            found, slip = _Transform(1000, live)(index, vectors)
+            found, slip = _Transform(1000, live, np.ones_like)(index, vectors)
             turns = (live[:, None, None] * index % 1000) / np.longdouble(1000)
             waves = np.exp(-2j * np.arccos(np.longdouble(-1)) * turns)
             exact = (waves * vectors).sum(axis=-1).T

@@ -27,6 +27,7 @@ from privaudit.accounting.pld.fourier import (
 from privaudit.accounting.pld.grouping import (
     MOST_CELLS,
     Grid,
+    Part,
     bundle,
     chosen,
     groups_of,
@@ -34,7 +35,7 @@ from privaudit.accounting.pld.grouping import (
 from privaudit.accounting.pld.grouping_below import bundle_below
 from privaudit.accounting.pld.line import Floats, sampled_loss
 from privaudit.accounting.pld.mechanisms.loss import Loss
-from privaudit.accounting.pld.scout import MOST_TILTED, Guess, Law, Scout
+from privaudit.accounting.pld.scout import LONG, Guess, Law, Scout
 from privaudit.accounting.pld.targets import DeltaAt, EpsilonAt, Sides, Target
 from privaudit.results import check_sides
 
@@ -406,49 +407,57 @@ class Composition:
         side: Literal["above", "below", "lowered"] = "above",
     ) -> Tilted | None:
         """A composition that dominates, or is dominated; None if no grid holds it."""
-        spacing, rest = grid.spacing, guess.rest
-        tilt = (rest or guess).tilt
+        spacing = grid.spacing
         if any(family.noise == "laplace" for family in self.families):
             # No largest loss may lie above the last point, if only by rounding.
             spacing *= 1 + 1e-14
+        whole, found = guess.rest or guess, None
+        if grid.is_parted:
+            some = self._bundles(way, grid, spacing, guess.tilt, side, "common")
+            found = compose(some, spacing, guess) if some else None
+            some = self._bundles(way, grid, spacing, whole.tilt, side, "rare")
+            more = compose(some, spacing * grid.coarser, whole) if some else None
+            found = dataclasses.replace(found, rest=more) if found and more else None
+        if found is None:
+            some = self._bundles(way, grid, spacing, whole.tilt, side, "all")
+            found = compose(some, spacing, whole) if some else None
+        if found is None and any(group.apart for group in grid.groups):
+            return self._composed(way, grid.told(apart=False), guess, side)
+        return found
+
+    def _bundles(
+        self,
+        way: Direction,
+        grid: Grid,
+        spacing: float,
+        tilt: float,
+        side: Literal["above", "below", "lowered"],
+        part: Part,
+    ) -> list[Bundle]:
+        """All steps on a grid; none if doubles do not hold some."""
         of_group = bundle if side == "above" else bundle_below
         bundles = []
         for group in grid.groups:
             if side != "above" and not group.below.known:
                 continue  # without it the composition is dominated
-            one = of_group(group, way, spacing, tilt, grid.reach)
+            one = of_group(group, way, spacing, tilt, grid.reach, part)
             if one is None:
-                return None
+                return []
             bundles.append(one)
         if side == "above":
             for epoch, often in self.epochs:
                 measure = epoch_measure(epoch, way, spacing, grid.tail)
                 if measure is None:
-                    return None
+                    return []
                 bundles.append(Bundle.single(measure, often, tilt, spacing))
         for one, often in self.others if side == "above" else self._attained_others:
             measure = getattr(one, side)(way, spacing, grid.reach)
             if measure is None:
                 continue
             if abs(measure.start) >= 1 << 52:  # beyond doubles that are whole
-                return None
+                return []
             bundles.append(Bundle.single(measure, often, tilt, spacing))
-        if not bundles:
-            return None
-        found = None
-        far = max(int(np.abs(one.index[[0, -1]]).max()) for one in bundles) * spacing
-        if rest is not None and tilt * far <= MOST_TILTED:
-            cut = math.floor(guess.cut / spacing)
-            some = [one.up_to(cut, spacing, guess.tilt - tilt) for one in bundles]
-            small = [one for one in some if one is not None]
-            if len(small) == len(bundles):
-                found = compose(small, spacing, guess)
-            more = compose(bundles, spacing, rest, cut) if found else None
-            found = dataclasses.replace(found, rest=more) if found and more else None
-        found = found or compose(bundles, spacing, rest or guess)
-        if found is None and any(group.apart for group in grid.groups):
-            return self._composed(way, grid.told(apart=False), guess, side)
-        return found
+        return bundles
 
     def _lowered(
         self,
@@ -543,7 +552,7 @@ class Composition:
             least = max(least, one.length(reach) / (one.points - _SPARE))
         known = None
         if self.families:
-            known = chosen(self._groups, way, law, aims, slack, reach, least)
+            known = chosen(self._groups, way, law, aims, slack, reach, least, guess)
         if spacing is None:
             spacing = guess.spacing(slack)
             if known is not None:
@@ -567,8 +576,8 @@ class Composition:
         # In powers of ten, so that the next grid finds the same epochs.
         often = max(sum(count for _, count in self.epochs), 1)
         tail = math.log10(width * 0.02 / often) + max(guess.log_delta, -600.0) / _LN10
-        groups = () if known is None else known.on(spacing)
-        return Grid(spacing, reach, 10.0 ** math.floor(tail), groups)
+        groups, coarser = ((), 1) if known is None else known.on(spacing)
+        return Grid(spacing, reach, 10.0 ** math.floor(tail), groups, coarser)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -644,16 +653,29 @@ class _Search:
 
     def run(self, way: Direction) -> None:
         """Bound one direction; from below as well where that costs nothing."""
-        guess, found = self.guesses[way], None
+        guess, found, before = self.guesses[way], None, None
         grid = self.grid(way) if self.laws[way].is_known else None
+        whole = grid and self.alone and guess.rest is None
+        whole = whole and self.laws[way].waves == math.inf
+        if grid and whole and guess.window > LONG * grid.spacing:
+            before = guess
+            guess = self.scouts[way].parted(guess, spacing=grid.spacing)
+            self.guesses[way] = guess
+            grid = self.grid(way)
         for _ in range(_ROUNDS):  # coarse cells may need too long a window
             if grid is None:
                 break
             found = self.of._composed(way, grid, guess)
-            if found is not None or self.upper[way] < math.inf:
+            if found is not None or (self.upper[way] < math.inf and before is None):
                 break
-            self.fine /= 4
-            guess = dataclasses.replace(guess, window=2 * guess.window)
+            if before is not None:
+                guess, before = before, None
+            elif guess.rest is not None:
+                rest = dataclasses.replace(guess.rest, window=4 * guess.rest.window)
+                guess = dataclasses.replace(guess, rest=rest)
+            else:
+                self.fine /= 4
+                guess = dataclasses.replace(guess, window=2 * guess.window)
             self.guesses[way] = guess
             grid = self.grid(way)
         if grid is None or found is None:
@@ -663,7 +685,8 @@ class _Search:
         enough = max(self.inner.values())
         top = self.target.upper(found, guess, enough)
         self.upper[way] = min(self.upper[way], top)
-        if self._is_blurred(way, found) and self._rare_apart(way):
+        blurred = top > enough and self._is_blurred(way, found)
+        if blurred and self._rare_apart(way):
             guess, grid = self.guesses[way], self.grid(way)
             found = self.of._composed(way, grid, guess) or found
             top = min(top, self.target.upper(found, guess, enough))
@@ -680,11 +703,13 @@ class _Search:
                 blurred = self._is_blurred(way, found, below)
                 if not turn:
                     apart = blurred and self._rare_apart(way)
+                elif not self.target.is_aimed(guess, top):
+                    break  # cells and tilts are for another figure: see `improved`
                 else:
                     # Where errors hide the figure even long sums of rare losses pay.
                     work = MOST_WORK if blurred else _CHEAP_WORK
                     summed = below if blurred else below.rest or below
-                    apart = self._kinds_apart(way, work / summed.index.size)
+                    apart = self._kinds_apart(way, work / max(summed.index.size, 1))
                 if not apart:
                     continue
                 guess, grid = self.guesses[way], self.grid(way)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 
@@ -232,6 +233,10 @@ class Bundle:
     # grid points, of all kinds or of each, and masses of shape (kinds, points), of
     # kinds that are composed one by one
     kinds: tuple[Indices, Floats] | None = None
+    # grid points and masses of what is rare, as ``kinds`` has them, or else of the mean
+    # alone; and the largest mass of a kind there
+    rare: tuple[Indices, Floats] | None = None
+    most_rare: float = 0.0
     surely: float = 0.0  # mass at infinite loss of each step, at least
     offset: float = 0.0  # of all steps' losses from grid points, in sum
 
@@ -245,6 +250,7 @@ class Bundle:
         lost: float,
         accuracy: float,
         log_most: Floats | None,
+        rare: tuple[Indices, Floats] | None = None,
         *,
         apart: bool,
     ) -> Bundle:
@@ -252,11 +258,14 @@ class Bundle:
 
         Without ``log_most`` they are no less than what they stand for. Kinds are
         composed one by one if they are ``apart``; ``index`` is then of all or of each.
+        ``rare``: of these masses, as they are.
         """
         steps, sums = float(counts.sum()), masses.sum(axis=1)
         # Above, what underflows of a kind beside another is nothing to the mean alone.
         if apart and (index.ndim > 1 or sums.min() > _LEAST):
             masses = masses / sums[:, None]
+            if rare is not None:
+                rare = rare[0], rare[1] / sums[:, None]
             base += math.fsum((counts * np.log(sums)).tolist()) / steps
             least = float(sums.min())
             kinds, off = (index, masses), None
@@ -278,13 +287,21 @@ class Bundle:
             mean /= least
             base += math.log(least)
             kinds, off = None, masses / least - mean
+            if rare is not None:
+                rare = rare[0], rare[1] / least
         if log_most is None:
             with np.errstate(divide="ignore"):
                 log_most = np.log(masses.max(axis=0))
         else:
             log_most = log_most - math.log(least)
         log_most = _logs_of(mean, log_most)
-        return cls(index, mean, counts, base, lost, accuracy, log_most, off, kinds)
+        most = 0.0
+        if rare is not None:
+            most = float(rare[1].sum(axis=1).max()) * (1 + 1e-9)
+            if kinds is None:
+                rare = rare[0], counts[None] @ rare[1] / steps
+        known = (index, mean, counts, base, lost, accuracy, log_most)
+        return cls(*known, off, kinds, rare, most)
 
     @classmethod
     def single(
@@ -319,56 +336,39 @@ class Bundle:
         off = 0.0 if self.off is None else self.off
         return self.kinds or (self.index, self.mean + off)
 
-    def most_above(self, cut: float) -> float:
-        """The largest mass of a kind above a grid point, at most."""
-        index, masses = self.masses
-        return float((masses * (index > cut)).sum(axis=1).max()) * (1 + 1e-9)
-
-    def up_to(self, cut: float, spacing: float, change: float) -> Bundle | None:
-        """The same measures up to a grid point alone, under a tilt that is changed."""
-        index, masses = self.masses
-        few = np.where(
-            self.index > cut, -np.inf, change * spacing * self.index + self.log_most
-        )
-        top = float(few.max())
-        exponent = np.where(index > cut, -np.inf, change * spacing * index - top)
-        some = slice(None) if index.ndim > 1 else index <= cut
-        if (np.broadcast_to(exponent, masses.shape)[masses > 0] > 700).any():
-            return None
-        masses = (masses * np.exp(np.minimum(exponent, 700.0)))[:, some]
-        if not (masses.sum(axis=1) > 0).all():
-            return None
-        far = abs(change) * spacing * float(np.abs(self.index).max()) + abs(top)
-        accuracy = self.accuracy + UNIT * (64 + 32 * far)
-        found = Bundle.of(
-            *(index[..., some], masses, self.counts, self.base + top, self.lost),
-            *(accuracy, few[some] - top),
-            apart=self.kinds is not None,
-        )
-        return dataclasses.replace(found, offset=self.offset)
-
     def fall(self, turns: Floats) -> Floats:
         """About the log of all steps' transform at frequencies, in turns a point."""
         waves = np.exp(-2j * math.pi * turns[:, None] * self.index)
         return self.steps * np.log(np.maximum(np.abs(waves @ self.mean), 1e-300))
 
-    def log_moment(self, change: float, spacing: float) -> float:
+    def log_moment(self, change: float, spacing: float, *, each: bool) -> float:
         """At least the log of all steps' moments at a tilt changed by ``change``.
 
-        The mean of logarithms is at most that of the mean.
+        The mean of logarithms is at most that of the mean, and far from it where kinds
+        are unlike: of ``each`` it is that of its own.
         """
         exponent = change * spacing * self.index + self.log_most
         top = float(exponent.max())
-        moment = float(np.exp(exponent - top).sum())
-        return self.steps * (self.base + top + math.log(moment))
+        grown = np.exp(exponent - top)
+        known = self.steps * (self.base + top + math.log(float(grown.sum())))
+        if self.counts.size == 1 or not each:
+            return known
+        index, masses = self.masses
+        far = change * spacing * index
+        most = float(far.max())
+        sums = (np.maximum(masses, 0.0) * np.exp(far - most)).sum(axis=1)
+        # And what a kind's may have been rounded by, or have underflowed.
+        rounded = np.where(self.mean > 1e-290, 4 * UNIT, 1.0)
+        beside = float(rounded @ np.exp(exponent - most)) if top - most < 700 else 1e300
+        logs = np.log(sums + beside + 1e-300)
+        found = self.steps * (self.base + most) + float(self.counts @ logs)
+        return min(known, found)
 
 
-def compose(
-    bundles: Sequence[Bundle], spacing: float, guess: Guess, cut: float = math.inf
-) -> Tilted | None:
+def compose(bundles: Sequence[Bundle], spacing: float, guess: Guess) -> Tilted | None:
     """The composition of ``bundles``; None if it is too much work, or too fine.
 
-    ``cut``: less the composition of their masses up to that grid point.
+    Where they tell what is rare, less the composition of all else of theirs.
     """
     tilt = guess.tilt
     if 8 * UNIT * sum(one.steps for one in bundles) > 1:
@@ -386,7 +386,7 @@ def compose(
     room = LEFT_OUT * math.exp(min(max(room, _LOG_LEAST), 0.0))
     end = (start + points) * spacing - ahead
     room /= -math.expm1(-spacing) + math.exp(min(-tilt * end, 0.0))
-    known = _product(bundles, points, cut, sizes, room)
+    known = _product(bundles, points, sizes, room)
     if known is None:
         return None
     index, whole, left = known
@@ -398,7 +398,7 @@ def compose(
         scale /= real - 1j * math.exp(-fall) * np.sin(turn)
     drift = math.fsum(one.steps * one.accuracy for one in bundles)
     drift += 8 * UNIT * (abs(start) * spacing + points * spacing)
-    infinite = math.fsum(one.lost for one in bundles) if cut == math.inf else 0.0
+    infinite = math.fsum(one.lost for one in bundles)
     surely = 0.0
     if infinite > 1e-9:  # enough for products to be less than sums
         infinite = min(infinite, _either(bundles, most=True) * (1 + 2 * min(drift, 1)))
@@ -466,8 +466,12 @@ def _window(
     outside = 0.0
     for sign, guessed in ((-1, guess.down), (1, guess.up)):
         nearest = math.inf
-        for t in guessed * _CHANGES:
-            moved = math.fsum(one.log_moment(sign * t, spacing) for one in bundles)
+        for each, t in itertools.product((False, True), guessed * _CHANGES):
+            if each and nearest < guess.window:
+                break
+            moved = math.fsum(
+                one.log_moment(sign * t, spacing, each=each) for one in bundles
+            )
             # Tilted mass beyond x is at most exp(moved - whole - t x).
             excess = moved - whole + 1e-12 * (abs(moved) + abs(whole)) + guess.outside
             nearest = min(nearest, excess / t)  # nan never is
@@ -536,17 +540,18 @@ def _falling(bundles: Sequence[Bundle], points: int) -> list[Bundle]:
 
 
 def _product(
-    bundles: Sequence[Bundle], points: int, cut: float, sizes: Sizes, room: float
+    bundles: Sequence[Bundle], points: int, sizes: Sizes, room: float
 ) -> tuple[NDArray[np.intp], _Part, float] | None:
     """Frequencies that matter, the transform there, and what others add; or None.
 
-    ``cut``: less that of what is up to that point in each step. ``sizes``, ``room``:
+    Less that of all that is not rare, if bundles tell what is. ``sizes``, ``room``:
     what each has in a sum, and how much may be left out.
     """
     bundles = _falling(bundles, points)
-    alive, left = _alive(bundles, points, cut, sizes, room)
-    transform = _Transform(points, alive)
-    rare = _Rare.none(transform.live.size) if cut < math.inf else None
+    alive, left = _alive(bundles, points, sizes, room)
+    transform = _Transform(points, alive, sizes)
+    parted = any(one.rare is not None for one in bundles)
+    rare = _Rare.none(transform.live.size) if parted else None
     work = 0.0
     whole = _Part(np.ones(transform.live.size, complex), np.zeros(transform.live.size))
     for one in bundles:
@@ -556,19 +561,21 @@ def _product(
             if rare is None:
                 spectra, slip = transform(one.index, vectors)
                 whole = whole.times(_power(one, spectra, slip, spread)[0])
-                whole, more = transform.pruned(whole, sizes, room)
+                whole, more = transform.pruned(whole, room)
                 left += more
                 continue
-            vectors = np.concatenate([vectors, one.mean[None] * (one.index > cut)])
             spectra, slip = transform(one.index, vectors)
-            part, *known = _power(one, spectra[:-1], slip, spread)
-            rare.add_told(one, (spectra[0], spectra[-1]), slip, known, cut)
+            part, *known = _power(one, spectra, slip, spread)
+            if one.rare is not None:
+                (large,), more = transform(*one.rare)
+                rare.add_told(one, (spectra[0], large), max(slip, more), known)
             whole = whole.times(part)
             continue
         index, masses = one.kinds or (one.index, one.mean[None])
         some = slice(0)
         while some.stop < len(masses):
-            some = slice(some.stop, some.stop + max(_AT_ONCE // whole.wrong.size, 1))
+            many = _AT_ONCE // max(whole.wrong.size, 1)
+            some = slice(some.stop, some.stop + max(many, 1))
             own = index if index.ndim == 1 else index[some]
             each = min(own.shape[-1] * transform.live.size, _TRANSFORM * points)
             work += each * len(masses[some])
@@ -577,19 +584,21 @@ def _product(
             spectra, slip = transform(own, masses[some])
             whole = whole.times(_powers(spectra, slip, one.counts[some]))
             if rare is None:
-                whole, more = transform.pruned(whole, sizes, room)
+                whole, more = transform.pruned(whole, room)
                 left += more
                 continue
-            large = masses[some] * (own > cut)
-            rare.add_each(
-                (spectra, transform(own, large)[0]), slip, large, one.counts[some]
-            )
+            if one.rare is None:
+                continue
+            at, large = one.rare[0], one.rare[1][some]
+            part, more = transform(at if at.ndim == 1 else at[some], large)
+            slip = max(slip, more)
+            rare.add_each((spectra, part), slip, large, one.counts[some])
     return transform.live, whole if rare is None else rare.of(whole), left
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Rare:
-    """Products F of all steps less those B of their masses up to a point.
+    """Products F of all steps less those B of their masses that are not rare.
 
     Of each step F_k = B_k + R_k. prod F_k^n_k - prod B_k^n_k = prod F_k^n_k (1 -
     exp(-S)), S = -sum_k n_k log(1 - R_k / F_k), which is as small as the R_k are: see
@@ -616,19 +625,19 @@ class _Rare:
         spectra: tuple[NDArray[np.complex128], NDArray[np.complex128]],
         slip: float,
         known: Sequence[Floats],
-        cut: float,
     ) -> None:
         """Steps told by their mean: by its transform, and that of its large losses.
 
         ``known``: the largest |d_k / m|, and the mean of squares at most; as `_power`.
         """
         (mean, large), (unlike, square) = spectra, known
-        most = one.most_above(cut)
+        assert one.rare is not None
+        most = one.most_rare
         rounded = UNIT * (64 + 4 * one.counts.size + 4 * one.index.size)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             relative = slip / np.abs(mean)
             least = np.abs(mean) * (1 - relative)
-            whole = one.steps * float(one.mean[one.index > cut].sum()) / least
+            whole = one.steps * float(one.rare[1].sum()) / least
             off = whole * (
                 2 * unlike + 4 * most / least + slip + 2 * relative + rounded
             )
@@ -699,7 +708,7 @@ def _bend(apart: Indices, points: int) -> Floats:
 
 
 def _alive(
-    bundles: Sequence[Bundle], points: int, cut: float, sizes: Sizes, room: float
+    bundles: Sequence[Bundle], points: int, sizes: Sizes, room: float
 ) -> tuple[NDArray[np.intp], float]:
     """Frequencies at which steps' transforms may be more than negligible together.
 
@@ -707,8 +716,8 @@ def _alive(
     Told by one transform of some bundles at a time, while what is left is dearer: the
     size of prod x_k^n_k is at most (sum n_k |x_k|^2 / n)^(n / 2), and that sum is the
     transform of the kinds' mean autocorrelation, or of the mean's, and what they differ
-    by. Between the frequencies that are looked at it is more by `_bend`. Without masses
-    above ``cut`` transforms are no more than those masses larger.
+    by. Between the frequencies that are looked at it is more by `_bend`. Without what
+    is rare transforms are no more than those masses larger.
     """
     looked = _looked_at(bundles, points)
     parts = points // 2 + 1 if looked == points else looked // 2
@@ -725,8 +734,9 @@ def _alive(
         rows = one.counts.size if one.off is None else _VECTORS
         return rows * min(width * float(numbers[live].sum()), _TRANSFORM * points)
 
-    part = sum(map(work, left)) / _PARTS
-    while left and sum(map(work, left)) > _DEARER * each:
+    part, before = sum(map(work, left)) / _PARTS, math.inf
+    while left and sum(map(work, left)) > _DEARER * each and live.size < before / 2:
+        before = live.size
         far: list[Indices] = []
         products: list[Floats] = []
         steps = spreads = above = done = 0.0
@@ -752,7 +762,7 @@ def _alive(
                 products.append((share[:, :, None] * masses[:, None, :]).ravel())
                 far.append((index[:, :, None] - index[:, None, :]).ravel())
             steps += one.steps
-            above = max(above, one.most_above(cut) if cut < math.inf else 0.0)
+            above = max(above, one.most_rare)
         if not steps:
             continue
         apart, squares = np.concatenate(far), np.concatenate(products)
@@ -766,7 +776,9 @@ def _alive(
         largest = np.sqrt(np.maximum(squares, 0.0)) + above
         most += steps * np.log(np.clip(largest, 1e-300, 1.0))
         live, beside = _seen(most, weights, room)
-    beside *= 2.0 if cut < math.inf else 1.0  # of both products
+    # One that does not tell half of what is left tells too little for its work.
+    if any(one.rare is not None for one in bundles):
+        beside *= 2.0  # of both products
     many = numbers[live]
     within = np.arange(many.sum()) - np.repeat(np.cumsum(many) - many, many)
     return np.repeat(starts[live], many) + within, beside
@@ -775,7 +787,7 @@ def _alive(
 def _seen(most: Floats, sizes: Floats, room: float) -> tuple[NDArray[np.intp], float]:
     """Frequencies that matter of those of sizes exp(``most``); what all others add."""
     add = sizes * np.exp(most)
-    few = (add < room / add.size) | (np.cumsum(add[::-1])[::-1] < room)
+    few = (add < room / max(add.size, 1)) | (np.cumsum(add[::-1])[::-1] < room)
     none = most <= _NEGLIGIBLE
     return np.flatnonzero(~(few | none)), float(add @ (few & ~none)) * (1 + 1e-9)
 
@@ -788,8 +800,9 @@ def _turned(turns: Indices, points: int) -> NDArray[np.complex128]:
 class _Transform:
     """Transforms at the frequencies that matter, ``live``."""
 
-    def __init__(self, points: int, live: NDArray[np.intp]) -> None:
+    def __init__(self, points: int, live: NDArray[np.intp], sizes: Sizes) -> None:
         self.points, self.live = points, live
+        self._sizes = sizes(live)
         self._cut()
 
     def _cut(self) -> None:
@@ -845,12 +858,13 @@ class _Transform:
             found[i] = spectrum if live.size == spectrum.size else spectrum[live]
         return found, transform_error(points)
 
-    def pruned(self, whole: _Part, sizes: Sizes, room: float) -> tuple[_Part, float]:
+    def pruned(self, whole: _Part, room: float) -> tuple[_Part, float]:
         """Leave out, from here on, frequencies that are nothing; what they add."""
         most = np.clip(whole.most, 1e-300, 1.0)
-        some, left = _seen(np.log(most), sizes(self.live), room)
+        some, left = _seen(np.log(most), self._sizes, room)
         if some.size < 0.7 * most.size:
             self.live, whole = self.live[some], whole.some(some)
+            self._sizes = self._sizes[some]
             self._cut()
             return whole, left
         return whole, 0.0

@@ -10,16 +10,17 @@ from __future__ import annotations
 import dataclasses
 import heapq
 import math
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privaudit.accounting.pld.cells import Direction, Noise, Scheme, Step
 from privaudit.accounting.pld.families import Family
-from privaudit.accounting.pld.fourier import Bundle
+from privaudit.accounting.pld.fourier import MOST_POINTS, Bundle
 from privaudit.accounting.pld.line import UNIT, Floats
 from privaudit.accounting.pld.mechanisms.noise import Rows, ends, rows
-from privaudit.accounting.pld.scout import Law
+from privaudit.accounting.pld.scout import Guess, Law, rare_spacing
 
 Indices = NDArray[np.int64]
 
@@ -45,7 +46,11 @@ _FINE, _CHEAP = 0.01, 1 << 17
 # Of what cells may add: for steps to be taken for others, where there are as many, into
 # at most so many parts of a group, and if so few are left.
 _ROUNDED, _ROUND_FROM, _MOST_PARTS, _WORTH = 0.4, 1 << 10, 2.0**20, 2
+_LEAST_RARE, _MOST_RARE = 1e-3, 1e-2  # of what is rare: what may change
 _A_DECADE = 20  # losses between which densities of cells are chosen
+
+
+Part = Literal["all", "common", "rare"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,16 +59,46 @@ class Group:
 
     ``above``, ``below``: steps that dominate them, and that they dominate, or they
     themselves. ``edges``: increasing, even multiples of spacing; ``apart``: composed
-    one by one. ``seen``: the masses that were asked for last.
+    one by one. ``cut``, one of the edges: what is above is rare, and its edges are
+    those of a grid ``coarser`` times. ``seen``: the masses that were asked for last.
     """
 
     above: Family
     below: Family
     edges: Indices
     apart: bool
+    cut: int | None = None
+    coarser: int = 1
     seen: dict[tuple[Direction, float, float, int], Rows] = dataclasses.field(
         default_factory=dict
     )
+
+    def cells(
+        self, of: Family, way: Direction, spacing: float, reach: float, part: Part
+    ) -> tuple[Indices, float, Rows, int | None]:
+        """Edges of a part's cells on its grid, its spacing, and masses between.
+
+        ``common`` is what is not rare; ``rare`` is all, on the coarser grid, with the
+        number of the first cell that is rare.
+        """
+        seen = self.rows(of, way, spacing, reach)
+        if self.cut is None or part == "all":
+            return self.edges, spacing, seen, None
+        number = int(np.searchsorted(self.edges, self.cut))
+        if part == "common":
+            none = np.full(
+                (len(seen.log_p), 1), -np.inf
+            )  # what is above counts as rare
+            log_p, log_q = (
+                np.append(each[:, : number + 1], none, axis=1)
+                for each in (seen.log_p, seen.log_q)
+            )
+            seen = dataclasses.replace(seen, log_p=log_p, log_q=log_q)
+            return self.edges[: number + 1], spacing, seen, None
+        kept = np.flatnonzero(self.edges % (2 * self.coarser) == 0)
+        first = int(np.searchsorted(kept, number))
+        edges = self.edges[kept] // self.coarser
+        return edges, spacing * self.coarser, seen.merged(kept), first
 
     def rows(self, of: Family, way: Direction, spacing: float, reach: float) -> Rows:
         """Masses of all steps; kept, as those above may be those below as well."""
@@ -85,6 +120,12 @@ class Grid:
     reach: float
     tail: float = 1e-12  # that an epoch may lose
     groups: tuple[Group, ...] = ()
+    coarser: int = 1  # times the spacing of that for what is rare
+
+    @property
+    def is_parted(self) -> bool:
+        """Return whether common and rare losses are composed apart."""
+        return bool(self.groups) and all(one.cut is not None for one in self.groups)
 
     def told(self, *, apart: bool) -> Grid:
         """The grid with all kinds composed one by one, or by their groups' means."""
@@ -298,11 +339,19 @@ class _Cells:
         )
         return cls(*(getattr(found, f.name)[order] for f in dataclasses.fields(cls)))
 
-    def spacing(self, steps: Floats, room: float, least: float, most: float) -> float:
-        """Largest spacing whose cells of two points add ``room`` at most."""
+    def spacing(
+        self,
+        steps: Floats,
+        room: float,
+        least: float,
+        most: float,
+        above: float = -math.inf,
+    ) -> float:
+        """Largest spacing whose cells of two points ``above`` add ``room`` at most."""
         width = self.high - self.low
         middle = np.abs(self.low + self.high) / 2
         density = steps[self.group] * self.cost * 12 / np.maximum(width, 1e-150) ** 2
+        density *= self.high > above
         low, high = least, max(most, least)
         while high > low * 1.1:  # a tenth of a spacing is not worth a look more
             h = math.sqrt(low * high)
@@ -322,12 +371,21 @@ class Choice:
     spacing: float
     waves: float
     window: float
+    guess: Guess
+    rare: float  # the spacing that does for rare losses
 
-    def on(self, spacing: float) -> tuple[Group, ...]:
-        """The groups on a grid."""
+    def on(self, spacing: float) -> tuple[tuple[Group, ...], int]:
+        """The groups on a grid, and times by which that of rare losses is coarser."""
+        coarser = self._coarser(spacing)
+        cut = None
+        if self.guess.rest is not None:
+            unit = 2 * coarser
+            cut = unit * max(round(self.guess.cut / (unit * spacing)), 1)
         kinds = np.array([above.shift.size for above, _ in self.groups])
         cells = np.bincount(self.cells.group, minlength=kinds.size)
         points = self.window / spacing
+        if self.guess.rest is not None:
+            points = max(points, self.guess.rest.window / (spacing * coarser))
         each = np.minimum(cells * min(self.waves, points / 2), _TRANSFORM * points)
         # Kinds of Laplace noise have large masses at losses of their own, which from
         # below would be moved to those of others.
@@ -341,8 +399,17 @@ class Choice:
                 bool(work[i] <= _MOST_WAVES[above.noise]) or above.shift.size <= _FEW
             )
             edges = _edges(edges, self.reached[i], spacing)
-            found.append(Group(above, below, edges, apart))
-        return tuple(found)
+            if cut is not None:
+                edges = _parted(edges, cut, 2 * coarser)
+            found.append(Group(above, below, edges, apart, cut, coarser))
+        return tuple(found), coarser
+
+    def _coarser(self, spacing: float) -> int:
+        """Power of two by which the grid of rare losses may be coarser."""
+        if self.guess.rest is None:
+            return 1
+        least = max(4 * self.guess.rest.window / MOST_POINTS, spacing)
+        return 1 << math.floor(math.log2(max(self.rare, least) / spacing))
 
 
 def chosen(
@@ -353,6 +420,7 @@ def chosen(
     slack: float,
     reach: float,
     least: float,
+    guess: Guess,
 ) -> Choice:
     """Cells of groups of similar steps, for ``law``, good at ``aims``.
 
@@ -375,16 +443,22 @@ def chosen(
     room -= min(cost, room) / 2
     middle = (points[1:] + points[:-1]) / 2
     under = []
-    down, up = law.ends
-    for tilt, grown in (
-        (law.tilt, _GROWN),
-        (law.tilt + up, _FURTHER),
-        (law.tilt - down, max(_FURTHER, _LONGER * law.window * down)),
-    ):
-        tilted = log_mass + tilt * middle
-        tilted = np.exp(tilted - tilted.max(axis=1, keepdims=True))
-        sums = _sums(tilted / tilted.sum(axis=1, keepdims=True))
-        under.append((sums * room / grown, abs(tilt)))  # so that the same is too much
+    windows = [(law.tilt, *law.ends, law.window, math.inf)]
+    if guess.rest is not None:
+        windows = [
+            (one.tilt, one.down, one.up, one.window, most)
+            for one, most in ((guess, guess.cut), (guess.rest, math.inf))
+        ]
+    for at, down, up, wide, most in windows:
+        for tilt, grown in (
+            (at, _GROWN),
+            (at + up, _FURTHER),
+            (at - down, max(_FURTHER, _LONGER * wide * down)),
+        ):
+            tilted = np.where(middle < most, log_mass + tilt * middle, -math.inf)
+            tilted = np.exp(tilted - tilted.max(axis=1, keepdims=True))
+            sums = _sums(tilted / tilted.sum(axis=1, keepdims=True))
+            under.append((sums * room / grown, abs(tilt)))  # the same is too much
     # What all cells add falls with the most that one may add as its power 2 / 3.
     most = room / float(steps.sum())
     plain = (within, beside)
@@ -394,13 +468,21 @@ def chosen(
         # By a thousand at once at most: far off, the power is another one.
         most *= min(max(room / max(cost, 1e-300), 1e-3), 1e3) ** 1.5
         cells = _Cells.cut(points, plain, under, most)
+    window = law.window if guess.rest is None else guess.window
     spacing, fine = (
-        cells.spacing(steps, share * room, least, law.window / 64)
+        cells.spacing(steps, share * room, least, window / 64)
         for share in (_COARSE, _FINE)
     )
     if law.waves < math.inf:
-        spacing = max(fine, min(spacing, law.window / _CHEAP))
-    return Choice(pairs, reached, cells, spacing, law.waves, law.window)
+        spacing = max(fine, min(spacing, window / _CHEAP))
+    rare, cut = 0.0, guess.cut
+    if guess.rest is not None:
+        moved = steps @ (np.exp(log_mass) @ np.minimum(np.abs(middle), cut))
+        share = min(max(slack / cut, _LEAST_RARE), _MOST_RARE)
+        most = min(rare_spacing(cut, float(moved), share), guess.rest.window / 64)
+        rare = cells.spacing(steps, _COARSE * room, least, most, cut)
+    known = (pairs, reached, cells, spacing, law.waves, window, guess, rare)
+    return Choice(*known)
 
 
 def _is(group: Family, step: Step | None) -> bool:
@@ -484,26 +566,40 @@ def _edges(losses: Floats, ends: Floats, spacing: float) -> Indices:
     return 2 * np.unique(found).astype(np.int64)
 
 
+def _parted(edges: Indices, cut: int, unit: int) -> Indices:
+    """Edges, and ``cut``; multiples of ``unit`` next to them, above it these alone."""
+    near = unit * np.unique(np.rint(edges / unit).astype(np.int64))
+    ends = [edges[0] // unit, max(-(-edges[-1] // unit), cut // unit + 1)]
+    some = [edges[edges < cut], near, [cut], unit * np.array(ends)]
+    return np.unique(np.concatenate(some))
+
+
 def bundle(
-    group: Group, way: Direction, spacing: float, tilt: float, reach: float
+    group: Group,
+    way: Direction,
+    spacing: float,
+    tilt: float,
+    reach: float,
+    part: Part = "all",
 ) -> Bundle:
     """Steps of a group, from above."""
-    family, edges = group.above, group.edges
-    at = edges.astype(float) * spacing
-    seen = group.rows(family, way, spacing, reach)
-    raised, most, base = _raised(seen, edges, spacing, tilt)
+    family = group.above
+    edges, spacing, seen, first = group.cells(family, way, spacing, reach, part)
+    raised, most, base, rare = _raised(seen, edges, spacing, tilt, first)
     lost = float(family.count @ np.exp(seen.log_p[:, -1])) * (1 + 4 * seen.accuracy)
-    far = float(np.abs(at).max())
+    far = float(np.abs(edges).max()) * spacing
     accuracy = 8 * seen.accuracy + UNIT * (128 + 32 * (tilt * far + abs(base)))
-    return Bundle.of(
-        *(edges, raised, family.count, base, lost, accuracy, most), apart=group.apart
-    )
+    known = (edges, raised, family.count, base, lost, accuracy, most)
+    return Bundle.of(*known, rare, apart=group.apart)
 
 
 def _raised(
-    seen: Rows, edges: Indices, spacing: float, tilt: float
-) -> tuple[Floats, Floats, float]:
-    """Masses on both ends of the cells, and their logs at most: ``pld.md``, "Cells"."""
+    seen: Rows, edges: Indices, spacing: float, tilt: float, far: int | None = None
+) -> tuple[Floats, Floats, float, tuple[Indices, Floats] | None]:
+    """Masses on both ends of the cells, and their logs at most: ``pld.md``, "Cells".
+
+    And points and masses of cells from ``far`` on, which are rare.
+    """
     width = np.diff(edges) * spacing
     at = edges * spacing
     mass = seen.log_p[:, 1:-1]
@@ -524,8 +620,13 @@ def _raised(
     most[1:] = np.logaddexp(most[1:], high.max(axis=0)) - base
     most[0] -= base
     found = np.zeros((len(mass), edges.size))
-    found[:, :-1] = (1 - share) * bottom
-    found[:, 1:] += share * top
+    bottom, top = (1 - share) * bottom, share * top
+    found[:, :-1] = bottom
+    found[:, 1:] += top
+    rare = None
+    if far is not None:
+        rare = edges[far:], np.pad(bottom[:, far:], ((0, 0), (0, 1)))
+        rare[1][:, 1:] += top[:, far:]
     # What lies below has less loss than the upper end of the first cell that has mass.
     held = mass > -np.inf
     first = np.where(held.any(axis=1), held.argmax(axis=1) + 1, edges.size - 1)
@@ -536,4 +637,4 @@ def _raised(
         zero = int(np.searchsorted(edges, 0))
         found[:, zero] += seen.atom * math.exp(-base)
         most[zero] = np.logaddexp(most[zero], -base)
-    return found, most, base
+    return found, most, base, rare

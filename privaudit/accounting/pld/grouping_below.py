@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.fourier import Bundle
-from privaudit.accounting.pld.grouping import Group
+from privaudit.accounting.pld.grouping import Group, Part
 from privaudit.accounting.pld.line import UNIT, Floats
 from privaudit.accounting.pld.mechanisms.noise import Rows
 
@@ -32,14 +32,68 @@ _BESIDE = 2  # grid points from the last cells to knots beyond
 
 
 def bundle_below(
-    group: Group, way: Direction, spacing: float, tilt: float, reach: float
+    group: Group,
+    way: Direction,
+    spacing: float,
+    tilt: float,
+    reach: float,
+    part: Part = "all",
 ) -> Bundle | None:
     """Steps of a group, each dominated by its own pair; None if doubles do not do."""
-    family = group.below
-    at = group.edges.astype(float) * spacing
-    seen = group.rows(family, way, spacing, reach)
-    apart = group.apart
-    cells = _merged(seen, at, None if apart else family.count, spacing)
+    family, apart = group.below, group.apart
+    edges, spacing, seen, first = group.cells(family, way, spacing, reach, part)
+    counts = None if apart else family.count
+    at = edges.astype(float) * spacing
+    whole = seen if first is None else _some(seen, 0, first + 1)
+    found = _placed(whole, at[: len(whole.log_p[0]) - 1], counts, spacing, tilt)
+    if found is None:
+        return None
+    index, mass, base, offset = found
+    if not (mass.sum(axis=1) > 0).all():
+        return None
+    rare = None
+    if first is not None:
+        # What is rare is kept to itself, moved by as much.
+        seen = dataclasses.replace(_some(seen, first), atom=np.zeros(len(mass)))
+        more = _placed(seen, at[first:], counts, spacing, tilt, (base, offset))
+        if more is None:
+            return None
+        rare = more[:2] if apart else (more[0][0], more[1])
+        index = np.concatenate([index, more[0]], axis=1)
+        mass = np.concatenate([mass, more[1]], axis=1)
+    far = float(np.abs(at).max()) + float(np.abs(index).max()) * spacing
+    accuracy = 16 * seen.accuracy + UNIT * (128 + 32 * (tilt * far + abs(base)))
+    moved = math.fsum((family.count * offset).tolist())
+    if not apart:
+        index, where = np.unique(index[0], return_inverse=True)
+        moved_to = np.zeros((index.size, len(mass)))
+        np.add.at(moved_to, where, mass.T)
+        mass = moved_to.T
+    known = (index, mass, family.count, base, 0.0, accuracy, None, rare)
+    return dataclasses.replace(Bundle.of(*known, apart=apart), offset=moved)
+
+
+def _some(seen: Rows, first: int, last: int | None = None) -> Rows:
+    """Cells from the ``first`` on, up to the ``last`` of their losses."""
+    stop = None if last is None else last + 1
+    log_p, log_q = seen.log_p[:, first:stop], seen.log_q[:, first:stop]
+    return dataclasses.replace(seen, log_p=log_p, log_q=log_q)
+
+
+def _placed(
+    seen: Rows,
+    at: Floats,
+    counts: Floats | None,
+    spacing: float,
+    tilt: float,
+    known: tuple[float, Floats] | None = None,
+) -> tuple[Indices, Floats, float, Floats] | None:
+    """Grid points of each row, tilted masses there, their base, and rows' offsets.
+
+    ``counts``: of steps that are told by their mean. ``known``: base and offsets.
+    """
+    apart = counts is None
+    cells = _merged(seen, at, counts, spacing, None if known is None else known[1])
     log_p, away, knots, offset = cells
     rank = np.cumsum(np.diff(knots, axis=1, prepend=knots[:, :1]) > 0, axis=1)
     # Each row's different knots, and one beyond either end; shorter ones are filled up.
@@ -57,7 +111,7 @@ def bundle_below(
         above = np.expm1(np.maximum(-rest, 0.0)) / -np.expm1((knots - upper) * spacing)
         below = -np.expm1(-np.maximum(rest, 0.0)) / np.expm1((knots - lower) * spacing)
         log = log_p + tilt * spacing * knots
-        base = max(float(log.max(initial=-math.inf)), 0.0)
+        base = max(float(log.max(initial=-math.inf)), 0.0) if not known else known[0]
         for more, part in (
             (0, -np.exp(log_p + tilt * spacing * lower - base) * below),
             (1, np.exp(log - base) * (1 + above + below)),
@@ -84,22 +138,20 @@ def bundle_below(
             mass[i] = scale[i] = np.bincount(
                 at_least[held], moved[held], index.shape[1]
             )
-    mass = np.maximum(mass - 64 * UNIT * scale, 0.0)
-    if not (mass.sum(axis=1) > 0).all():
-        return None
-    far = float(np.abs(at).max()) + float(np.abs(index).max()) * spacing
-    accuracy = 16 * seen.accuracy + UNIT * (128 + 32 * (tilt * far + abs(base)))
-    moved = math.fsum((family.count * offset).tolist())
-    if not apart:
-        index = index[0]
-    known = (index, mass, family.count, base, 0.0, accuracy, None)
-    return dataclasses.replace(Bundle.of(*known, apart=apart), offset=moved)
+    return index, np.maximum(mass - 64 * UNIT * scale, 0.0), base, offset
 
 
 def _merged(
-    seen: Rows, at: Floats, counts: Floats | None, spacing: float
+    seen: Rows,
+    at: Floats,
+    counts: Floats | None,
+    spacing: float,
+    offset: Floats | None = None,
 ) -> tuple[Floats, Floats, Indices, Floats]:
-    """Logs of P's masses of merged cells, their losses, knots, each kind's offset."""
+    """Logs of P's masses of merged cells, their losses, knots, each kind's offset.
+
+    Which is the loss of its heaviest cell, if ``offset`` does not tell it.
+    """
     log_p, log_q = seen.log_p[:, 1:-1], seen.log_q[:, 1:-1]
     low, high = at[None, :-1], at[None, 1:]
     if seen.atom.any():
@@ -115,9 +167,11 @@ def _merged(
         loss = np.clip(np.where(np.isnan(loss), low, loss), low, high)
         mass = np.exp(log_p)
         whole = mass if share is None else share @ mass
-        heavy = np.broadcast_to(whole.argmax(axis=1), len(loss))
-        offset = np.take_along_axis(loss, heavy[:, None], 1)
-        away = loss - offset
+        heavy = np.broadcast_to(whole.argmax(axis=1), len(loss))[:, None]
+        own = offset
+        if own is None:
+            own = np.take_along_axis(loss, heavy, 1)[:, 0]
+        away = loss - own[:, None]
         mean = least = most = away
         if share is not None:
             mean = share @ (mass * away) / np.maximum(whole, 1e-300)
@@ -128,7 +182,7 @@ def _merged(
         held = whole > _LEAST
         new = np.diff(knots, axis=1, prepend=knots[:, :1] - 1) > 0
         if turn == _TURNS - 1 or not (held & ~new).any():
-            return log_p, away, knots, offset[:, 0]
+            return log_p, away, knots, own
         rank = np.broadcast_to(np.cumsum(new, axis=1) - 1, log_p.shape)
         low, high = (np.broadcast_to(each, rank.shape) for each in (low, high))
         log_p, log_q = (_by_rank(np.logaddexp, each, rank) for each in (log_p, log_q))
@@ -147,6 +201,7 @@ def _knots(least: Floats, mean: Floats, most: Floats, whole: Floats) -> Indices:
     knots = np.where(few, knots, np.rint(mean))
     held = whole > _LEAST
     first = np.where(held, knots, np.inf).min(axis=1, keepdims=True)
+    first = np.where(np.isfinite(first), first, 0.0)  # a row of none
     knots = np.maximum.accumulate(np.where(held, knots, first), axis=1)
     return knots.astype(np.int64)
 

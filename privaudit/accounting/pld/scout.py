@@ -23,10 +23,14 @@ _LEAST_ROOM = math.log(1e3)
 _SHARES = (0.85, 0.7, 0.55, 0.4, 0.25, 0.15, 0.08, 0.04, 0.02, 0.01, 3e-3, 1e-3)
 _STRENGTHS = np.geomspace(0.1, 8.0, 10)
 _FEW_LARGE = np.geomspace(1e-3, 8.0, 30)  # where they are far beyond a deviation
-MOST_TILTED = 40.0  # tilt times loss that masses can be had back from: no digit is lost
+_MOST_TILTED = 40.0  # tilt times loss under which no mass of what is rare is lost
 _LOG_LEAST = -500.0
-_CUTS = np.geomspace(0.05, 4.0, 80)  # of epsilon; first, and every which is tried
+_CUTS, _TRIED = (0.05, 4.0), 80  # of epsilon, the least and the most; as many
 _FIRST_CUT, _EACH_CUT = 16, 4
+# Points of a window from which on few are rare losses apart, if that makes less than a
+# part of them; and of the least rare loss, on a grid for these.
+LONG, _SHORTER, RARE_WIDTH = 1e5, 4, 1 / 16
+_MAY_CHANGE = 1e-2  # of what is rare: of its square, by what common losses spread
 # Of a step, and beside delta: bounds of rounding are some 70 times larger.
 _ROUNDED, _MOST_ROUNDED = 1e-15, math.log(1e-4)
 _AT_ONCE = 20_000  # losses, of all tilts that are looked at together
@@ -112,6 +116,15 @@ class Guess:
             high = int(tries[fit]) if fit < fits.size else high
             tries = np.arange(low, high + 1, -(-max(high - low, 1) // 40))
         return 2.0 ** (low / 32)
+
+
+def rare_spacing(cut: float, moved: float, share: float = _MAY_CHANGE) -> float:
+    """Largest spacing of a grid for losses above ``cut``, of which a ``share`` may go.
+
+    On it steps' common losses spread by twice the spacing times ``moved``, the sum of
+    their sizes, which is to be little beside the least rare one's square.
+    """
+    return min(RARE_WIDTH * cut, share * cut * cut / max(4 * moved, 1e-300))
 
 
 def log_peak(tilt: float) -> float:
@@ -268,28 +281,34 @@ class Scout:
         )
         found = []
         for loss, log_q in zip(self._losses, self._log_q, strict=True):
-            some = np.argsort(loss)
-            above = np.cumsum(np.exp(log_q + loss)[some][::-1])[::-1][1:]
+            some, mass = np.argsort(loss), np.exp(log_q + loss)
+            above = np.cumsum(mass[some][::-1])[::-1][1:]
             at = (loss[some][1:] + loss[some][:-1]) / 2
             above, at = np.maximum(above, 1e-300)[at > 0], at[at > 0]
             if not at.size:
                 found.append(np.zeros(middle.shape[1]))
                 continue
             logs = np.interp(np.log(edges), np.log(at), np.log(above), right=-700.0)
-            found.append(-np.diff(np.exp(logs)))
+            first, last = (mass[loss > edges[0]].sum(), mass[loss >= edges[-1]].sum())
+            beyond = np.clip(np.exp(logs), last, first)
+            beyond[0], beyond[-1] = first, last  # so that no mass is lost
+            found.append(-np.diff(beyond))
         with np.errstate(divide="ignore"):
             more = np.log(np.maximum(found, 0.0)) - middle
         self._losses = np.concatenate([self._losses, middle], axis=1)
         kept = np.where(inside, -np.inf, self._log_q)
         self._log_q = np.concatenate([kept, more], axis=1)
 
-    def parted(self, guess: Guess, *, always: bool = False) -> Guess:
+    def parted(
+        self, guess: Guess, *, always: bool = False, spacing: float = 0.0
+    ) -> Guess:
         """``guess``, with rare large losses apart where transforms' rounding matters.
 
-        ``always``: wherever that is seen to help.
         Where these make delta no tilt sees it well: with them it is little of all up
         to the tilt from which on the largest ones are most. Without them there is a
         saddle point, and of the rest all is as small as the chance of one of them.
+        ``always``: wherever that is seen to help. ``spacing``: of the grid, if it is
+        to be less than a part of its points.
         """
         epsilon, log_delta = guess.epsilon, guess.log_delta
         rounding = math.log(float(self._counts.sum()) * _ROUNDED)
@@ -298,17 +317,22 @@ class Scout:
             return self.excess(tilt, epsilon, log_delta)
 
         hidden = excess(guess.tilt)
-        known = hidden + rounding <= _MOST_ROUNDED and not always
+        known = hidden + rounding <= _MOST_ROUNDED and not (always or spacing)
         known = known or log_delta < _LOG_LEAST
-        if self._more or known or not 0 < epsilon < math.inf:
+        if self._more or known or not epsilon < math.inf:
             return guess
-        edges = epsilon * _CUTS
+        far = float(np.abs(self._losses[np.isfinite(self._log_q)]).max())
+        least, most = epsilon * _CUTS[0], epsilon * _CUTS[1]
+        if spacing:
+            least, most = spacing / RARE_WIDTH, far / 2
+        if not 1e-300 < least < most:
+            return guess
+        edges = np.geomspace(least, most, _TRIED)
         self._finer(edges)
         losses, whole = self._losses, self._log_q
-        far = float(np.abs(losses[np.isfinite(whole)]).max())
-        tilts = min(guess.slope, 0.9 * MOST_TILTED / far) * np.array([1.0, *_SHARES])
+        tilts = min(guess.slope, 0.9 * _MOST_TILTED / far) * np.array([1.0, *_SHARES])
         seen = {tilt: excess(tilt) for tilt in tilts.tolist()}
-        best = (math.inf, math.inf, 0.0, 0.0)
+        best, parts = (math.inf, math.inf), None
         for cut in edges[_FIRST_CUT::_EACH_CUT].tolist():
             rare = np.where(losses > cut, whole + losses, -np.inf)
             beside, tilt = min(
@@ -321,22 +345,26 @@ class Scout:
             )
             self._log_q = np.where(losses > cut, -np.inf, whole)
             steep = math.exp(_least(lambda log: excess(math.exp(log))))
-            best = min(best, (max(excess(steep), float(beside)), cut, steep, tilt))
+            least = max(excess(steep), float(beside))
+            if least < hidden:
+                outside = max(LOG_OUTSIDE, _LOG_BESIDE + excess(steep))
+                bulk = self._guess(steep, epsilon, log_delta, outside)
+                self._log_q = whole
+                outside = _LOG_BESIDE + max(seen[tilt], 0.0)
+                rest = self._guess(tilt, epsilon, log_delta, outside, _FEW_LARGE)
+                points = 0.0
+                if spacing:
+                    sizes = np.exp(whole + losses) * np.minimum(np.abs(losses), cut)
+                    moved = float(self._counts @ sizes.sum(axis=1))
+                    coarse = rare_spacing(cut, moved)
+                    points = bulk.window / spacing + rest.window / max(coarse, spacing)
+                if (points, least) < best:
+                    best = points, least
+                    parts = dataclasses.replace(guess.seen_as(bulk), cut=cut, rest=rest)
             self._log_q = whole
-        least, cut, steep, tilt = best
-        if not least < hidden:
+        if parts is None or best[0] * spacing > guess.window / _SHORTER:
             return guess
-        rest = self._guess(
-            *(tilt, epsilon, log_delta, _LOG_BESIDE + seen[tilt], _FEW_LARGE)
-        )
-        self._log_q = np.where(self._losses > cut, -np.inf, whole)
-        outside = max(LOG_OUTSIDE, _LOG_BESIDE + excess(steep))
-        bulk = self._guess(steep, epsilon, log_delta, outside)
-        self._log_q = whole
-        window = max(bulk.window, rest.window)
-        return dataclasses.replace(
-            guess.seen_as(bulk), window=window, cut=cut, rest=rest
-        )
+        return parts
 
     def _guess(
         self,

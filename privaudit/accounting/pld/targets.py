@@ -16,6 +16,7 @@ from privaudit.results import check_sides
 
 _HIDDEN = 7.0  # log of how little of all delta is where windows hide it
 _NEAR = 12  # steps down from a guess that are short
+_AIMED = 1.2  # times the epsilon that cells were chosen for: not too far above
 _FIRST = 0.05  # of the tolerance: where a search begins that knows of nothing else
 _LOG_LEAST = -700.0  # of what a double holds
 
@@ -84,6 +85,10 @@ class Target(abc.ABC):
     def improved(self, guess: Guess, upper: float, lower: float = 0.0) -> Guess:
         """``guess`` once ``upper``, and perhaps ``lower``, is known."""
         return guess
+
+    def is_aimed(self, guess: Guess, upper: float) -> bool:
+        """Return whether ``guess`` is near, beside what `improved` makes of it."""
+        return True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,6 +169,9 @@ class EpsilonAt(Target):
             least = max(guess.epsilon, 1e-3 / (1 + guess.slope))
             upper = math.sqrt(upper * min(upper, least))
         return dataclasses.replace(guess, epsilon=upper, aims=(lower,) * (lower > 0))
+
+    def is_aimed(self, guess: Guess, upper: float) -> bool:
+        return upper < _AIMED * guess.epsilon or not upper > 0
 
 
 @dataclasses.dataclass(frozen=True)

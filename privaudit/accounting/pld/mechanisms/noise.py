@@ -6,6 +6,7 @@ import dataclasses
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privaudit.accounting.pld.cells import (
     Cells,
@@ -17,7 +18,7 @@ from privaudit.accounting.pld.cells import (
     half_grid,
 )
 from privaudit.accounting.pld.dots import GridMeasure, measure_above, measure_below
-from privaudit.accounting.pld.line import Floats, sampled_loss
+from privaudit.accounting.pld.line import UNIT, Floats, sampled_loss
 from privaudit.accounting.pld.mechanisms import gaussian, laplace
 from privaudit.accounting.pld.mechanisms.loss import (
     MOST_CELLS,
@@ -43,6 +44,22 @@ class Rows:
     log_q: Floats
     atom: Floats  # mass of P (and of Q) at loss 0 exactly, in no cell; shape (steps,)
     accuracy: float  # as in `Cells`
+
+    def merged(self, kept: NDArray[np.intp]) -> Rows:
+        """The same between fewer of the losses, ``kept`` by number."""
+        columns = np.append(0, kept + 1)
+        widths = np.diff(columns, append=self.log_p.shape[1])
+        found: list[Floats] = []
+        size = 0.0
+        for logs in (self.log_p, self.log_q):
+            top = np.maximum.reduceat(logs, columns, axis=1)
+            top = np.where(top > -np.inf, top, 0.0)
+            parts = np.exp(logs - np.repeat(top, widths, axis=1))
+            with np.errstate(divide="ignore"):
+                found.append(top + np.log(np.add.reduceat(parts, columns, axis=1)))
+            size = max(size, float(np.abs(top).max()))
+        accuracy = self.accuracy + UNIT * (64 + int(widths.max()) + 16 * size)
+        return Rows(found[0], found[1], self.atom, accuracy)
 
 
 def rows(

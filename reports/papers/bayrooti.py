@@ -219,24 +219,41 @@ def _sparsest_alone(own: Results, method: str, least: str) -> Iterator[Case]:
             yield Case(_budget(epsilon), alone, told, there[2])
 
 
+def _runs(
+    own: Results, name_of: Any, epsilon: float | None
+) -> dict[tuple[str, str], list[float]]:
+    """Accuracies of seeds by method and graph, one class a node."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for place in itertools.product(consensus.METHODS, consensus.GRAPHS):
+        for seed in range(SEEDS):
+            if (name := name_of(place[0], epsilon, place[1], 1.0, seed)) in own:
+                found.setdefault(place, []).append(own[name]["accuracy"])
+    return found
+
+
 def _with_cnn(own: Results) -> Iterator[Case]:
-    """Judged where settings were searched for; as published it is told as well."""
-    ways = {
-        "tuned for these data": _tuned_name,
-        "as published": lambda *run: published(*run).name,
-    }
-    for method, epsilon in itertools.product(INVARIANT, consensus.EPSILONS):
-        for how, name_of in ways.items():
-            runs = [
-                [
-                    own[name]["accuracy"]
-                    for seed in range(SEEDS)
-                    if (name := name_of(method, epsilon, graph, 1.0, seed)) in own
-                ]
-                for graph in ENDS
-            ]
-            if all(runs):
-                kept, lost, seeds = loses(runs[0], runs[1], 5)
-                judged = kept if name_of is _tuned_name else None
-                name = f"{method}, {_budget(epsilon)}, {how}, seeds: {seeds}"
-                yield Case(name, judged, lost, seeds)
+    """Points lost from end to end where settings were searched for."""
+    for epsilon, method in itertools.product(consensus.EPSILONS, INVARIANT):
+        runs = _runs(own, _tuned_name, epsilon)
+        if all(ends := [runs.get((method, graph), []) for graph in ENDS]):
+            kept, lost, seeds = loses(ends[0], ends[1], 5)
+            name = f"{method}, {_budget(epsilon)}, tuned for these data, seeds: {seeds}"
+            yield Case(name, kept, lost, seeds)
+
+
+def _as_published(own: Results, at: str) -> Iterator[Case]:
+    """Table 1 at a budget with the published settings as they stand."""
+    runs = _runs(own, lambda *place: published(*place).name, float(at))
+    if not (central := runs.pop(("central", ENDS[0]), [])):
+        return
+    best = max(runs, key=lambda place: statistics.mean(runs[place]))
+    name = f"central above the best, {' on '.join(best)}"
+    yield Case(name, *above(central, runs[best]))
+    yield Case("that within 3 points of central", *loses(central, runs[best], 3))
+    for method, most in (("DSGT", 2), ("DiNNO", 5)):
+        for graph in (MIDDLE, ENDS[1]):
+            lost = loses(runs[method, ENDS[0]], runs[method, graph], most)
+            yield Case(f"{method} within {most} points on {graph}", *lost)
+    for graph in (MIDDLE, ENDS[1]):
+        lost = above(runs["DSGD", ENDS[0]], runs["DSGD", graph])
+        yield Case(f"DSGD lower on {graph}", *lost)

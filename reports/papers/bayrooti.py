@@ -122,11 +122,11 @@ def _accuracies(
 
 def shown(own: Results) -> Iterator[Shown]:
     """Table 1 at both ends of connectivity; the CNN's where it was computed."""
+    cnn = {epsilon: _published_runs(own, epsilon) for epsilon in consensus.EPSILONS}
     for graph in ENDS:
         for method, printed in facts("bayrooti")["table_1"][graph].items():
             for epsilon, (mean, _) in zip(consensus.EPSILONS, printed, strict=True):
-                cnn = own.get(published(method, epsilon, graph, 1.0).name, {})
-                whole = per_cent(cnn.get("accuracy"))
+                whole = per_cent(cnn[epsilon].get((method, graph)))
                 yield Shown(
                     f"{method}, {graph}, {_budget(epsilon)}"
                     + (" (CNN)" if whole else ""),
@@ -231,6 +231,10 @@ def _runs(
     return found
 
 
+def _published_runs(own: Results, epsilon: float | None) -> Any:
+    return _runs(own, lambda *place: published(*place).name, epsilon)
+
+
 def _with_cnn(own: Results) -> Iterator[Case]:
     """Points lost from end to end where settings were searched for."""
     for epsilon, method in itertools.product(consensus.EPSILONS, INVARIANT):
@@ -243,7 +247,7 @@ def _with_cnn(own: Results) -> Iterator[Case]:
 
 def _as_published(own: Results, at: str) -> Iterator[Case]:
     """Table 1 at a budget with the published settings as they stand."""
-    runs = _runs(own, lambda *place: published(*place).name, float(at))
+    runs = _published_runs(own, float(at))
     if not (central := runs.pop(("central", ENDS[0]), [])):
         return
     best = max(runs, key=lambda place: statistics.mean(runs[place]))

@@ -246,7 +246,7 @@ class TestNarrow:
         masses = np.exp(-0.5 * index**2.0) + np.zeros((50, 63))
         masses[:, -1] = 1e-14
         masses[0, -1] = 1e-6
-        known = (index, masses, np.full(50, 2.0), 0.0, 0.0, 0.0, None)
+        known = (index, masses, np.full(50, 2.0), 0.0, 0.0, None)
         one = Bundle.of(*known, apart=apart)
         for change in (-3.0, 0.0, 4.0, 9.0):
             sums = masses @ np.exp(change * spacing * index)
@@ -304,7 +304,7 @@ class TestSound:
         apart = 0.05 if seed else 1e-4  # so that transforms' errors are most of it
         masses = masses * np.exp(random.normal(0, apart, (40, index.size)))
         logs = np.zeros(index.size)
-        one = Bundle.of(index, masses, counts, 0.0, 0.0, 0.0, logs, apart=False)
+        one = Bundle.of(index, masses, counts, 0.0, 0.0, logs, apart=False)
         turned = np.exp(-2j * np.pi / 256 * np.outer(index, np.arange(129)))
         spread = _Spread.of(one.off, one.counts)
         spectra = np.concatenate([one.mean[None], spread.vectors]) @ turned
@@ -358,7 +358,7 @@ class TestSound:
         elif seed:  # next to nothing, but not without large losses
             masses[:], large[:], counts[:] = np.eye(12)[2] / 2, [0, 0, 0.2], 1.0
             masses[:, 10] = 0.3
-        known = (index, np.append(masses, large, 1), counts, 0.0, 0.0, 0.0, None)
+        known = (index, np.append(masses, large, 1), counts, 0.0, 0.0, None)
         one = Bundle.of(*known, (index[12:], large), apart=apart)
         slip, parts = 1e-7, np.exp(-2j * np.pi / 256 * np.arange(129))
         whole = one.kinds[1] if apart else one.mean + one.off
@@ -420,7 +420,7 @@ class TestSound:
             *(8.0, 8.0, 0.0, -40.0, 0.1), *(8.0, 8.0, 1.0, few, few, few, few, 50.0)
         )
         tilted = masses * np.exp(8.0 * h * index)
-        known = (counts, 0.0, 0.0, 0.0, None)
+        known = (counts, 0.0, 0.0, None)
         large = index[9:], tilted[:, 9:]
         one = Bundle.of(index, tilted, *known, large, apart=apart)
         tilted = masses * np.exp(20.0 * h * index)
@@ -463,7 +463,7 @@ class TestSound:
             for row, weights, count in zip(rows, masses, counts, strict=True):
                 found = np.abs(weights @ np.exp(row[:, None] * waves))
                 product += count * np.log(np.maximum(found, 1e-300))
-            apart, known = shared is not None, (index, masses, counts, 0.0, 0.0, 0.0)
+            apart, known = shared is not None, (index, masses, counts, 0.0, 0.0)
             bundles.append(Bundle.of(*known, None, apart=apart))
             product -= bundles[-1].base * counts.sum()
             for bent in (0.0, math.inf):
@@ -487,7 +487,7 @@ class TestSound:
         half = np.append(0.93, np.full(15, 0.07 / 15))
         some = np.array([0.45, 0.55] * 4)[:, None]
         masses = np.concatenate([some * half, (1 - some) * half], axis=1)
-        known = (index, masses, np.ones(8), 0.0, 0.0, 0.0, None)
+        known = (index, masses, np.ones(8), 0.0, 0.0, None)
         told = Bundle.of(*known, apart=False)
         live, _ = _alive([told], 1 << 12, np.ones_like, 0.0)
         assert np.isin([4, 12, 20], live).all()  # each at 1e-8

@@ -225,7 +225,6 @@ class Bundle:
     # log moment of the mean step at the tilt; of kinds composed one by one, the mean of
     # theirs
     base: float
-    lost: float  # mass at infinite loss of all steps, at most
     accuracy: float  # bound on the relative error of every mass
     log_most: Floats  # logs of no less than ``mean``, which may have underflowed
     # what each kind differs by from the mean; shape (kinds, points), or None
@@ -237,7 +236,9 @@ class Bundle:
     # alone; and the largest mass of a kind there
     rare: tuple[Indices, Floats] | None = None
     most_rare: float = 0.0
-    surely: float = 0.0  # mass at infinite loss of each step, at least
+    # mass at infinite loss of all steps, at most, and of each, at least
+    lost: float = 0.0
+    surely: float = 0.0
     offset: float = 0.0  # of all steps' losses from grid points, in sum
 
     @classmethod
@@ -247,7 +248,6 @@ class Bundle:
         masses: Floats,
         counts: Floats,
         base: float,
-        lost: float,
         accuracy: float,
         log_most: Floats | None,
         rare: tuple[Indices, Floats] | None = None,
@@ -300,7 +300,7 @@ class Bundle:
             most = float(rare[1].sum(axis=1).max()) * (1 + 1e-9)
             if kinds is None:
                 rare = rare[0], counts[None] @ rare[1] / steps
-        known = (index, mean, counts, base, lost, accuracy, log_most)
+        known = (index, mean, counts, base, accuracy, log_most)
         return cls(*known, off, kinds, rare, most)
 
     @classmethod
@@ -319,9 +319,9 @@ class Bundle:
             np.exp(logs),
             np.array([float(often)]),
             base,
-            measure.infinite * often,
             measure.accuracy + rounded,
             logs,
+            lost=measure.infinite * often,
             surely=measure.infinite,
         )
 

@@ -589,8 +589,8 @@ def bundle(
     lost = float(family.count @ np.exp(seen.log_p[:, -1])) * (1 + 4 * seen.accuracy)
     far = float(np.abs(edges).max()) * spacing
     accuracy = 8 * seen.accuracy + UNIT * (128 + 32 * (tilt * far + abs(base)))
-    known = (edges, raised, family.count, base, lost, accuracy, most)
-    return Bundle.of(*known, rare, apart=group.apart)
+    known = (edges, raised, family.count, base, accuracy, most, rare)
+    return dataclasses.replace(Bundle.of(*known, apart=group.apart), lost=lost)
 
 
 def _raised(

@@ -69,7 +69,7 @@ def bundle_below(
         moved_to = np.zeros((index.size, len(mass)))
         np.add.at(moved_to, where, mass.T)
         mass = moved_to.T
-    known = (index, mass, family.count, base, 0.0, accuracy, None, rare)
+    known = (index, mass, family.count, base, accuracy, None, rare)
     return dataclasses.replace(Bundle.of(*known, apart=apart), offset=moved)
 
 

@@ -104,8 +104,7 @@ def cells() -> Iterator[Cell]:
         if search not in searched:
             searched.add(search)
             short = {**VALUES, "graph": at, "split": 1.0, "rounds": SEARCHED}
-            begin = _starts(method, epsilon)
-            more = {"values": short, "begin": begin}
+            more = {"values": short, "begin": _starts(method, epsilon)}
             yield Cell(search, consensus.find, {**settings, **more})
         settings["values"] = {**VALUES, "graph": graph, "split": split}
         for seed in range(SEEDS):
@@ -122,7 +121,7 @@ def _accuracies(
 
 def shown(own: Results) -> Iterator[Shown]:
     """Table 1 at both ends of connectivity; the CNN's where it was computed."""
-    cnn = {epsilon: _published_runs(own, epsilon) for epsilon in consensus.EPSILONS}
+    cnn = {epsilon: _runs(own, epsilon) for epsilon in consensus.EPSILONS}
     for graph in ENDS:
         for method, printed in facts("bayrooti")["table_1"][graph].items():
             for epsilon, (mean, _) in zip(consensus.EPSILONS, printed, strict=True):
@@ -175,9 +174,8 @@ def _less_by_split(own: Results, one: str, other: str, at: str) -> Iterator[Case
 def _drops(own: Results, epsilon: str, least: str, *methods: str) -> Iterator[Case]:
     """Methods that lose more than ``least`` points there."""
     for method in methods:
-        ((_, kept, told, seeds, _),) = [
-            one for one in _by_split(own, method, least) if one.name.endswith(epsilon)
-        ]
+        cases = {case.name.split()[-1]: case for case in _by_split(own, method, least)}
+        _, kept, told, seeds, _ = cases[epsilon]
         yield Case(method, None if kept is None else not kept, told, seeds)
 
 
@@ -213,16 +211,13 @@ def _sparsest_alone(own: Results, method: str, least: str) -> Iterator[Case]:
         if all(runs):
             there, elsewhere = (loses(runs[0], runs[k], most) for k in (2, 1))
             alone = both(None if there[0] is None else not there[0], elsewhere[0])
-            told = (
-                f"{there[1].split(' ')[0]} there, {elsewhere[1].split(' ')[0]} before"
-            )
+            told = f"{there[1].split()[0]} there, {elsewhere[1].split()[0]} before"
             yield Case(_budget(epsilon), alone, told, there[2])
 
 
-def _runs(
-    own: Results, name_of: Any, epsilon: float | None
-) -> dict[tuple[str, str], list[float]]:
-    """Accuracies of seeds by method and graph, one class a node."""
+def _runs(own: Results, epsilon: float | None, name_of: Any = None) -> Any:
+    """Accuracies of seeds by method and graph, one class a node; as published."""
+    name_of = name_of or (lambda *place: published(*place).name)
     found: dict[tuple[str, str], list[float]] = {}
     for place in itertools.product(consensus.METHODS, consensus.GRAPHS):
         for seed in range(SEEDS):
@@ -231,14 +226,10 @@ def _runs(
     return found
 
 
-def _published_runs(own: Results, epsilon: float | None) -> Any:
-    return _runs(own, lambda *place: published(*place).name, epsilon)
-
-
 def _with_cnn(own: Results) -> Iterator[Case]:
     """Points lost from end to end where settings were searched for."""
     for epsilon, method in itertools.product(consensus.EPSILONS, INVARIANT):
-        runs = _runs(own, _tuned_name, epsilon)
+        runs = _runs(own, epsilon, _tuned_name)
         if all(ends := [runs.get((method, graph), []) for graph in ENDS]):
             kept, lost, seeds = loses(ends[0], ends[1], 5)
             name = f"{method}, {_budget(epsilon)}, tuned for these data, seeds: {seeds}"
@@ -247,7 +238,7 @@ def _with_cnn(own: Results) -> Iterator[Case]:
 
 def _as_published(own: Results, at: str) -> Iterator[Case]:
     """Table 1 at a budget with the published settings as they stand."""
-    runs = _published_runs(own, float(at))
+    runs = _runs(own, float(at))
     if not (central := runs.pop(("central", ENDS[0]), [])):
         return
     best = max(runs, key=lambda place: statistics.mean(runs[place]))

@@ -112,20 +112,10 @@ def folders() -> Iterator[tuple]:
     every = table("zhou-traces")
     for name, lines in itertools.groupby(every, lambda x: x["trace"].rsplit("/", 1)[0]):
         group = list(lines)
-        of = [
-            line
-            for line in group
-            if not line["trace"].split("/")[-1].startswith("Real")
-        ]
+        of = [line for line in group if "/Real" not in line["trace"]]
         counts = [line["rounds"] for line in of]
-        yield (
-            name,
-            len(group),
-            len(of),
-            f"{min(counts)} to {max(counts)}",
-            sum(counts),
-            sum(line["below"] for line in of),
-        )
+        span, below = f"{min(counts)} to {max(counts)}", sum(x["below"] for x in of)
+        yield name, len(group), len(of), span, sum(counts), below
 
 
 def _estimates(own: Results) -> Iterator[Case]:
@@ -212,8 +202,7 @@ def _order(own: Results) -> Iterator[Case]:
     if each:
         best = sum(wins for wins, *_ in each)
         yield Case("of all", best > 0.75 * len(each), f"best in {best} of {len(each)}")
-        for _, name, told in each:
-            yield Case(name, None, told)
+        yield from (Case(name, None, told) for _, name, told in each)
 
 
 def _counts(own: Results, claimed: str, method: str, *others: str) -> Iterator[Case]:
@@ -225,10 +214,8 @@ def _counts(own: Results, claimed: str, method: str, *others: str) -> Iterator[C
         wins += sum(one > max(rest) for one, *rest in zip(*rows, strict=True))
         cells += len(rows[0])
         for graph in DEGREES:
-            right = [
-                own.get(name_of(name, graph, b), {}).get("accuracy")
-                for name in (method, *others)
-            ]
+            cells_of = (name_of(name, graph, b) for name in (method, *others))
+            right = [own.get(name, {}).get("accuracy") for name in cells_of]
             if None not in right:
                 ours, run = ours + (right[0] > max(right[1:])), run + 1
     yield Case("the printed table", wins == int(claimed), f"{wins} of {cells}")
@@ -282,9 +269,8 @@ def _lines(own: Results, along: int) -> Iterator[tuple[str, list[float]]]:
             lines: dict[tuple, list[float]] = {}
             for key, value in means.items():
                 if key[1] != "exponential" or not along:
-                    lines.setdefault((*key[:along], *key[along + 1 :]), []).append(
-                        value
-                    )
+                    line = lines.setdefault((*key[:along], *key[along + 1 :]), [])
+                    line.append(value)
             for key, values in lines.items():
                 if len(values) > 3:
                     yield f"{whose}, {key[0]}, {key[1]}", values
@@ -312,11 +298,8 @@ def _cost_of_estimate(own: Results) -> Iterator[Case]:
         if "ACC" not in folder or not trace.startswith("Esti"):
             continue
         graph, layers = trace[4:7], trace.partition("SL")[2][0]
-        (real,) = (
-            other
-            for other in stored
-            if other.startswith(f"{folder}/Real{graph}") and f"SL{layers}" in other
-        )
+        start, end = f"{folder}/Real{graph}", f"SL{layers}"
+        (real,) = (one for one in stored if one.startswith(start) and end in one)
         of = f"{folder.rpartition('/')[2]}, {graph}, {layers} shared"
         lost = stored[real]["accuracy"] - line["accuracy"]
         yield Case(f"theirs, {of}", lost <= 10, f"{lost:.1f}")

@@ -34,6 +34,7 @@ from reports.papers.programme import (
 )
 from reports.papers.size import Size, of_records
 from reports.study import Results, Study
+from trainers.network.graphs import normalised_fiedler, with_fiedler
 
 # Counted in the papers: their tables and figures are numbered from 1 without a gap.
 ITEMS = {
@@ -54,6 +55,12 @@ NUMBERED = {
 ROMAN = {"I": "1", "II": "2"}
 PAGES = {name: (Study("papers").folder / f"{name}.md").read_text() for name in PAPERS}
 by_paper = pytest.mark.parametrize("name", PAPERS)
+
+
+def test_fiedler_values_are_those_of_the_graphs_that_were_used():
+    for name, value in published("bayrooti")["fiedler"].items():
+        used = with_fiedler(10, float(name.partition(":")[2]), 0)
+        assert normalised_fiedler(used) == pytest.approx(value, abs=5e-4)
 
 
 def test_every_paper_is_here():

@@ -735,6 +735,7 @@ def _alive(
         return rows * min(width * float(numbers[live].sum()), _TRANSFORM * points)
 
     part, before = sum(map(work, left)) / _PARTS, math.inf
+    # A look that leaves more than half of them tells too little for its work.
     while left and sum(map(work, left)) > _DEARER * each and live.size < before / 2:
         before = live.size
         far: list[Indices] = []
@@ -776,7 +777,6 @@ def _alive(
         largest = np.sqrt(np.maximum(squares, 0.0)) + above
         most += steps * np.log(np.clip(largest, 1e-300, 1.0))
         live, beside = _seen(most, weights, room)
-    # One that does not tell half of what is left tells too little for its work.
     if any(one.rare is not None for one in bundles):
         beside *= 2.0  # of both products
     many = numbers[live]

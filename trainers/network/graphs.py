@@ -104,20 +104,21 @@ def normalised_fiedler(topology: Topology) -> float:
 
 
 def with_fiedler(
-    nodes: int, target: float, seed: int = 0, *, tolerance: float = 0.05
+    nodes: int, target: float, seed: int = 0, *, tolerance: float | None = None
 ) -> Topology:
     """A random connected graph whose `normalised_fiedler` is close to ``target``.
 
     A walk over connected graphs: starting from Erdos and Renyi's, edges are added one
     by one, at random, while the value is too small, and taken away while it is too
     large (never one that disconnects). It stops at the first graph within
-    ``tolerance``, and starts again after as many steps as there are pairs; all of it
-    draws from ``seed`` alone.
+    ``tolerance``, a tenth of the target or 0.05 if that is less, and starts again after
+    as many steps as there are pairs; all of it draws from ``seed`` alone.
 
     Raises ``ValueError`` if target or tolerance is out of range, or no graph is found
     in 2 000 steps.
     """
     check_nodes(nodes)
+    tolerance = min(0.05, target / 10) if tolerance is None else tolerance
     if nodes < 2 or not 0 < target <= 1 or not tolerance > 0:
         raise ValueError(
             "a target of the normalised Fiedler value must be in (0, 1], on two nodes "

@@ -25,7 +25,7 @@ def grey_resnet18(input_shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 class Standardised(nn.Module):
-    """Images of 32 by 32 pixels, less Fashion-MNIST's mean, over its deviation."""
+    """Images in 32 by 32 pixels, less Fashion-MNIST's mean, over its deviation."""
 
     def forward(self, x: Tensor) -> Tensor:
         """``x`` of any size, in 32 by 32 pixels."""

@@ -605,14 +605,18 @@ class TestSound:
         """And lose little, however small those at the upper end are."""
         random = np.random.default_rng(seed)
         points, tilt = np.array([-0.02, 0.0, 0.1, 0.9, 2.0, 2.5]), 1.5
-        for size in (1e-3, 1e-9, 1e-14) * 20:
+        sizes, masses = (1e-3, 1e-9, 1e-14) * 20, []
+        for size in sizes:
             mass = np.append([0.0, 1.0], size * random.uniform(0.1, 1, 4))
             mass[-1] = -random.uniform(0, 1) * mass[-2]
             if seed:
                 mass[1 + seed] *= -0.1
-            made = mass * np.exp(tilt * points)
-            _positive(made, np.abs(made), points, tilt)
-            made *= np.exp(-tilt * points)
+            masses.append(mass)
+        moved = np.array(masses) * np.exp(tilt * points)
+        places = np.broadcast_to(points, moved.shape)
+        rows, _ = _positive(moved, np.abs(moved), places, tilt)
+        for size, mass, row in zip(sizes, masses, rows, strict=True):
+            made = row * np.exp(-tilt * points)
             assert (made >= 0).all()
             at = np.exp(np.append(points, random.uniform(-0.1, 2.6, 50)))[:, None]
             before, after = (

@@ -124,20 +124,17 @@ def _placed(
         return None
     # Sums of shares round by so much; below 1e-300 numbers lose digits.
     mass -= (64 * UNIT * scale + 1e-300) * (scale > 0)
-    for i in np.flatnonzero((mass < 0).any(axis=1)):
-        own = index[i if apart else 0]
-        size = 1 + int(np.argmax(own))  # after it there is none
-        few, sizes = mass[i, :size].tolist(), scale[i, :size].tolist()
-        try:
-            _positive(few, sizes, (own[:size] * spacing).tolist(), tilt)
-            mass[i, :size], scale[i, :size] = few, sizes
-        except OverflowError:  # knots are too far apart: P's masses moved down
-            at_least = np.searchsorted(own[:size] * spacing, away[i], "right") - 1
-            held = at_least >= 0
-            moved = np.exp(log_p[i] + tilt * spacing * own[at_least] - base)
-            mass[i] = scale[i] = np.bincount(
-                at_least[held], moved[held], index.shape[1]
-            )
+    rows = np.flatnonzero((mass < 0).any(axis=1))
+    points = np.broadcast_to(index[rows if apart else 0] * spacing, (rows.size, width))
+    few, sizes = _positive(mass[rows], scale[rows], points, tilt)
+    mass[rows], scale[rows] = few, sizes
+    apart_too_far = ~np.isfinite(few + sizes).all(axis=1)
+    for i, own in zip(rows[apart_too_far], points[apart_too_far], strict=True):
+        own = own[: 1 + int(np.argmax(own))]  # the others repeat it
+        at_least = np.searchsorted(own, away[i], "right") - 1
+        held = at_least >= 0
+        moved = np.exp(log_p[i] + tilt * own[at_least] - base)  # P's, moved down
+        mass[i] = scale[i] = np.bincount(at_least[held], moved[held], width)
     return index, np.maximum(mass - 64 * UNIT * scale, 0.0), base, offset
 
 
@@ -215,55 +212,57 @@ def _by_rank(function: np.ufunc, values: Floats, rank: Indices) -> Floats:
 
 
 def _positive(
-    mass: list[float], scale: list[float], points: list[float], tilt: float
-) -> None:
-    """Put masses that are positive, and no larger as a function, in the place of these.
+    mass: Floats, scale: Floats, points: Floats, tilt: float
+) -> tuple[Floats, Floats]:
+    """Masses of rows that are positive, and no larger as a function, for these.
 
     A knot inside is dropped by giving its mass to those beside it, in the shares that
     keep P and Q: the chord. A negative mass at the lower end is moved up. From the
     upper end on, masses are merged until their loss is no less than a knot, and are put
-    there. ``scale`` grows by the sizes of what is moved.
+    there. ``scale`` grows by the sizes of what is moved; it is not finite where doubles
+    do not do. Rows go side by side: there are many, each with a few such knots.
     """
-    last = len(mass) - 1
-    before, after = list(range(-1, last)), list(range(1, last + 2))
-    exp, expm1 = math.exp, math.expm1
+    last = points.argmax(axis=1)  # beyond it there is none
+    places = np.arange(mass.shape[1])
+    before, after = (np.tile(places + by, (len(mass), 1)) for by in (-1, 1))
 
-    def give(i: int, to: int, part: float) -> None:
-        moved = part * exp(tilt * (points[to] - points[i]))
-        mass[to] += moved
-        scale[to] += abs(moved)
+    def give(rows: Indices, i: Indices, to: Indices, part: Floats) -> None:
+        moved = part * np.exp(tilt * (points[rows, to] - points[rows, i]))
+        mass[rows, to] += moved
+        scale[rows, to] += np.abs(moved)
 
-    todo = [i for i in range(1, last) if mass[i] < 0]
-    while todo:
-        i = todo.pop()
-        m = mass[i]
-        if not m < 0 or i in (0, last):
-            continue
-        lower, higher = before[i], after[i]
-        ahead = expm1(points[i] - points[higher])
-        behind = expm1(min(points[i] - points[lower], 700.0))
-        share = ahead / (ahead - behind)
-        mass[i] = 0.0
-        for to, part in ((lower, share), (higher, 1 - share)):
-            give(i, to, part * m)
-            if mass[to] < 0:
-                todo.append(to)
-        after[lower], before[higher] = higher, lower
-    i = 0
-    while mass[i] < 0 and i != last:
-        m, mass[i] = mass[i], 0.0
-        give(i, after[i], m)
-        i = after[i]
-    i, end = last, points[last]
-    if mass[i] >= 0:
-        return
-    p = q = 0.0
-    while i >= 0:
-        back = end - points[i]
-        fall, grown = exp(min(tilt * back, 600.0)), exp(min(back, 600.0))
-        if p > 0 and q <= p * grown * (1 - 1e-9) and mass[i] >= 0:
-            mass[i] += p * exp(-tilt * back) * (1 - 1e-9)
-            return
-        own = mass[i] * fall
-        p, q, mass[i] = p + own, q + own * grown, 0.0
-        i = before[i]
+    with np.errstate(over="ignore", invalid="ignore"):
+        rows = np.arange(len(mass))
+        while rows.size:
+            negative = (mass[rows] < 0) & (places > 0) & (places < last[rows, None])
+            rows, i = rows[negative.any(axis=1)], negative.argmax(axis=1)
+            i = i[negative.any(axis=1)]
+            lower, higher = before[rows, i], after[rows, i]
+            ahead = np.expm1(points[rows, i] - points[rows, higher])
+            back = np.minimum(points[rows, i] - points[rows, lower], 700.0)
+            share = ahead / (ahead - np.expm1(back))
+            m, mass[rows, i] = mass[rows, i], 0.0
+            give(rows, i, lower, share * m)
+            give(rows, i, higher, (1 - share) * m)
+            after[rows, lower], before[rows, higher] = higher, lower
+        rows = np.flatnonzero((mass[:, 0] < 0) & (last > 0))
+        i = np.zeros_like(rows)
+        while rows.size:
+            m, mass[rows, i] = mass[rows, i], 0.0
+            to = after[rows, i]
+            give(rows, i, to, m)
+            left = (mass[rows, to] < 0) & (to != last[rows])
+            rows, i = rows[left], to[left]
+        rows = np.flatnonzero(mass[np.arange(len(mass)), last] < 0)
+        i, p, q = last[rows], np.zeros(len(rows)), np.zeros(len(rows))
+        while rows.size:
+            back = points[rows, last[rows]] - points[rows, i]
+            fall, grown = (np.exp(np.minimum(by * back, 600.0)) for by in (tilt, 1.0))
+            ends = (p > 0) & (q <= p * grown * (1 - 1e-9)) & (mass[rows, i] >= 0)
+            put = p * np.exp(-tilt * back) * (1 - 1e-9)
+            own = mass[rows, i] * fall
+            mass[rows, i] = np.where(ends, mass[rows, i] + put, 0.0)
+            p, q, to = p + own, q + own * grown, before[rows, i]
+            left = ~ends & (to >= 0)
+            rows, i, p, q = rows[left], to[left], p[left], q[left]
+    return mass, scale

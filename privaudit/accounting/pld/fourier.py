@@ -30,6 +30,7 @@ _NEGLIGIBLE = -46.0  # log of a size of the characteristic function that is left
 _LOG_LEAST = -600.0  # of delta, of which a part is left out
 MOST_POINTS = 1 << 23
 _AT_ONCE = 1 << 18  # frequencies of all kinds that are transformed together
+_HELD = 1 << 22  # numbers of transforms that are kept together
 _ALL_IN_ONE = 8  # times the points of a kind, for all to be on those of all
 _BATCH = 1 << 15  # phases of kinds that are worked out together
 _TABLED = 1 << 18  # points whose phases are kept
@@ -43,6 +44,7 @@ MOST_WORK = 2e9  # cells of all frequencies: some seconds
 _CHANGES = np.array([1.0, 0.5, 0.25, 2.0])  # of the tilt, over what was guessed
 _MOST_PRODUCTS = 1 << 24  # of masses, for their memory
 _LEAST = 1e-280  # of a kind's masses in sum, for those that doubles lose to be none
+_TERMS = 12  # of a series of rare masses
 _SMALL_SQUARES = 1e-10  # of what steps differ by: what is bounded, not summed
 
 
@@ -557,19 +559,17 @@ def _product(
     for one in bundles:
         if one.off is not None:
             spread = _Spread.of(one.off, one.counts)
-            vectors = np.concatenate([one.mean[None], spread.vectors])
+            each = min(one.index.size * transform.live.size, _TRANSFORM * points)
+            if each * len(spread.vectors) > MOST_WORK:
+                return None
+            part, mean, slip, *known = _power(one, transform, spread)
+            whole = whole.times(part)
             if rare is None:
-                spectra, slip = transform(one.index, vectors)
-                whole = whole.times(_power(one, spectra, slip, spread)[0])
                 whole, more = transform.pruned(whole, room)
                 left += more
-                continue
-            spectra, slip = transform(one.index, vectors)
-            part, *known = _power(one, spectra, slip, spread)
-            if one.rare is not None:
+            elif one.rare is not None:
                 (large,), more = transform(*one.rare)
-                rare.add_told(one, (spectra[0], large), max(slip, more), known)
-            whole = whole.times(part)
+                rare.add_told(one, (mean, large), max(slip, more), known)
             continue
         index, masses = one.kinds or (one.index, one.mean[None])
         some = slice(0)
@@ -660,9 +660,15 @@ class _Rare:
             relative = slip / np.abs(whole)
             share = most / (np.abs(whole) * (1 - relative))
             fits = ((relative < 0.5) & (share < 0.5)).all(axis=0)
-            x = part / whole
-            value = counts @ (x * (1 + 0.5 * x))
-            off = 2 * slip + 4 * relative + 32 * UNIT + share**2
+            # The series of -log(1 - x), and what it leaves out, over x.
+            x, terms = part / whole, 2
+            while terms < _TERMS and (share[:, fits] ** terms > 1e-9).any():
+                terms += 1
+            value = np.full_like(x, 1 / terms)
+            for term in range(terms - 1, 0, -1):
+                value = value * x + 1 / term
+            value = counts @ (value * x)
+            off = 2 * slip + 4 * relative + 32 * UNIT + share**terms
             off = counts @ (share * off)
             self._add(value, off, fits)
             each = np.log(np.abs(whole) + slip + most) + 4 * UNIT
@@ -951,30 +957,36 @@ class _Spread:
 
 
 def _power(
-    one: Bundle,
-    spectra: NDArray[np.complex128],
-    slip: float,
-    spread: _Spread,
-) -> tuple[_Part, Floats, Floats]:
-    """Product of a bundle's steps, the largest |d_k / m|, and the mean square at most.
+    one: Bundle, transform: _Transform, spread: _Spread
+) -> tuple[_Part, NDArray[np.complex128], float, Floats, Floats]:
+    """Product of a bundle's steps, their mean's transform, and what these are off by.
 
-    With m the mean's transform and d_k what kinds differ by, sum_k n_k d_k being 0,
-    sum_k n_k log(m + d_k) = n log m - sum_k n_k d_k^2 / (2 m^2) + ..., the rest at most
+    Then the largest |d_k / m|, and the mean square at most. With m the mean's transform
+    and d_k what kinds differ by, sum_k n_k d_k being 0, sum_k n_k log(m + d_k) = n log
+    m - sum_k n_k d_k^2 / (2 m^2) + ..., the rest at most
     sum_k n_k |d_k / m|^3 / (3 (1 - z)), z the largest |d_k / m|.
     """
-    mean, n = spectra[0], one.steps
-    vectors = spectra[1:]
+    n, rows = one.steps, np.concatenate([one.mean[None], spread.vectors])
+    weights, squares = (np.append(0.0, of) for of in (spread.each, spread.squares))
+    mean, largest, summed, turned, slip = None, 0.0, 0.0, 0.0, 0.0
+    many = max(_HELD // max(transform.live.size, 1), 1)
+    for first in range(0, len(rows), many):
+        some = slice(first, first + many)
+        spectra, more = transform(one.index, rows[some])
+        mean, slip = spectra[0] if mean is None else mean, max(slip, more)
+        sizes = np.abs(spectra)
+        largest = largest + weights[some] @ sizes
+        summed = summed + squares[some] @ sizes**2
+        turned = turned + squares[some] @ spectra**2
     slips = slip * math.sqrt(one.index.size)
-    rounded = (64 + 2 * len(spectra)) * UNIT
+    rounded = (64 + 2 * len(rows)) * UNIT
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         modulus = np.abs(mean)
         relative = slip / modulus
         log = n * (np.log(modulus) + 1j * np.angle(mean))  # far faster than np.log
         error = n * (relative / (1 - relative) + 32 * UNIT)
-        sizes = np.abs(vectors)
-        largest = spread.each @ sizes + slips * spread.each.sum()
-        summed = spread.squares @ sizes**2
-        log -= 0.5 * (spread.squares @ vectors**2) / mean**2
+        largest = largest + slips * spread.each.sum()
+        log -= 0.5 * turned / mean**2
         # With what each vector's transform is off by (Minkowski).
         most = (np.sqrt(summed) + slips * math.sqrt(spread.squares.sum())) ** 2
         most += spread.rest_squares
@@ -993,4 +1005,5 @@ def _power(
         wrong = np.abs(value) * np.expm1(np.where(known, error, 0.0)) + 1e-300
         # Sizes at frequency 0 are no less, and the mean of squares than the geometric.
         bound = np.exp(n * np.minimum(0.5 * np.log(square) + 4 * UNIT, 0.0))
-    return _Part(value, np.where(known, wrong, bound)), largest, square
+    part = _Part(value, np.where(known, wrong, bound))
+    return part, mean, slip, largest, square

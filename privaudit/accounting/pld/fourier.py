@@ -968,12 +968,13 @@ def _power(
     """
     n, rows = one.steps, np.concatenate([one.mean[None], spread.vectors])
     weights, squares = (np.append(0.0, of) for of in (spread.each, spread.squares))
-    mean, largest, summed, turned, slip = None, 0.0, 0.0, 0.0, 0.0
+    mean = turned = np.zeros(transform.live.size, complex)
+    largest, summed, slip = 0.0, 0.0, 0.0
     many = max(_HELD // max(transform.live.size, 1), 1)
     for first in range(0, len(rows), many):
         some = slice(first, first + many)
         spectra, more = transform(one.index, rows[some])
-        mean, slip = spectra[0] if mean is None else mean, max(slip, more)
+        mean, slip = mean if first else spectra[0], max(slip, more)
         sizes = np.abs(spectra)
         largest = largest + weights[some] @ sizes
         summed = summed + squares[some] @ sizes**2

@@ -38,12 +38,6 @@ def _name(method: str, epsilon: float | None, graph: str, split: float) -> str:
     )
 
 
-def _tuned_name(
-    method: str, epsilon: float | None, graph: str, split: float, seed: int
-) -> str:
-    return f"bayrooti {_name(method, epsilon, graph, split)} seed={seed}"
-
-
 def _starts(method: str, epsilon: float | None) -> list[dict[str, Any]]:
     """Starts of a search: the published settings whole, then our own."""
     published, ours = consensus.starts(method, epsilon)
@@ -70,13 +64,9 @@ def published(
     """One run with the published settings as they stand."""
     values = {**VALUES, "graph": graph, "split": split}
     point = _starts(method, epsilon)[0]
-    settings = {
-        "training": consensus.settings_of(method, epsilon, {**values, **point}),
-        "epsilon": epsilon,
-        "delta": consensus.DELTA,
-        "how": "certified",
-        "seed": seed,
-    }
+    training = consensus.settings_of(method, epsilon, {**values, **point})
+    known = {"epsilon": epsilon, "delta": consensus.DELTA, "how": "certified"}
+    settings = {"training": training, **known, "seed": seed}
     where = _name(method, epsilon, graph, split) + (f" seed={seed}" if seed else "")
     return Cell(f"published bayrooti {where}", trained, settings)
 
@@ -108,7 +98,7 @@ def cells() -> Iterator[Cell]:
             yield Cell(search, consensus.find, {**settings, **more})
         settings["values"] = {**VALUES, "graph": graph, "split": split}
         for seed in range(SEEDS):
-            name = _tuned_name(method, epsilon, graph, split, seed)
+            name = f"bayrooti {_name(method, epsilon, graph, split)} seed={seed}"
             yield Cell(name, tuned, {**settings, "seed": seed}, needs=(search,))
 
 
@@ -160,15 +150,12 @@ def _by_split(own: Results, method: str, most: str) -> Iterator[Case]:
 
 def _less_by_split(own: Results, one: str, other: str, at: str) -> Iterator[Case]:
     """Points that ``other`` loses more than ``one`` by the split, pairs of seeds."""
-    even, alone = (
-        [_accuracies(name, float(at), ENDS[1], split) for name in (one, other)]
-        for split in (0.0, 1.0)
-    )
-    lost = [
-        [a - b for a, b in zip(*ends, strict=True)]
-        for ends in zip(even, alone, strict=True)
-    ]
-    yield Case(_budget(float(at)), *above(lost[1], lost[0]))
+
+    def lost(name: str) -> list[float]:
+        ends = [_accuracies(name, float(at), ENDS[1], split) for split in (0.0, 1.0)]
+        return [even - alone for even, alone in zip(*ends, strict=True)]
+
+    yield Case(_budget(float(at)), *above(lost(other), lost(one)))
 
 
 def _drops(own: Results, epsilon: str, least: str, *methods: str) -> Iterator[Case]:
@@ -215,21 +202,21 @@ def _sparsest_alone(own: Results, method: str, least: str) -> Iterator[Case]:
             yield Case(_budget(epsilon), alone, told, there[2])
 
 
-def _runs(own: Results, epsilon: float | None, name_of: Any = None) -> Any:
+def _runs(own: Results, epsilon: float | None, study: str = "published ") -> Any:
     """Accuracies of seeds by method and graph, one class a node; as published."""
-    name_of = name_of or (lambda *place: published(*place).name)
     found: dict[tuple[str, str], list[float]] = {}
     for place in itertools.product(consensus.METHODS, consensus.GRAPHS):
-        for seed in range(SEEDS):
-            if (name := name_of(place[0], epsilon, place[1], 1.0, seed)) in own:
-                found.setdefault(place, []).append(own[name]["accuracy"])
+        name = f"{study}bayrooti {_name(place[0], epsilon, place[1], 1.0)}"
+        for at in (name, *(f"{name} seed={seed}" for seed in range(SEEDS))):
+            if at in own:
+                found.setdefault(place, []).append(own[at]["accuracy"])
     return found
 
 
 def _with_cnn(own: Results) -> Iterator[Case]:
     """Points lost from end to end where settings were searched for."""
     for epsilon, method in itertools.product(consensus.EPSILONS, INVARIANT):
-        runs = _runs(own, epsilon, _tuned_name)
+        runs = _runs(own, epsilon, "")
         if all(ends := [runs.get((method, graph), []) for graph in ENDS]):
             kept, lost, seeds = loses(ends[0], ends[1], 5)
             name = f"{method}, {_budget(epsilon)}, tuned for these data, seeds: {seeds}"
@@ -242,8 +229,9 @@ def _as_published(own: Results, at: str) -> Iterator[Case]:
     if not (central := runs.pop(("central", ENDS[0]), [])):
         return
     best = max(runs, key=lambda place: statistics.mean(runs[place]))
-    name = f"central above the best, {' on '.join(best)}"
-    yield Case(name, *above(central, runs[best]))
+    yield Case(
+        f"central above the best, {' on '.join(best)}", *above(central, runs[best])
+    )
     yield Case("the best within 3 points of central", *loses(central, runs[best], 3))
     most_lost = {"DSGT": 2, "DiNNO": 5, "DSGD": 2}
     for (method, most), graph in itertools.product(most_lost.items(), SPARSER):

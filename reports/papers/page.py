@@ -44,7 +44,7 @@ def judged(paper: str, own: Results) -> list[tuple[Claim, Judged]]:
 
 def kind(row: Row, known: Results) -> str:
     """Status of a row, by which the picture colours it."""
-    if row.printed is None:
+    if row.size is None:
         return DRAWN
     of = found(row, known)
     if of.size is not None and row.missing:

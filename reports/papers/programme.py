@@ -30,10 +30,10 @@ class Row:
 
     Parameters
     ----------
-    name, part, shows, data
-        As the paper has them; ``printed`` is its size, None where nothing is computed.
+    name, part, shows, data, size
+        As the paper has them; no size where nothing is computed.
     assumed
-        Of ``printed``, what the paper does not print.
+        Of its size, what the paper does not print.
     differs
         Everything else that is not as printed, and why.
     sources
@@ -46,7 +46,7 @@ class Row:
 
     name: str
     shows: str
-    printed: Size | None = None
+    size: Size | None = None
     data: str = ""
     part: str = ""
     assumed: str = ""
@@ -64,12 +64,10 @@ class Row:
 @functools.cache
 def rows_of(paper: str) -> list[Row]:
     """All items of a paper, in its order."""
-    found = []
-    for item in published(paper)["item"]:
-        size = item.get("size")
-        known = {name: value for name, value in item.items() if name != "size"}
-        found.append(Row(**known, printed=None if size is None else Size(**size)))
-    return found
+    return [
+        Row(**(item | {"size": Size(**item["size"])} if "size" in item else item))
+        for item in published(paper)["item"]
+    ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +105,7 @@ def results_of(study: str) -> Results:
 def found(row: Row, own: Results) -> Found:
     """The least reduced results of a row."""
     best = Found()
-    for study, *patterns in row.sources if row.printed is not None else ():
+    for study, *patterns in row.sources if row.size is not None else ():
         known = own if study == "papers" else results_of(study)
         records = [
             record
@@ -115,10 +113,10 @@ def found(row: Row, own: Results) -> Found:
             if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
             and _has_result(record)
         ]
-        if not records or row.printed is None:
+        if not records or row.size is None:
             continue
         size = of_records(records)
-        factor = row.printed.reduced(size)
+        factor = row.size.reduced(size)
         if factor < best.factor:
             data = {_data(record) for record in records}
             best = Found(study, size, ", ".join(sorted(data)), factor)
@@ -141,16 +139,16 @@ def _data(record: dict[str, Any]) -> str:
 def hours(row: Row, own: Results) -> float | None:
     """Core-hours of the row as printed, by its pilot; None if it has none."""
     record = own.records.get(f"pilot {row.pilot}")
-    if row.printed is None or record is None:
+    if row.size is None or record is None:
         return None
     measured = record["result"]["cpu"]
     if "training" not in record["settings"]:  # of one whole run
-        return measured * row.printed.runs * row.printed.cells / 3600
+        return measured * row.size.runs * row.size.cells / 3600
     training = record["settings"]["training"]
     each = training["rounds"] * training["batch_size"]
     if training["algorithm"] != "adp2sgd":  # whose round is one node's
         each *= training.get("nodes", 1)
-    return measured / each * row.printed.gradients / 3600
+    return measured / each * row.size.gradients / 3600
 
 
 @dataclasses.dataclass(frozen=True)
@@ -327,8 +325,8 @@ def lacking(paper: str, key: str, own: Results) -> tuple[tuple[str, ...], float 
     if not short:
         return (), None
     runs = sum(one.grid - one.tried + told["seeds"] for one in short)
-    if whole is not None and row.printed is not None:
-        whole *= runs / (row.printed.cells * row.printed.runs)
+    if whole is not None and row.size is not None:
+        whole *= runs / (row.size.cells * row.size.runs)
     left = (
         f"{one.side} at {'no privacy' if one.epsilon is None else one.epsilon}: "
         f"{one.tried} of {one.grid} points"
@@ -432,6 +430,4 @@ def loses(
 
 def both(*cases: bool | None) -> bool | None:
     """Return whether all hold; None where nobody can tell."""
-    if False in cases:
-        return False
-    return None if None in cases else True
+    return False if False in cases else None if None in cases else True

@@ -94,7 +94,7 @@ class TestItems:
                 if line.startswith(f"| {row.title} |")
             )
             of = found(row, known)
-            why = " (nothing to compute)" if row.printed is None else ""
+            why = " (nothing to compute)" if row.size is None else ""
             if row.missing and of.size is not None:
                 why = ", but of other settings"
                 assert kind(row, known) == "other settings"
@@ -107,7 +107,7 @@ class TestItems:
     def test_what_was_not_run_says_why_and_at_what_cost(self, name):
         known = Study("papers").results()
         for row in rows_of(name):
-            if row.printed is None:
+            if row.size is None:
                 assert "nothing to compute" in row.shows
             else:
                 assert row.differs

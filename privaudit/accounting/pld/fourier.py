@@ -661,8 +661,9 @@ class _Rare:
             share = most / (np.abs(whole) * (1 - relative))
             fits = ((relative < 0.5) & (share < 0.5)).all(axis=0)
             # The series of -log(1 - x), and what it leaves out, over x.
-            x, terms = part / whole, 2
-            while terms < _TERMS and (share[:, fits] ** terms > 1e-9).any():
+            x, most_share = part / whole, float(share[:, fits].max(initial=0.0))
+            terms = 2
+            while terms < _TERMS and most_share**terms > 1e-9:
                 terms += 1
             value = np.full_like(x, 1 / terms)
             for term in range(terms - 1, 0, -1):

@@ -222,5 +222,8 @@ def optimiser_named(text: str | None) -> Optimiser | None:
             raise ValueError(
                 f"optimiser {name}: {option} is a number, got {value!r}"
             ) from None
-    found = dataclasses.replace(found, **options)
+    try:
+        found = dataclasses.replace(found, **options)
+    except ValueError as error:
+        raise ValueError(f"optimiser {name}: {error}") from None
     return None if isinstance(found, Descent) else found

@@ -137,7 +137,10 @@ def test_no_figure_of_the_ledger_changes(name):
         ({"optimiser": "foo"}, "no optimiser 'foo'; choose one of adam"),
         ({"optimiser": "adam:x=1"}, "adam has no option 'x'"),
         ({"optimiser": "adam:epsilon=x"}, "epsilon is a number"),
-        ({"optimiser": "momentum:decay=2"}, r"decay must be in \[0, 1\)"),
+        (
+            {"optimiser": "momentum:decay=2"},
+            r"optimiser momentum: decay must be in \[0, 1\)",
+        ),
         ({"optimizer": "adam"}, "did you mean optimiser"),
         ({"schedule": "cosin"}, "got cosin"),
         ({"schedule": "parts:a"}, "first rounds and their step sizes"),

@@ -234,8 +234,7 @@ class Bundle:
     # grid points, of all kinds or of each, and masses of shape (kinds, points), of
     # kinds that are composed one by one
     kinds: tuple[Indices, Floats] | None = None
-    # grid points and masses of what is rare, as ``kinds`` has them, or else of the mean
-    # alone; and the largest mass of a kind there
+    # grid points and each kind's masses of what is rare; and the largest mass of a kind
     rare: tuple[Indices, Floats] | None = None
     most_rare: float = 0.0
     # mass at infinite loss of all steps, at most, and of each, at least
@@ -300,8 +299,6 @@ class Bundle:
         most = 0.0
         if rare is not None:
             most = float(rare[1].sum(axis=1).max()) * (1 + 1e-9)
-            if kinds is None:
-                rare = rare[0], counts[None] @ rare[1] / steps
         known = (index, mean, counts, base, accuracy, log_most)
         return cls(*known, off, kinds, rare, most)
 
@@ -558,18 +555,18 @@ def _product(
     whole = _Part(np.ones(transform.live.size, complex), np.zeros(transform.live.size))
     for one in bundles:
         if one.off is not None:
-            spread = _Spread.of(one.off, one.counts)
+            large = None if one.rare is None else one.rare[1]
+            spread = _Spread.of(one.off, one.counts, large)
             each = min(one.index.size * transform.live.size, _TRANSFORM * points)
             if each * len(spread.vectors) > MOST_WORK:
                 return None
-            part, mean, slip, *known = _power(one, transform, spread)
-            whole = whole.times(part)
+            told = _power(one, transform, spread)
+            whole = whole.times(told.part)
             if rare is None:
                 whole, more = transform.pruned(whole, room)
                 left += more
-            elif one.rare is not None:
-                (large,), more = transform(*one.rare)
-                rare.add_told(one, (mean, large), max(slip, more), known)
+            else:
+                rare.add_told(one, told, spread)
             continue
         index, masses = one.kinds or (one.index, one.mean[None])
         some = slice(0)
@@ -619,31 +616,24 @@ class _Rare:
         self.sum[...] += np.where(known, value, 0.0)
         self.off[...] += np.where(known, off, np.inf)
 
-    def add_told(
-        self,
-        one: Bundle,
-        spectra: tuple[NDArray[np.complex128], NDArray[np.complex128]],
-        slip: float,
-        known: Sequence[Floats],
-    ) -> None:
-        """Steps told by their mean: by its transform, and that of its large losses.
-
-        ``known``: the largest |d_k / m|, and the mean of squares at most; as `_power`.
-        """
-        (mean, large), (unlike, square) = spectra, known
-        assert one.rare is not None
-        most = one.most_rare
-        rounded = UNIT * (64 + 4 * one.counts.size + 4 * one.index.size)
+    def add_told(self, one: Bundle, told: _Told, spread: _Spread) -> None:
+        """Steps told by their mean, if some of their losses are rare."""
+        if one.rare is None or spread.rare is None:
+            return
+        width, most, z = one.index.size, one.most_rare, told.unlike
+        rounded = UNIT * (64 + 4 * one.counts.size + 4 * width)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            relative = slip / np.abs(mean)
-            least = np.abs(mean) * (1 - relative)
-            whole = one.steps * float(one.rare[1].sum()) / least
-            off = whole * (
-                2 * unlike + 4 * most / least + slip + 2 * relative + rounded
-            )
-            fits = (unlike < 0.5) & (relative < 0.5) & (most < 0.2 * least)
-            self._add(one.steps * large / mean, off, fits)
-            each = np.log(np.sqrt(square) + most) + 4 * UNIT
+            relative = told.slip / np.abs(told.mean)
+            least = np.abs(told.mean) * (1 - relative)
+            whole = float(one.counts @ one.rare[1].sum(axis=1)) / least
+            rounded *= 1 + math.sqrt(width) * float(spread.each.sum()) / least
+            off = whole * (2 * z * z + (spread.rest + 4 * most) / least)
+            off += whole * (told.slip + 4 * relative + rounded)
+            beside = 3 * told.slip * math.sqrt(width) * float(np.abs(spread.rare).sum())
+            off += beside / least**2
+            fits = (z < 0.5) & (relative < 0.5) & (most < 0.2 * least)
+            self._add(told.rare / told.mean**2, off, fits)
+            each = np.log(np.sqrt(told.square) + most) + 4 * UNIT
         self.size[...] += one.steps * np.minimum(each, 0.0)
 
     def add_each(
@@ -918,9 +908,11 @@ class _Spread:
     rest: float
     rest_squares: float
     first: float  # size of the sum of what all differ by, which is rounding
+    # sum of kinds' rare masses, times counts and their shares of each vector
+    rare: Floats | None
 
     @classmethod
-    def of(cls, off: Floats, counts: Floats) -> _Spread:
+    def of(cls, off: Floats, counts: Floats, rare: Floats | None = None) -> _Spread:
         width = off.shape[1]
         weighted = np.sqrt(counts)[:, None] * off
         whole = float((weighted**2).sum())
@@ -954,22 +946,32 @@ class _Spread:
             float(rests.max()) + 64 * UNIT,
             rest_squares + 1e-14 * whole * width,
             first,
+            None if rare is None else (counts[:, None] * each).T @ rare,
         )
 
 
-def _power(
-    one: Bundle, transform: _Transform, spread: _Spread
-) -> tuple[_Part, NDArray[np.complex128], float, Floats, Floats]:
-    """Product of a bundle's steps, their mean's transform, and what these are off by.
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Told:
+    """Product of a bundle's steps that are told by their mean, and what it rests on."""
 
-    Then the largest |d_k / m|, and the mean square at most. With m the mean's transform
-    and d_k what kinds differ by, sum_k n_k d_k being 0, sum_k n_k log(m + d_k) = n log
-    m - sum_k n_k d_k^2 / (2 m^2) + ..., the rest at most
+    part: _Part
+    mean: NDArray[np.complex128]  # its transform
+    slip: float  # by which transforms are off, over the sum of sizes
+    unlike: Floats  # the largest |d_k / m|
+    square: Floats  # the mean square of kinds' transforms, at most
+    rare: NDArray[np.complex128]  # sum_k n_k R_k (m - d_k), of rare masses' R_k
+
+
+def _power(one: Bundle, transform: _Transform, spread: _Spread) -> _Told:
+    """Product of a bundle's steps.
+
+    With m the mean's transform and d_k what kinds differ by, sum_k n_k d_k being 0,
+    sum_k n_k log(m + d_k) = n log m - sum_k n_k d_k^2 / (2 m^2) + ..., the rest at most
     sum_k n_k |d_k / m|^3 / (3 (1 - z)), z the largest |d_k / m|.
     """
     n, rows = one.steps, np.concatenate([one.mean[None], spread.vectors])
     weights, squares = (np.append(0.0, of) for of in (spread.each, spread.squares))
-    mean = turned = np.zeros(transform.live.size, complex)
+    mean = turned = rare = np.zeros(transform.live.size, complex)
     largest, summed, slip = 0.0, 0.0, 0.0
     many = max(_HELD // max(transform.live.size, 1), 1)
     for first in range(0, len(rows), many):
@@ -980,6 +982,11 @@ def _power(
         largest = largest + weights[some] @ sizes
         summed = summed + squares[some] @ sizes**2
         turned = turned + squares[some] @ spectra**2
+        if one.rare is not None and spread.rare is not None:
+            at, masses = one.rare
+            large = np.concatenate([(one.counts @ masses)[None], -spread.rare])[some]
+            others, more = transform(at, large)
+            rare, slip = rare + (spectra * others).sum(axis=0), max(slip, more)
     slips = slip * math.sqrt(one.index.size)
     rounded = (64 + 2 * len(rows)) * UNIT
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -1008,4 +1015,4 @@ def _power(
         # Sizes at frequency 0 are no less, and the mean of squares than the geometric.
         bound = np.exp(n * np.minimum(0.5 * np.log(square) + 4 * UNIT, 0.0))
     part = _Part(value, np.where(known, wrong, bound))
-    return part, mean, slip, largest, square
+    return _Told(part, mean, slip, largest, square, rare)

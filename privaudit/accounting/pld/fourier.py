@@ -628,7 +628,7 @@ class _Rare:
             whole = float(one.counts @ one.rare[1].sum(axis=1)) / least
             rounded *= 1 + math.sqrt(width) * float(spread.each.sum()) / least
             off = whole * (2 * z * z + (spread.rest + 4 * most) / least)
-            off += whole * (told.slip + 4 * relative + rounded)
+            off += whole * (told.slip + 6 * relative + rounded)
             beside = 3 * told.slip * math.sqrt(width) * float(np.abs(spread.rare).sum())
             off += beside / least**2
             fits = (z < 0.5) & (relative < 0.5) & (most < 0.2 * least)

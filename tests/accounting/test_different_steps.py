@@ -24,8 +24,8 @@ from privaudit.accounting.pld.fourier import (
     compose,
 )
 from privaudit.accounting.pld.grouping import Group, bundle
-from privaudit.accounting.pld.grouping_below import _positive, bundle_below
-from privaudit.accounting.pld.mechanisms.noise import ends
+from privaudit.accounting.pld.grouping_below import _placed, _positive, bundle_below
+from privaudit.accounting.pld.mechanisms.noise import Rows, ends
 from privaudit.accounting.pld.scout import Guess
 from privaudit.accounting.pld.targets import EpsilonAt
 
@@ -667,7 +667,7 @@ class TestSound:
             masses.append(mass)
         moved = np.array(masses) * np.exp(tilt * points)
         places = np.broadcast_to(points, moved.shape)
-        rows, _ = _positive(moved, np.abs(moved), places, tilt)
+        rows = _positive(moved, places, tilt)
         for size, mass, row in zip(sizes, masses, rows, strict=True):
             made = row * np.exp(-tilt * points)
             assert (made >= 0).all()
@@ -679,6 +679,44 @@ class TestSound:
             assert (after <= np.maximum(before, 0) * (1 + 1e-12) + 4e-16).all()
             if not seed:  # none but the last was negative
                 assert made[1] >= 1 - 4 * size
+
+    def test_cells_put_on_points_are_no_larger_as_a_function(self):
+        """However far apart these are, and beyond what exponentials hold."""
+        random, far = np.random.default_rng(0), 0
+        for turn in range(400):
+            kinds, cells = int(random.integers(1, 4)), int(random.integers(2, 12))
+            spacing, tilt = 10 ** random.uniform(-2, 2.7), 10 ** random.uniform(-1, 1)
+            at = 2 * spacing * np.sort(random.permutation(13)[: cells + 1] - 6)
+            if turn % 2:
+                at = np.append(at, at[-1] + 2 * spacing * random.integers(1, 400))
+            shape = kinds, at.size - 1
+            loss = at[:-1] + np.diff(at) * random.random(shape)
+            logs = random.normal(0, 8, shape)
+            logs -= np.maximum(logs.max(axis=1, keepdims=True), 0) + math.log(at.size)
+            logs += np.minimum(loss, 0)  # so that neither P nor Q has more than 1
+            beside = ((0, 0), (1, 1))
+            each = (
+                np.pad(x, beside, constant_values=-np.inf) for x in (logs, logs - loss)
+            )
+            found = _placed(
+                Rows(*each, np.zeros(kinds), 1e-15), at, None, spacing, tilt
+            )
+            if found is None:
+                continue
+            index, mass, base, offset = found
+            for k in range(kinds):
+                points = index[k] * spacing
+                with np.errstate(divide="ignore"):
+                    made = np.exp(np.log(mass[k]) + base - tilt * points)
+                points = points + offset[k]
+                asked = np.append(points, random.uniform(at[0], at[-1], 10))[:, None]
+                before, after = (
+                    -np.expm1(-np.maximum(x - asked, 0)) @ p
+                    for x, p in ((loss[k], np.exp(logs[k])), (points, made))
+                )
+                assert (after <= before * (1 + 1e-9) + 1e-200).all()
+                far += bool(np.abs(points).max() > 1000 and made.any())
+        assert far > 50
 
     @pytest.mark.parametrize(
         ("noise", "scheme", "wide"),

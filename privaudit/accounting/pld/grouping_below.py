@@ -28,6 +28,9 @@ _TURNS = 20  # of merging cells whose grid points are one
 _ENOUGH = 1.0  # of a cell's mass, for both beside it to take what is moved
 _SEEN = 1e-6  # of a cell's mass of all kinds in the mean; others' losses do not matter
 _LEAST = 1e-290  # of a cell's mass; less is left out
+_OFF = 2.0**13 * UNIT  # of what a sum has in size: exponents are up to 1000
+_DIGITS = 1e-300  # below, numbers lose them
+_FAR = 600.0  # exponent up to which masses are put together
 _BESIDE = 2  # grid points from the last cells to knots beyond
 
 
@@ -122,20 +125,18 @@ def _placed(
             scale += np.abs(moved).reshape(mass.shape)
     if not np.isfinite(scale).all():
         return None
-    # Sums of shares round by so much; below 1e-300 numbers lose digits.
-    mass -= (64 * UNIT * scale + 1e-300) * (scale > 0)
+    mass -= (_OFF * scale + _DIGITS) * (scale > 0)
     rows = np.flatnonzero((mass < 0).any(axis=1))
     points = np.broadcast_to(index[rows if apart else 0] * spacing, (rows.size, width))
-    few, sizes = _positive(mass[rows], scale[rows], points, tilt)
-    mass[rows], scale[rows] = few, sizes
-    apart_too_far = ~np.isfinite(few + sizes).all(axis=1)
+    mass[rows] = _positive(mass[rows], points, tilt)
+    apart_too_far = ~np.isfinite(mass[rows]).all(axis=1)
     for i, own in zip(rows[apart_too_far], points[apart_too_far], strict=True):
         own = own[: 1 + int(np.argmax(own))]  # the others repeat it
         at_least = np.searchsorted(own, away[i], "right") - 1
         held = at_least >= 0
         moved = np.exp(log_p[i] + tilt * own[at_least] - base)  # P's, moved down
-        mass[i] = scale[i] = np.bincount(at_least[held], moved[held], width)
-    return index, np.maximum(mass - 64 * UNIT * scale, 0.0), base, offset
+        mass[i] = (1 - _OFF) * np.bincount(at_least[held], moved[held], width)
+    return index, np.where(mass > _DIGITS, mass, 0.0), base, offset
 
 
 def _merged(
@@ -211,16 +212,15 @@ def _by_rank(function: np.ufunc, values: Floats, rank: Indices) -> Floats:
     return found
 
 
-def _positive(
-    mass: Floats, scale: Floats, points: Floats, tilt: float
-) -> tuple[Floats, Floats]:
+def _positive(mass: Floats, points: Floats, tilt: float) -> Floats:
     """Masses of rows that are positive, and no larger as a function, for these.
 
     A knot inside is dropped by giving its mass to those beside it, in the shares that
     keep P and Q: the chord. A negative mass at the lower end is moved up. From the
     upper end on, masses are merged until their loss is no less than a knot, and are put
-    there. ``scale`` grows by the sizes of what is moved; it is not finite where doubles
-    do not do. Rows go side by side: there are many, each with a few such knots.
+    there. All are lowered by what they may be off by, and none is negative; a row is
+    not finite where doubles do not do. Rows go side by side: there are many, each with
+    a few such knots.
     """
     last = points.argmax(axis=1)  # beyond it there is none
     places = np.arange(mass.shape[1])
@@ -228,8 +228,7 @@ def _positive(
 
     def give(rows: Indices, i: Indices, to: Indices, part: Floats) -> None:
         moved = part * np.exp(tilt * (points[rows, to] - points[rows, i]))
-        mass[rows, to] += moved
-        scale[rows, to] += np.abs(moved)
+        mass[rows, to] += moved - _OFF * np.abs(moved)
 
     with np.errstate(over="ignore", invalid="ignore"):
         rows = np.arange(len(mass))
@@ -254,15 +253,19 @@ def _positive(
             left = (mass[rows, to] < 0) & (to != last[rows])
             rows, i = rows[left], to[left]
         rows = np.flatnonzero(mass[np.arange(len(mass)), last] < 0)
-        i, p, q = last[rows], np.zeros(len(rows)), np.zeros(len(rows))
+        i, p, q = last[rows], *np.zeros((2, len(rows)))
         while rows.size:
             back = points[rows, last[rows]] - points[rows, i]
-            fall, grown = (np.exp(np.minimum(by * back, 600.0)) for by in (tilt, 1.0))
-            ends = (p > 0) & (q <= p * grown * (1 - 1e-9)) & (mass[rows, i] >= 0)
+            fall, grown = np.exp(tilt * back), np.exp(back)
+            far = max(tilt, 1.0) * back > _FAR
+            ends = (p > 0) & (q <= p * grown * (1 - 1e-9)) & (mass[rows, i] >= 0) & ~far
             put = p * np.exp(-tilt * back) * (1 - 1e-9)
             own = mass[rows, i] * fall
+            off = _OFF * np.abs(own)
             mass[rows, i] = np.where(ends, mass[rows, i] + put, 0.0)
-            p, q, to = p + own, q + own * grown, before[rows, i]
-            left = ~ends & (to >= 0)
+            # P's part no more than it is, Q's no less.
+            p, q, to = p + own - off, q + (own + off) * grown, before[rows, i]
+            mass[rows[far], i[far]] = np.inf
+            left = ~ends & ~far & (to >= 0)
             rows, i, p, q = rows[left], to[left], p[left], q[left]
-    return mass, scale
+    return mass

@@ -667,7 +667,7 @@ class TestSound:
             masses.append(mass)
         moved = np.array(masses) * np.exp(tilt * points)
         places = np.broadcast_to(points, moved.shape)
-        rows = _positive(moved, places, tilt)
+        rows = _positive(moved, places, 1.0, tilt)
         for size, mass, row in zip(sizes, masses, rows, strict=True):
             made = row * np.exp(-tilt * points)
             assert (made >= 0).all()

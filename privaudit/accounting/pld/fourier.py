@@ -195,8 +195,8 @@ class Tilted:
     def delta_below(self, epsilon: float) -> float:
         """At most delta of the measures composed, and of all that dominate them."""
         known = self.surely_infinite
-        if self.rest is not None:
-            known += self.rest.delta_below(epsilon)
+        if self.rest is not None:  # of which infinite mass is
+            known = self.rest.delta_below(epsilon)
         far = abs(epsilon) + abs(self.offset) + self._far
         epsilon = epsilon - self.offset + self.drift + 16 * UNIT * far
         value, off = self._sum(epsilon)
@@ -620,16 +620,16 @@ class _Rare:
         """Steps told by their mean, if some of their losses are rare."""
         if one.rare is None or spread.rare is None:
             return
-        width, most, z = one.index.size, one.most_rare, told.unlike
-        rounded = UNIT * (64 + 4 * one.counts.size + 4 * width)
+        most, z = one.most_rare, told.unlike
+        rounded = UNIT * (64 + 4 * one.counts.size + 4 * one.index.size)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             relative = told.slip / np.abs(told.mean)
             least = np.abs(told.mean) * (1 - relative)
             whole = float(one.counts @ one.rare[1].sum(axis=1)) / least
-            rounded *= 1 + math.sqrt(width) * float(spread.each.sum()) / least
+            rounded *= 1 + spread.length * float(spread.each.sum()) / least
             off = whole * (2 * z * z + (spread.rest + 4 * most) / least)
             off += whole * (told.slip + 6 * relative + rounded)
-            beside = 3 * told.slip * math.sqrt(width) * float(np.abs(spread.rare).sum())
+            beside = 3 * told.slip * spread.length * float(np.abs(spread.rare).sum())
             off += beside / least**2
             fits = (z < 0.5) & (relative < 0.5) & (most < 0.2 * least)
             self._add(told.rare / told.mean**2, off, fits)
@@ -659,7 +659,8 @@ class _Rare:
             for term in range(terms - 1, 0, -1):
                 value = value * x + 1 / term
             value = counts @ (value * x)
-            off = 2 * slip + 4 * relative + 32 * UNIT + share**terms
+            rounded = (32 + 4 * counts.size) * UNIT
+            off = 2 * slip + 4 * relative + rounded + share**terms
             off = counts @ (share * off)
             self._add(value, off, fits)
             each = np.log(np.abs(whole) + slip + most) + 4 * UNIT
@@ -675,7 +676,7 @@ class _Rare:
         left = left + 1j * np.exp(-real) * np.sin(turn)  # 1 - exp(-S)
         value = whole.value * left
         # exp(-S) is off by no more than its size times expm1(off).
-        wrong = whole.wrong * np.abs(left) + 16 * UNIT * whole.most * np.abs(some)
+        wrong = whole.wrong * np.abs(left) + 160 * UNIT * whole.most * np.abs(some)
         wrong += whole.most * np.exp(-real) * np.expm1(off)
         return _Part(
             np.where(known, value, 0.0),
@@ -910,6 +911,7 @@ class _Spread:
     first: float  # size of the sum of what all differ by, which is rounding
     # sum of kinds' rare masses, times counts and their shares of each vector
     rare: Floats | None
+    length: float  # the largest sum of a vector's sizes
 
     @classmethod
     def of(cls, off: Floats, counts: Floats, rare: Floats | None = None) -> _Spread:
@@ -923,6 +925,9 @@ class _Spread:
             values, sides = np.linalg.eigh(weighted.T @ weighted)
             sides = sides.T
         order = np.argsort(-values)
+        # Those of rounding are no vectors of length 1.
+        seen = max(np.count_nonzero(values > len(values) * UNIT * values.max()), 1)
+        order = order[:seen]
         values, sides = values[order], sides[order]
         left = whole - np.cumsum(values)
         many = int(np.argmax(left * width < _SMALL_SQUARES)) + 1
@@ -933,10 +938,11 @@ class _Spread:
         squares = (counts[:, None] * each**2).sum(axis=0)
         # But for rounding, products of vectors, and of vectors and rests, sum to 0.
         cross = (counts[:, None] * each).T @ each
-        loose = float(np.abs(cross - np.diag(squares)).sum()) * width
+        length = float(np.abs(sides).sum(axis=1).max())
+        loose = float(np.abs(cross - np.diag(squares)).sum()) * length**2
         mixed = float(np.abs((counts[:, None] * each).T @ beside).sum()) * 2
         rests = np.abs(beside).sum(axis=1)
-        rest_squares = float(counts @ rests**2) + loose + mixed * math.sqrt(width)
+        rest_squares = float(counts @ rests**2) + loose + mixed * length
         first = float(np.abs(counts @ off).sum())
         first += (64 + len(off)) * UNIT * float(counts @ np.abs(off).sum(axis=1))
         return cls(
@@ -947,6 +953,7 @@ class _Spread:
             rest_squares + 1e-14 * whole * width,
             first,
             None if rare is None else (counts[:, None] * each).T @ rare,
+            length,
         )
 
 
@@ -987,7 +994,7 @@ def _power(one: Bundle, transform: _Transform, spread: _Spread) -> _Told:
             large = np.concatenate([(one.counts @ masses)[None], -spread.rare])[some]
             others, more = transform(at, large)
             rare, slip = rare + (spectra * others).sum(axis=0), max(slip, more)
-    slips = slip * math.sqrt(one.index.size)
+    slips = slip * spread.length
     rounded = (64 + 2 * len(rows)) * UNIT
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         modulus = np.abs(mean)

@@ -127,10 +127,10 @@ def _placed(
         return None
     mass -= (_OFF * scale + _DIGITS) * (scale > 0)
     rows = np.flatnonzero((mass < 0).any(axis=1))
-    points = np.broadcast_to(index[rows if apart else 0] * spacing, (rows.size, width))
-    mass[rows] = _positive(mass[rows], points, tilt)
-    apart_too_far = ~np.isfinite(mass[rows]).all(axis=1)
-    for i, own in zip(rows[apart_too_far], points[apart_too_far], strict=True):
+    points = np.broadcast_to(index[rows if apart else 0], (rows.size, width))
+    mass[rows] = _positive(mass[rows], points, spacing, tilt)
+    too_far = ~np.isfinite(mass[rows]).all(axis=1)
+    for i, own in zip(rows[too_far], points[too_far] * spacing, strict=True):
         own = own[: 1 + int(np.argmax(own))]  # the others repeat it
         at_least = np.searchsorted(own, away[i], "right") - 1
         held = at_least >= 0
@@ -212,7 +212,9 @@ def _by_rank(function: np.ufunc, values: Floats, rank: Indices) -> Floats:
     return found
 
 
-def _positive(mass: Floats, points: Floats, tilt: float) -> Floats:
+def _positive(
+    mass: Floats, points: Indices | Floats, spacing: float, tilt: float
+) -> Floats:
     """Masses of rows that are positive, and no larger as a function, for these.
 
     A knot inside is dropped by giving its mass to those beside it, in the shares that
@@ -226,8 +228,11 @@ def _positive(mass: Floats, points: Floats, tilt: float) -> Floats:
     places = np.arange(mass.shape[1])
     before, after = (np.tile(places + by, (len(mass), 1)) for by in (-1, 1))
 
+    def apart(rows: Indices, i: Indices, to: Indices) -> Floats:
+        return (points[rows, to] - points[rows, i]).astype(float) * spacing
+
     def give(rows: Indices, i: Indices, to: Indices, part: Floats) -> None:
-        moved = part * np.exp(tilt * (points[rows, to] - points[rows, i]))
+        moved = part * np.exp(tilt * apart(rows, i, to))
         mass[rows, to] += moved - _OFF * np.abs(moved)
 
     with np.errstate(over="ignore", invalid="ignore"):
@@ -237,8 +242,8 @@ def _positive(mass: Floats, points: Floats, tilt: float) -> Floats:
             rows, i = rows[negative.any(axis=1)], negative.argmax(axis=1)
             i = i[negative.any(axis=1)]
             lower, higher = before[rows, i], after[rows, i]
-            ahead = np.expm1(points[rows, i] - points[rows, higher])
-            back = np.minimum(points[rows, i] - points[rows, lower], 700.0)
+            ahead = np.expm1(apart(rows, higher, i))
+            back = np.minimum(apart(rows, lower, i), 700.0)
             share = ahead / (ahead - np.expm1(back))
             m, mass[rows, i] = mass[rows, i], 0.0
             give(rows, i, lower, share * m)
@@ -255,7 +260,7 @@ def _positive(mass: Floats, points: Floats, tilt: float) -> Floats:
         rows = np.flatnonzero(mass[np.arange(len(mass)), last] < 0)
         i, p, q = last[rows], *np.zeros((2, len(rows)))
         while rows.size:
-            back = points[rows, last[rows]] - points[rows, i]
+            back = apart(rows, i, last[rows])
             fall, grown = np.exp(tilt * back), np.exp(back)
             far = max(tilt, 1.0) * back > _FAR
             ends = (p > 0) & (q <= p * grown * (1 - 1e-9)) & (mass[rows, i] >= 0) & ~far

@@ -614,7 +614,7 @@ class _Rare:
         self, value: NDArray[np.complex128], off: Floats, known: NDArray[np.bool_]
     ) -> None:
         self.sum[...] += np.where(known, value, 0.0)
-        self.off[...] += np.where(known, off, np.inf)
+        self.off[...] += np.where(known, off + 2 * UNIT * np.abs(self.sum), np.inf)
 
     def add_told(self, one: Bundle, told: _Told, spread: _Spread) -> None:
         """Steps told by their mean, if some of their losses are rare."""

@@ -612,6 +612,7 @@ class _Search:
         self.fine = _FINE
         self.alone = not composition.epochs and not composition.others
         self.coarse = self.apart = False  # apart: kinds are composed one by one
+        self.anew = False  # rare losses are cut at another loss than before
         self.last: tuple[Guess, float, Grid] | None = None  # that was looked at
 
     def top(self, way: Direction) -> float:
@@ -720,9 +721,21 @@ class _Search:
                     top = min(top, self.target.upper(found, guess, max(enough, low)))
             self.upper[way] = min(self.upper[way], top)
             self.inner[way] = max(self.inner[way], low)
-        self.guesses[way] = self.target.improved(
-            guess, self.upper[way], self.inner[way]
-        )
+        known = self.target.improved(guess, self.upper[way], self.inner[way])
+        self.guesses[way] = self._parted_anew(way, guess, known) or known
+
+    def _parted_anew(self, way: Direction, before: Guess, known: Guess) -> Guess | None:
+        """Cut at another loss where the figure is far from what was guessed."""
+        low, top = self.inner[way], self.upper[way]
+        if not self.alone or not 0 < low < top < math.inf or self.met():
+            return None
+        between = dataclasses.replace(known, epsilon=math.sqrt(low * top))
+        aimed = self.target.is_aimed(before, between.epsilon)
+        if aimed and self.target.is_aimed(between, before.epsilon):
+            return None
+        parted = self.scouts[way].parted(between, always=True)
+        self.anew = parted.rest is not None
+        return parted if self.anew else None
 
     def _below(self, way: Direction) -> tuple[Tilted | None, float]:
         """A composition that is dominated, and the figure it has."""
@@ -833,6 +846,9 @@ class _Search:
         top = self.top(way)
         if not (top < math.inf and self.laws[way].is_known):
             return False
+        if self.anew:  # these cells may do
+            self.anew = False
+            return True
         factor = min(self.target.ratio(max(self.inner.values()), top) * 1.2, 9.0)
         fine = self.fine
         while factor > 1.1:

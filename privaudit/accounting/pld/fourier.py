@@ -46,6 +46,7 @@ _MOST_PRODUCTS = 1 << 24  # of masses, for their memory
 _LEAST = 1e-280  # of a kind's masses in sum, for those that doubles lose to be none
 _TERMS = 12  # of a series of rare masses
 _SMALL_SQUARES = 1e-10  # of what steps differ by: what is bounded, not summed
+_SMALL_PAIRS = 1e-4  # of pairs of rare masses: the same
 
 
 @dataclasses.dataclass(frozen=True)
@@ -627,12 +628,17 @@ class _Rare:
             least = np.abs(told.mean) * (1 - relative)
             whole = float(one.counts @ one.rare[1].sum(axis=1)) / least
             rounded *= 1 + spread.length * float(spread.each.sum()) / least
-            off = whole * (2 * z * z + (spread.rest + 4 * most) / least)
+            share = most / least
+            off = whole * (2 * z * z + spread.rest / least)
+            off += whole * share * (4 * z + 6 * share)
             off += whole * (told.slip + 6 * relative + rounded)
             beside = 3 * told.slip * spread.length * float(np.abs(spread.rare).sum())
+            beside += spread.squares_off(told.slip)
             off += beside / least**2
-            fits = (z < 0.5) & (relative < 0.5) & (most < 0.2 * least)
-            self._add(told.rare / told.mean**2, off, fits)
+            off += np.abs(told.rare_squares) / least**2 * (3 * relative + 16 * UNIT)
+            fits = (z < 0.5) & (relative < 0.5) & (share < 0.2)
+            value = (told.rare + told.rare_squares / 2) / told.mean**2
+            self._add(value, off, fits)
             each = np.log(np.sqrt(told.square) + most) + 4 * UNIT
         self.size[...] += one.steps * np.minimum(each, 0.0)
 
@@ -912,6 +918,10 @@ class _Spread:
     # sum of kinds' rare masses, times counts and their shares of each vector
     rare: Floats | None
     length: float  # the largest sum of a vector's sizes
+    # vectors, the sum of whose squares is that of kinds' rare masses, times counts, and
+    # the size of what that leaves out
+    rare_squares: Floats
+    rare_beside: float
 
     @classmethod
     def of(cls, off: Floats, counts: Floats, rare: Floats | None = None) -> _Spread:
@@ -954,7 +964,33 @@ class _Spread:
             first,
             None if rare is None else (counts[:, None] * each).T @ rare,
             length,
+            *_squares(np.zeros((counts.size, 1)) if rare is None else rare, counts),
         )
+
+    def squares_off(self, slip: float) -> float:
+        """Bound on the error of the sum of squares of rare masses' transforms."""
+        sizes = np.abs(self.rare_squares).sum(axis=1)
+        rounded = 3 * slip + (16 + 4 * len(sizes)) * UNIT
+        return self.rare_beside + rounded * float(sizes @ sizes)
+
+
+def _squares(masses: Floats, counts: Floats) -> tuple[Floats, float]:
+    """Few vectors whose products in pairs sum to those of all, and by what not.
+
+    A transform's square is the sum of products in pairs, each times a wave.
+    """
+    pairs = (counts[:, None] * masses).T @ masses
+    values, sides = np.linalg.eigh(pairs)
+    vectors = np.sqrt(np.maximum(values, 0.0))[::-1, None] * sides.T[::-1]
+    whole, left = float(pairs.sum()), pairs
+    many = 0
+    while many < len(vectors):
+        left = left - np.outer(vectors[many], vectors[many])
+        many += 1
+        if np.abs(left).sum() < _SMALL_PAIRS * whole:
+            break
+    rounded = (16 + 2 * counts.size + 4 * many) * UNIT * whole
+    return vectors[:many], float(np.abs(left).sum()) + rounded
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -967,6 +1003,7 @@ class _Told:
     unlike: Floats  # the largest |d_k / m|
     square: Floats  # the mean square of kinds' transforms, at most
     rare: NDArray[np.complex128]  # sum_k n_k R_k (m - d_k), of rare masses' R_k
+    rare_squares: NDArray[np.complex128]  # sum_k n_k R_k^2
 
 
 def _power(one: Bundle, transform: _Transform, spread: _Spread) -> _Told:
@@ -978,7 +1015,7 @@ def _power(one: Bundle, transform: _Transform, spread: _Spread) -> _Told:
     """
     n, rows = one.steps, np.concatenate([one.mean[None], spread.vectors])
     weights, squares = (np.append(0.0, of) for of in (spread.each, spread.squares))
-    mean = turned = rare = np.zeros(transform.live.size, complex)
+    mean = turned = rare = pairs = np.zeros(transform.live.size, complex)
     largest, summed, slip = 0.0, 0.0, 0.0
     many = max(_HELD // max(transform.live.size, 1), 1)
     for first in range(0, len(rows), many):
@@ -994,6 +1031,10 @@ def _power(one: Bundle, transform: _Transform, spread: _Spread) -> _Told:
             large = np.concatenate([(one.counts @ masses)[None], -spread.rare])[some]
             others, more = transform(at, large)
             rare, slip = rare + (spectra * others).sum(axis=0), max(slip, more)
+    if one.rare is not None:
+        for vector in spread.rare_squares:
+            (side,), more = transform(one.rare[0], vector[None])
+            pairs, slip = pairs + side**2, max(slip, more)
     slips = slip * spread.length
     rounded = (64 + 2 * len(rows)) * UNIT
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -1022,4 +1063,4 @@ def _power(one: Bundle, transform: _Transform, spread: _Spread) -> _Told:
         # Sizes at frequency 0 are no less, and the mean of squares than the geometric.
         bound = np.exp(n * np.minimum(0.5 * np.log(square) + 4 * UNIT, 0.0))
     part = _Part(value, np.where(known, wrong, bound))
-    return _Told(part, mean, slip, largest, square, rare)
+    return _Told(part, mean, slip, largest, square, rare, pairs)

@@ -79,6 +79,7 @@ class Guess:
     steep: float = 1.0
     cut: float = math.inf
     rest: Guess | None = None
+    whole: Guess | None = None  # before it was parted
     aims: tuple[float, ...] = ()  # more epsilons that cells are to suit
 
     def seen_as(self, other: Guess) -> Guess:
@@ -308,8 +309,11 @@ class Scout:
         to the tilt from which on the largest ones are most. Without them there is a
         saddle point, and of the rest all is as small as the chance of one of them.
         ``always``: wherever that is seen to help. ``spacing``: of the grid, if it is
-        to be less than a part of its points.
+        to be less than a part of its points. What is parted is parted anew.
         """
+        if guess.whole is not None:
+            known = {"epsilon": guess.epsilon, "aims": guess.aims}
+            guess = dataclasses.replace(guess.whole, **known)
         epsilon, log_delta = guess.epsilon, guess.log_delta
         rounding = math.log(float(self._counts.sum()) * _ROUNDED)
 
@@ -360,7 +364,9 @@ class Scout:
                     points = bulk.window / spacing + rest.window / max(coarse, spacing)
                 if (points, least) < best:
                     best = points, least
-                    parts = dataclasses.replace(guess.seen_as(bulk), cut=cut, rest=rest)
+                    parts = dataclasses.replace(
+                        guess.seen_as(bulk), cut=cut, rest=rest, whole=guess
+                    )
             self._log_q = whole
         if parts is None or best[0] * spacing > guess.window / _SHORTER:
             return guess

@@ -19,7 +19,6 @@ from privaudit.accounting.pld.families import Family
 from privaudit.accounting.pld.fixed_size import bound
 from privaudit.accounting.pld.fourier import (
     MOST_POINTS,
-    MOST_WORK,
     Bundle,
     Tilted,
     compose,
@@ -57,7 +56,7 @@ _FINER = (1, 3, 9, 27, 81)  # grids that are tried where one has nothing from be
 _AFFORDABLE = 1 << 17  # points of a grid that is finer than is needed
 _MOST_CELLS = 1.2e7  # cells in all measures together; about 10 s
 _SPARE = 8  # points of a grid that may lie beside its losses
-_CHEAP_WORK = 1e8  # cells of all frequencies; about a tenth of a second
+_MOST_ANEW = 1.5  # by which cells are finer where rare losses are cut anew
 _CHOSEN = 4  # slack of grids where what is chosen leaves per cents open
 
 
@@ -422,7 +421,7 @@ class Composition:
             some = self._bundles(way, grid, spacing, whole.tilt, side, "all")
             found = compose(some, spacing, whole) if some else None
         if found is None and any(group.apart for group in grid.groups):
-            return self._composed(way, grid.told(apart=False), guess, side)
+            return self._composed(way, grid.by_means(), guess, side)
         return found
 
     def _bundles(
@@ -611,7 +610,7 @@ class _Search:
         # Of the width: what cells add above, where as much again is taken away below.
         self.fine = _FINE
         self.alone = not composition.epochs and not composition.others
-        self.coarse = self.apart = False  # apart: kinds are composed one by one
+        self.coarse = False
         self.anew = False  # rare losses are cut at another loss than before
         self.last: tuple[Guess, float, Grid] | None = None  # that was looked at
 
@@ -632,7 +631,7 @@ class _Search:
             # As many points as can be had where fewer have not done.
             most = MOST_POINTS // (1 if self.alone and self.fine < _FINE else 4)
             grid = self.of._grid(way, (guess, law), slack, self.width, most=most)
-            self.last = guess, slack, grid.told(apart=True) if self.apart else grid
+            self.last = guess, slack, grid
         return self.last[2]
 
     def met(self) -> bool:
@@ -698,21 +697,9 @@ class _Search:
         told = told and not self.target.is_met(enough, top)
         if told and self.upper[way] >= max(known, default=0.0):
             below, low = self._below(way)
-            for turn in range(2):
-                if below is None or self.target.is_met(low, top):
-                    break
-                blurred = self._is_blurred(way, found, below)
-                if not turn:
-                    apart = blurred and self._rare_apart(way)
-                elif not self.target.is_aimed(guess, top):
-                    break  # cells and tilts are for another figure: see `improved`
-                else:
-                    # Where errors hide the figure even long sums of rare losses pay.
-                    work = MOST_WORK if blurred else _CHEAP_WORK
-                    summed = below if blurred else below.rest or below
-                    apart = self._kinds_apart(way, work / max(summed.index.size, 1))
-                if not apart:
-                    continue
+            met = below is None or self.target.is_met(low, top)
+            blurred = not met and self._is_blurred(way, found, below)
+            if blurred and self._rare_apart(way):
                 guess, grid = self.guesses[way], self.grid(way)
                 below, more = self._below(way)
                 low = max(low, more)
@@ -759,18 +746,6 @@ class _Search:
             known = self.target.improved(guess, self.upper[way])
         self.guesses[way] = self.scouts[way].parted(known, always=True)
         return self.guesses[way] is not known
-
-    def _kinds_apart(self, way: Direction, cells: float) -> bool:
-        """Tell none by a mean, of which they may be too unlike on any cells.
-
-        False if there are more than ``cells``, or none is told so.
-        """
-        grid = self.grid(way)
-        alone = all(group.apart for group in grid.groups)
-        if self.apart or alone or self.of._work(grid) >= cells:
-            return False
-        self.apart, self.last = True, None
-        return True
 
     def run_below(self, way: Direction) -> None:
         """A lower bound on the dominating pair's own figure."""
@@ -846,10 +821,9 @@ class _Search:
         top = self.top(way)
         if not (top < math.inf and self.laws[way].is_known):
             return False
-        if self.anew:  # these cells may do
-            self.anew = False
-            return True
-        factor = min(self.target.ratio(max(self.inner.values()), top) * 1.2, 9.0)
+        most = _MOST_ANEW if self.anew else 9.0  # these cells may do
+        self.anew = False
+        factor = min(self.target.ratio(max(self.inner.values()), top) * 1.2, most)
         fine = self.fine
         while factor > 1.1:
             self.fine = fine / factor

@@ -46,6 +46,9 @@ _MOST_PRODUCTS = 1 << 24  # of masses, for their memory
 _LEAST = 1e-280  # of a kind's masses in sum, for those that doubles lose to be none
 _TERMS = 12  # of a series of rare masses
 _SMALL_SQUARES = 1e-10  # of what steps differ by: what is bounded, not summed
+# Cells of all frequencies, for kinds one by one where these are worth it, by how many
+# times what may be left out their mean hides.
+_OWN_WORK = 1e5
 _SMALL_PAIRS = 1e-4  # of pairs of rare masses: the same
 
 
@@ -238,6 +241,7 @@ class Bundle:
     # grid points and each kind's masses of what is rare; and the largest mass of a kind
     rare: tuple[Indices, Floats] | None = None
     most_rare: float = 0.0
+    rounded: float = 0.0  # by which kinds' masses are off, in sum, beside their sums
     # mass at infinite loss of all steps, at most, and of each, at least
     lost: float = 0.0
     surely: float = 0.0
@@ -554,7 +558,8 @@ def _product(
     rare = _Rare.none(transform.live.size) if parted else None
     work = 0.0
     whole = _Part(np.ones(transform.live.size, complex), np.zeros(transform.live.size))
-    for one in bundles:
+    share = min(sum(one.steps * one.most_rare for one in bundles), 1.0)
+    for one in sorted(bundles, key=lambda one: one.off is not None):
         if one.off is not None:
             large = None if one.rare is None else one.rare[1]
             spread = _Spread.of(one.off, one.counts, large)
@@ -562,24 +567,35 @@ def _product(
             if each * len(spread.vectors) > MOST_WORK:
                 return None
             told = _power(one, transform, spread)
-            whole = whole.times(told.part)
-            if rare is None:
-                whole, more = transform.pruned(whole, room)
-                left += more
-            else:
-                rare.add_told(one, told, spread)
-            continue
+            beside = None if rare is None else _Rare.told(one, told, spread)
+            off = told.part.wrong * (1.0 if beside is None else share)
+            if beside is not None:
+                off = off + told.part.most * np.minimum(beside.off, 1.0)
+            loose = float(transform.sizes @ (whole.most * off)) / room
+            own = _one_by_one(one)
+            each *= one.counts.size
+            if own is None or each > min(_OWN_WORK * loose, MOST_WORK):
+                whole = whole.times(told.part)
+                if rare is None:
+                    whole, more = transform.pruned(whole, room)
+                    left += more
+                elif beside is not None:
+                    rare.add(beside)
+                continue
+            one, part = own
+            whole = whole.times(part)
         index, masses = one.kinds or (one.index, one.mean[None])
         some = slice(0)
         while some.stop < len(masses):
             many = _AT_ONCE // max(whole.wrong.size, 1)
             some = slice(some.stop, some.stop + max(many, 1))
-            own = index if index.ndim == 1 else index[some]
-            each = min(own.shape[-1] * transform.live.size, _TRANSFORM * points)
+            at = index if index.ndim == 1 else index[some]
+            each = min(at.shape[-1] * transform.live.size, _TRANSFORM * points)
             work += each * len(masses[some])
             if one.kinds and work > MOST_WORK:
                 return None
-            spectra, slip = transform(own, masses[some])
+            spectra, slip = transform(at, masses[some])
+            slip += one.rounded
             whole = whole.times(_powers(spectra, slip, one.counts[some]))
             if rare is None:
                 whole, more = transform.pruned(whole, room)
@@ -589,9 +605,26 @@ def _product(
                 continue
             at, large = one.rare[0], one.rare[1][some]
             part, more = transform(at if at.ndim == 1 else at[some], large)
-            slip = max(slip, more)
-            rare.add_each((spectra, part), slip, large, one.counts[some])
+            slip = max(slip, more + one.rounded)
+            rare.add(_Rare.each((spectra, part), slip, large, one.counts[some]))
     return transform.live, whole if rare is None else rare.of(whole), left
+
+
+def _one_by_one(one: Bundle) -> tuple[Bundle, _Part] | None:
+    """Kinds of a bundle for masses that sum to 1, and what these sums add; or None."""
+    masses = one.masses[1]
+    sums = masses.sum(axis=1)
+    if not sums.min() > _LEAST:
+        return None
+    rounded = 4 * UNIT * (2 + 1 / float(sums.min()))  # beside the mean
+    rare = None if one.rare is None else (one.rare[0], one.rare[1] / sums[:, None])
+    kinds = one.index, masses / sums[:, None]
+    known = {"kinds": kinds, "off": None, "rare": rare, "rounded": rounded}
+    logs = one.counts * np.log(sums)
+    value = math.exp(math.fsum(logs.tolist()))
+    wrong = UNIT * ((16 + one.index.size) * one.steps + 2 * float(np.abs(logs).sum()))
+    part = _Part(np.array([value + 0j]), np.array([value * math.expm1(wrong) + 1e-300]))
+    return dataclasses.replace(one, **known), part
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -611,16 +644,27 @@ class _Rare:
     def none(cls, size: int) -> _Rare:
         return cls(np.zeros(size, complex), np.zeros(size), np.zeros(size))
 
-    def _add(
-        self, value: NDArray[np.complex128], off: Floats, known: NDArray[np.bool_]
-    ) -> None:
-        self.sum[...] += np.where(known, value, 0.0)
-        self.off[...] += np.where(known, off + 2 * UNIT * np.abs(self.sum), np.inf)
+    @classmethod
+    def _known(
+        cls,
+        value: NDArray[np.complex128],
+        off: Floats,
+        known: NDArray[np.bool_],
+        size: Floats,
+    ) -> _Rare:
+        return cls(np.where(known, value, 0.0), np.where(known, off, np.inf), size)
 
-    def add_told(self, one: Bundle, told: _Told, spread: _Spread) -> None:
-        """Steps told by their mean, if some of their losses are rare."""
+    def add(self, other: _Rare) -> None:
+        """Other steps, in place."""
+        self.sum[...] += other.sum
+        self.off[...] += other.off + 2 * UNIT * np.abs(self.sum)
+        self.size[...] += other.size
+
+    @classmethod
+    def told(cls, one: Bundle, told: _Told, spread: _Spread) -> _Rare:
+        """Steps told by their mean."""
         if one.rare is None or spread.rare is None:
-            return
+            return cls.none(told.mean.size)
         most, z = one.most_rare, told.unlike
         rounded = UNIT * (64 + 4 * one.counts.size + 4 * one.index.size)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -638,17 +682,17 @@ class _Rare:
             off += np.abs(told.rare_squares) / least**2 * (3 * relative + 16 * UNIT)
             fits = (z < 0.5) & (relative < 0.5) & (share < 0.2)
             value = (told.rare + told.rare_squares / 2) / told.mean**2
-            self._add(value, off, fits)
             each = np.log(np.sqrt(told.square) + most) + 4 * UNIT
-        self.size[...] += one.steps * np.minimum(each, 0.0)
+        return cls._known(value, off, fits, one.steps * np.minimum(each, 0.0))
 
-    def add_each(
-        self,
+    @classmethod
+    def each(
+        cls,
         spectra: tuple[NDArray[np.complex128], NDArray[np.complex128]],
         slip: float,
         large: Floats,
         counts: Floats,
-    ) -> None:
+    ) -> _Rare:
         """Kinds by their own transforms, and those of their ``large`` losses."""
         whole, part = spectra
         most = large.sum(axis=1)[:, None] * (1 + 1e-9)
@@ -668,9 +712,8 @@ class _Rare:
             rounded = (32 + 4 * counts.size) * UNIT
             off = 2 * slip + 4 * relative + rounded + share**terms
             off = counts @ (share * off)
-            self._add(value, off, fits)
             each = np.log(np.abs(whole) + slip + most) + 4 * UNIT
-        self.size[...] += counts @ np.minimum(each, 0.0)
+        return cls._known(value, off, fits, counts @ np.minimum(each, 0.0))
 
     def of(self, whole: _Part) -> _Part:
         """The difference, of the product ``whole`` of all steps."""
@@ -806,7 +849,7 @@ class _Transform:
 
     def __init__(self, points: int, live: NDArray[np.intp], sizes: Sizes) -> None:
         self.points, self.live = points, live
-        self._sizes = sizes(live)
+        self.sizes = sizes(live)
         self._cut()
 
     def _cut(self) -> None:
@@ -865,10 +908,10 @@ class _Transform:
     def pruned(self, whole: _Part, room: float) -> tuple[_Part, float]:
         """Leave out, from here on, frequencies that are nothing; what they add."""
         most = np.clip(whole.most, 1e-300, 1.0)
-        some, left = _seen(np.log(most), self._sizes, room)
+        some, left = _seen(np.log(most), self.sizes, room)
         if some.size < 0.7 * most.size:
             self.live, whole = self.live[some], whole.some(some)
-            self._sizes = self._sizes[some]
+            self.sizes = self.sizes[some]
             self._cut()
             return whole, left
         return whole, 0.0

@@ -47,6 +47,8 @@ _FINE, _CHEAP = 0.01, 1 << 17
 # at most so many parts of a group, and if so few are left.
 _ROUNDED, _ROUND_FROM, _MOST_PARTS, _WORTH = 0.4, 1 << 10, 2.0**20, 2
 _LEAST_RARE, _MOST_RARE = 1e-3, 1e-2  # of what is rare: what may change
+# Points of rare losses' grid that are dear if all waves matter; losses for which not.
+_DEAR, _APART = 1 << 19, 64.0
 _A_DECADE = 20  # losses between which densities of cells are chosen
 
 
@@ -127,9 +129,9 @@ class Grid:
         """Return whether common and rare losses are composed apart."""
         return bool(self.groups) and all(one.cut is not None for one in self.groups)
 
-    def told(self, *, apart: bool) -> Grid:
-        """The grid with all kinds composed one by one, or by their groups' means."""
-        groups = (dataclasses.replace(one, apart=apart) for one in self.groups)
+    def by_means(self) -> Grid:
+        """The grid with all kinds told by their groups' means."""
+        groups = (dataclasses.replace(one, apart=False) for one in self.groups)
         return dataclasses.replace(self, groups=tuple(groups))
 
 
@@ -405,11 +407,11 @@ class Choice:
         return tuple(found), coarser
 
     def _coarser(self, spacing: float) -> int:
-        """Power of two by which the grid of rare losses may be coarser."""
+        """Times by which the grid of rare losses may be coarser."""
         if self.guess.rest is None:
             return 1
-        least = max(4 * self.guess.rest.window / MOST_POINTS, spacing)
-        return 1 << math.floor(math.log2(max(self.rare, least) / spacing))
+        least = max(2 * self.guess.rest.window / MOST_POINTS, spacing)
+        return max(math.floor(max(self.rare, least) / spacing), 1)
 
 
 def chosen(
@@ -481,6 +483,13 @@ def chosen(
         share = min(max(slack / cut, _LEAST_RARE), _MOST_RARE)
         most = min(rare_spacing(cut, float(moved), share), guess.rest.window / 64)
         rare = cells.spacing(steps, _COARSE * room, least, most, cut)
+        if guess.rest.window > _DEAR * rare:
+            # Waves fall where so many common losses are on other points than 0.
+            sizes = np.where(middle < cut, np.abs(middle), 0.0)
+            order = np.argsort(-sizes)
+            many = np.cumsum((steps @ np.exp(log_mass))[order])
+            fine = sizes[order][min(np.searchsorted(many, _APART), sizes.size - 1)]
+            rare = min(rare, max(float(fine), 2 * guess.rest.window / MOST_POINTS))
     known = (pairs, reached, cells, spacing, law.waves, window, guess, rare)
     return Choice(*known)
 

@@ -31,6 +31,8 @@ _LEAST = 1e-290  # of a cell's mass; less is left out
 _OFF = 2.0**13 * UNIT  # of what a sum has in size: exponents are up to 1000
 _DIGITS = 1e-300  # below, numbers lose them
 _FAR = 600.0  # exponent up to which masses are put together
+_UNITS = (1, 2, 4)  # of grid points, for kinds told by their mean
+_LOST = 1.0  # of a grid point: what losses may be lower in sum, on points that do
 _BESIDE = 2  # grid points from the last cells to knots beyond
 
 
@@ -48,7 +50,11 @@ def bundle_below(
     counts = None if apart else family.count
     at = edges.astype(float) * spacing
     whole = seen if first is None else _some(seen, 0, first + 1)
-    found = _placed(whole, at[: len(whole.log_p[0]) - 1], counts, spacing, tilt)
+    below = at[: len(whole.log_p[0]) - 1]
+    if counts is None:
+        found = _placed(whole, below, None, spacing, tilt)
+    else:
+        found = _best(whole, below, counts, spacing, tilt)
     if found is None:
         return None
     index, mass, base, offset = found
@@ -83,6 +89,32 @@ def _some(seen: Rows, first: int, last: int | None = None) -> Rows:
     return dataclasses.replace(seen, log_p=log_p, log_q=log_q)
 
 
+def _best(
+    seen: Rows, at: Floats, counts: Floats, spacing: float, tilt: float
+) -> tuple[Indices, Floats, float, Floats] | None:
+    """Points of kinds told by their mean: fewer where too much is lost on these.
+
+    On points next to each other kinds' losses may lie beyond the next: what is moved
+    from there is then more than it has, and it is dropped, with others.
+    """
+    whole = np.exp(seen.log_q[:, 1:-1]).sum(axis=1) + seen.atom
+    best, least = None, math.inf
+    for unit in _UNITS:
+        found = _placed(seen, at, counts, spacing, tilt, unit=unit)
+        if found is None:
+            continue
+        index, mass, base, offset = found
+        # Where losses are lower than they were there is more of Q.
+        with np.errstate(over="ignore", invalid="ignore"):
+            odds = np.exp(base - (1 + tilt) * spacing * index - offset[:, None])
+            lost = float(counts @ ((mass * odds).sum(axis=1) - whole))
+        if best is None or lost < least:
+            best, least = found, lost
+        if least < _LOST * spacing:
+            break
+    return best
+
+
 def _placed(
     seen: Rows,
     at: Floats,
@@ -90,14 +122,16 @@ def _placed(
     spacing: float,
     tilt: float,
     known: tuple[float, Floats] | None = None,
+    unit: int = 1,
 ) -> tuple[Indices, Floats, float, Floats] | None:
     """Grid points of each row, tilted masses there, their base, and rows' offsets.
 
     ``counts``: of steps that are told by their mean. ``known``: base and offsets.
+    ``unit``: of the points.
     """
-    apart = counts is None
-    cells = _merged(seen, at, counts, spacing, None if known is None else known[1])
-    log_p, away, knots, offset = cells
+    apart, own = counts is None, None if known is None else known[1]
+    log_p, away, knots, offset = _merged(seen, at, counts, unit * spacing, own)
+    knots *= unit
     rank = np.cumsum(np.diff(knots, axis=1, prepend=knots[:, :1]) > 0, axis=1)
     # Each row's different knots, and one beyond either end; shorter ones are filled up.
     index = np.repeat(knots[:, -1:] + _BESIDE, int(rank.max()) + 3, axis=1)

@@ -1032,8 +1032,10 @@ def _squares(masses: Floats, counts: Floats) -> tuple[Floats, float]:
         many += 1
         if np.abs(left).sum() < _SMALL_PAIRS * whole:
             break
-    rounded = (16 + 2 * counts.size + 4 * many) * UNIT * whole
-    return vectors[:many], float(np.abs(left).sum()) + rounded
+    vectors = vectors[:many]
+    sizes = np.abs(vectors).sum(axis=1)
+    rounded = (16 + 2 * counts.size) * whole + 4 * (many + 1) * float(sizes @ sizes)
+    return vectors, float(np.abs(left).sum()) + UNIT * rounded
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

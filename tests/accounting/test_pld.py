@@ -200,6 +200,7 @@ class TestCells:
 
         of_class = Bundle.of
         monkeypatch.setattr(Bundle, "of", of)
+        monkeypatch.setattr(grouping_below, "_UNITS", (1,))
         group = Group(found, found, edges, apart)
         bundle(group, way, spacing, tilt, 9.0)
         under = bundle_below(group, way, spacing, tilt, 9.0)

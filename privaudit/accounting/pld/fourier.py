@@ -556,6 +556,13 @@ def _product(
     transform = _Transform(points, alive, sizes)
     parted = any(one.rare is not None for one in bundles)
     rare = _Rare.none(transform.live.size) if parted else None
+    known = [one.kinds or (one.index, one.mean[None]) for one in bundles]
+    ahead = sum(
+        len(masses) * min(index.shape[-1] * transform.live.size, _TRANSFORM * points)
+        for index, masses in known
+    )
+    if parted and ahead > MOST_WORK:  # nothing is left out on the way
+        return None
     work = 0.0
     whole = _Part(np.ones(transform.live.size, complex), np.zeros(transform.live.size))
     share = min(sum(one.steps * one.most_rare for one in bundles), 1.0)

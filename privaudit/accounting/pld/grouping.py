@@ -47,8 +47,9 @@ _FINE, _CHEAP = 0.01, 1 << 17
 # at most so many parts of a group, and if so few are left.
 _ROUNDED, _ROUND_FROM, _MOST_PARTS, _WORTH = 0.4, 1 << 10, 2.0**20, 2
 _LEAST_RARE, _MOST_RARE = 1e-3, 1e-2  # of what is rare: what may change
-# Points of rare losses' grid that are dear if all waves matter; losses for which not.
-_DEAR, _APART = 1 << 19, 64.0
+# Losses on other points than 0 for most waves to be nothing, and times by which rare
+# losses' grid may be finer for that: it has more points, of which few waves matter.
+_APART, _FINER, _MOST_FINE = 64.0, 3.0, MOST_POINTS // 2
 _A_DECADE = 20  # losses between which densities of cells are chosen
 
 
@@ -410,7 +411,7 @@ class Choice:
         """Times by which the grid of rare losses may be coarser."""
         if self.guess.rest is None:
             return 1
-        least = max(2 * self.guess.rest.window / MOST_POINTS, spacing)
+        least = max(self.guess.rest.window / _MOST_FINE, spacing)
         return max(math.floor(max(self.rare, least) / spacing), 1)
 
 
@@ -479,17 +480,17 @@ def chosen(
         spacing = max(fine, min(spacing, window / _CHEAP))
     rare, cut = 0.0, guess.cut
     if guess.rest is not None:
-        moved = steps @ (np.exp(log_mass) @ np.minimum(np.abs(middle), cut))
         share = min(max(slack / cut, _LEAST_RARE), _MOST_RARE)
-        most = min(rare_spacing(cut, float(moved), share), guess.rest.window / 64)
+        most = min(rare_spacing(cut, guess.moved, share), guess.rest.window / 64)
         rare = cells.spacing(steps, _COARSE * room, least, most, cut)
-        if guess.rest.window > _DEAR * rare:
-            # Waves fall where so many common losses are on other points than 0.
-            sizes = np.where(middle < cut, np.abs(middle), 0.0)
-            order = np.argsort(-sizes)
-            many = np.cumsum((steps @ np.exp(log_mass))[order])
-            fine = sizes[order][min(np.searchsorted(many, _APART), sizes.size - 1)]
-            rare = min(rare, max(float(fine), 2 * guess.rest.window / MOST_POINTS))
+        # Waves fall where so many common losses are on other points than 0.
+        sizes = np.where(middle < cut, np.abs(middle), 0.0)
+        order = np.argsort(-sizes)
+        many = np.cumsum((steps @ np.exp(log_mass))[order])
+        apart = float(sizes[order][many < _APART].min(initial=math.inf))
+        least = max(rare / _FINER, guess.rest.window / _MOST_FINE)
+        if many[-1] > _APART and apart > least:
+            rare = min(rare, apart)
     known = (pairs, reached, cells, spacing, law.waves, window, guess, rare)
     return Choice(*known)
 

@@ -80,6 +80,7 @@ class Guess:
     cut: float = math.inf
     rest: Guess | None = None
     whole: Guess | None = None  # before it was parted
+    moved: float = 0.0  # the mean size of the others, in sum
     aims: tuple[float, ...] = ()  # more epsilons that cells are to suit
 
     def seen_as(self, other: Guess) -> Guess:
@@ -312,8 +313,9 @@ class Scout:
         to be less than a part of its points. What is parted is parted anew.
         """
         if guess.whole is not None:
-            known = {"epsilon": guess.epsilon, "aims": guess.aims}
-            guess = dataclasses.replace(guess.whole, **known)
+            guess = dataclasses.replace(
+                guess.whole, epsilon=guess.epsilon, aims=guess.aims
+            )
         epsilon, log_delta = guess.epsilon, guess.log_delta
         rounding = math.log(float(self._counts.sum()) * _ROUNDED)
 
@@ -356,17 +358,16 @@ class Scout:
                 self._log_q = whole
                 outside = _LOG_BESIDE + max(seen[tilt], 0.0)
                 rest = self._guess(tilt, epsilon, log_delta, outside, _FEW_LARGE)
+                sizes = np.exp(whole + losses) * np.minimum(np.abs(losses), cut)
+                moved = float(self._counts @ sizes.sum(axis=1))
                 points = 0.0
                 if spacing:
-                    sizes = np.exp(whole + losses) * np.minimum(np.abs(losses), cut)
-                    moved = float(self._counts @ sizes.sum(axis=1))
                     coarse = rare_spacing(cut, moved)
                     points = bulk.window / spacing + rest.window / max(coarse, spacing)
                 if (points, least) < best:
                     best = points, least
-                    parts = dataclasses.replace(
-                        guess.seen_as(bulk), cut=cut, rest=rest, whole=guess
-                    )
+                    new = {"cut": cut, "rest": rest, "whole": guess, "moved": moved}
+                    parts = dataclasses.replace(guess.seen_as(bulk), **new)
             self._log_q = whole
         if parts is None or best[0] * spacing > guess.window / _SHORTER:
             return guess

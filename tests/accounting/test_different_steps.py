@@ -269,6 +269,15 @@ class TestNarrow:
         single = rate * ndtr(m - x) - (np.expm1(e) + rate) * ndtr(-x)
         assert (np.abs(single.sum(axis=0) / delta - 1.15) < 0.1).all()
 
+    def test_a_delta_next_to_nothing_does_not_hide_the_other_directions(self):
+        """Of 72 steps, at the epsilon they have: where one is added it is 1e-15000."""
+        noise, rate, delta = spread(3, 1)
+        plan = compose_steps(noise, rate)
+        found = plan.delta(plan.epsilon(delta).upper)
+        assert 0.97 * delta <= found.lower <= delta
+        assert found.upper <= 1.01 * found.lower
+        assert found.worst == "remove"
+
     def test_few_loud_steps_are_on_a_grid_of_their_own(self, monkeypatch):
         """Where epsilon is 0 beside losses of 16, and most losses are 1e-5."""
         noise, waves = 0.22 * 14 ** (np.arange(99) / 99), []

@@ -251,6 +251,7 @@ class Composition:
             return Found(dict.fromkeys(ways, target.trivial_upper), {}, True)
         scouts = {way: self._scout(way) for way in ways}
         seen = {way: target.seen(scouts[way], self._infinite(way)) for way in ways}
+        seen = target.both_seen(seen, scouts)
         # The direction that looks worse comes first.
         seen = dict(sorted(seen.items(), key=lambda item: -target.size(item[1][0])))
         search = _Search(self, target, width, seen, scouts, dict(caps or {}))

@@ -18,6 +18,7 @@ _HIDDEN = 7.0  # log of how little of all delta is where windows hide it
 _NEAR = 12  # steps down from a guess that are short
 _AIMED = 1.2  # times the epsilon that cells were chosen for: not too far above
 _FIRST = 0.05  # of the tolerance: where a search begins that knows of nothing else
+_FAR_BELOW = 10.0  # log of delta, of the other direction beside the worse one
 _LOG_LEAST = -700.0  # of what a double holds
 
 
@@ -81,6 +82,14 @@ class Target(abc.ABC):
     @abc.abstractmethod
     def ratio(self, lower: float, upper: float) -> float:
         """About how many times further apart they are; 9 if that is not known."""
+
+    def both_seen(
+        self,
+        seen: dict[Direction, tuple[Guess, Law]],
+        scouts: dict[Direction, Scout],
+    ) -> dict[Direction, tuple[Guess, Law]]:
+        """What is seen of each direction, once the other is known."""
+        return seen
 
     def improved(self, guess: Guess, upper: float, lower: float = 0.0) -> Guess:
         """``guess`` once ``upper``, and perhaps ``lower``, is known."""
@@ -199,6 +208,22 @@ class DeltaAt(Target):
             guess, log_delta=min(log_delta, 0.0), steep=fall / guess.slope
         )
         return scout.parted(guess), law
+
+    def both_seen(
+        self,
+        seen: dict[Direction, tuple[Guess, Law]],
+        scouts: dict[Direction, Scout],
+    ) -> dict[Direction, tuple[Guess, Law]]:
+        # A delta that is next to nothing beside the other's may be thousands of times
+        # smaller than what any grid sees: here it is to be far smaller, no more.
+        least = max(guess.log_delta for guess, _ in seen.values()) - _FAR_BELOW
+        if least < _LOG_LEAST:
+            return seen
+        other = EpsilonAt(math.exp(least), self.width)
+        return {
+            way: other.seen(scouts[way]) if found[0].log_delta < least else found
+            for way, found in seen.items()
+        }
 
     def size(self, guess: Guess) -> float:
         return guess.log_delta

@@ -88,7 +88,7 @@ class Target(abc.ABC):
         seen: dict[Direction, tuple[Guess, Law]],
         scouts: dict[Direction, Scout],
     ) -> dict[Direction, tuple[Guess, Law]]:
-        """What is seen of each direction, once the other is known."""
+        """Guesses and laws of each direction, once the other is known."""
         return seen
 
     def improved(self, guess: Guess, upper: float, lower: float = 0.0) -> Guess:

@@ -500,6 +500,21 @@ class TestSound:
         far = gap[rare.off < np.inf] > 1e-3 * np.abs(rare.sum[rare.off < np.inf])
         assert far.any() or unlike < 0.1
 
+    def test_squares_of_rare_losses_of_unlike_kinds(self):
+        """The most where the others are least likely: beside the exact logarithms."""
+        index, way = np.array([0, 1, 40]), np.repeat([0.01, -0.01], 15)
+        large = np.where(way > 0, 0.02, 0.0)[:, None]
+        masses = np.stack([0.5 - way, 0.5 + way, large[:, 0]], 1)
+        known = (index, masses, np.ones(30), 0.0, 0.0, None)
+        one = Bundle.of(*known, (index[2:], large), apart=False)
+        turned = np.exp(-2j * np.pi / 256 * np.outer(index, np.arange(129)))
+        whole, part = (one.mean + one.off) @ turned, one.rare[1] @ turned[2:]
+        spread = _Spread.of(one.off, one.counts, one.rare[1])
+        rare = _Rare.told(one, _power(one, _Off(1e-16), spread), spread)
+        gap = np.abs(rare.sum + np.log1p(-part / whole).sum(axis=0))
+        assert (gap <= rare.off).all()
+        assert (gap / rare.off).max() > 0.4
+
     @pytest.mark.parametrize("share", [1e-4, 0.01, 0.1, 0.3])
     def test_rare_losses_of_any_share(self, share):
         """Of 30 kinds one by one, beside their products in high precision."""
@@ -867,16 +882,18 @@ class TestSound:
         shift, rate = r.uniform(0.176, 0.437, 40), r.uniform(4.8e-5, 1.16e-4, 40)
         family = Family("gaussian", "poisson", shift, rate, np.ones(40))
         edges = np.array([-12, -8, -4, -2, 0, 4, 8, 16, 32, 74, 218])
-        group = Group(family, family, edges, apart=False)
+        group, even = Group(family, family, edges, apart=False), []
 
         def kept():
             found = bundle_below(group, "remove", spacing, tilt, 7.0)
+            even.append((found.index % 2 == 0).all())
             mean = found.mean * np.exp(found.base - tilt * spacing * found.index)
             return 40 * float(mean @ found.index) * spacing + found.offset
 
         assert abs(kept()) < 0.01 * spacing
         monkeypatch.setattr(grouping_below, "_UNITS", (1,))
         assert kept() < -5 * spacing
+        assert even == [True, False]
 
 
 class TestTolerance:

@@ -679,9 +679,11 @@ class _Rare:
             least = np.abs(told.mean) * (1 - relative)
             whole = float(one.counts @ one.rare[1].sum(axis=1)) / least
             rounded *= 1 + spread.length * float(spread.each.sum()) / least
-            share = most / least
-            off = whole * (2 * z * z + spread.rest / least)
-            off += whole * share * (4 * z + 6 * share)
+            share, over = most / least, 1 / (1 - z)
+            off = whole * (z * z * over + spread.rest / least)
+            # Of squares, whose divisor is the mean's; and of cubes and all after them.
+            off += whole * share * (over * over - 1) / 2
+            off += whole * over * (share * over) ** 2 / (3 * (1 - share * over))
             off += whole * (told.slip + 6 * relative + rounded)
             beside = 3 * told.slip * spread.length * float(np.abs(spread.rare).sum())
             beside += spread.squares_off(told.slip)

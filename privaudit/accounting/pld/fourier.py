@@ -623,13 +623,17 @@ def _one_by_one(one: Bundle) -> tuple[Bundle, _Part] | None:
     sums = masses.sum(axis=1)
     if not sums.min() > _LEAST:
         return None
-    rounded = 4 * UNIT * (2 + 1 / float(sums.min()))  # beside the mean
+    rounded = 8 * UNIT * (2 + 1 / float(sums.min()))  # beside the mean, and by sums
+    off = 4 * UNIT * float(one.counts @ (2 + 1 / sums))  # of true sums
+    if not off < 0.1:
+        return None
     rare = None if one.rare is None else (one.rare[0], one.rare[1] / sums[:, None])
     kinds = one.index, masses / sums[:, None]
     known = {"kinds": kinds, "off": None, "rare": rare, "rounded": rounded}
     logs = one.counts * np.log(sums)
     value = math.exp(math.fsum(logs.tolist()))
-    wrong = UNIT * ((16 + one.index.size) * one.steps + 2 * float(np.abs(logs).sum()))
+    wrong = UNIT * ((16 + one.index.size) * one.steps + 20 * float(np.abs(logs).sum()))
+    wrong += off
     part = _Part(np.array([value + 0j]), np.array([value * math.expm1(wrong) + 1e-300]))
     return dataclasses.replace(one, **known), part
 

@@ -149,6 +149,9 @@ def _placed(
         below = -np.expm1(-np.maximum(rest, 0.0)) / np.expm1((knots - lower) * spacing)
         log = log_p + tilt * spacing * knots
         base = max(float(log.max(initial=-math.inf)), 0.0) if not known else known[0]
+        kept = log - base > math.log(_LEAST)  # others lose digits to doubles
+        log_p, log = (np.where(kept, each, -np.inf) for each in (log_p, log))
+        above, below = (np.where(kept, each, 0.0) for each in (above, below))
         for more, part in (
             (0, -np.exp(log_p + tilt * spacing * lower - base) * below),
             (1, np.exp(log - base) * (1 + above + below)),

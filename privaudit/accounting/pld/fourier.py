@@ -581,7 +581,7 @@ def _product(
             loose = float(transform.sizes @ (whole.most * off)) / room
             own = _one_by_one(one)
             each *= one.counts.size
-            if own is None or each > min(_OWN_WORK * loose, MOST_WORK):
+            if own is None or each > min(_OWN_WORK * loose, MOST_WORK - work):
                 whole = whole.times(told.part)
                 if rare is None:
                     whole, more = transform.pruned(whole, room)
@@ -1036,8 +1036,12 @@ def _squares(masses: Floats, counts: Floats) -> tuple[Floats, float]:
     A transform's square is the sum of products in pairs, each times a wave.
     """
     pairs = (counts[:, None] * masses).T @ masses
-    values, sides = np.linalg.eigh(pairs)
-    vectors = np.sqrt(np.maximum(values, 0.0))[::-1, None] * sides.T[::-1]
+    if len(masses) < len(pairs):
+        weighted = np.sqrt(counts)[:, None] * masses
+        vectors = np.linalg.eigh(weighted @ weighted.T)[1].T[::-1] @ weighted
+    else:
+        values, sides = np.linalg.eigh(pairs)
+        vectors = np.sqrt(np.maximum(values, 0.0))[::-1, None] * sides.T[::-1]
     whole, left = float(pairs.sum()), pairs
     many = 0
     while many < len(vectors):
@@ -1048,7 +1052,7 @@ def _squares(masses: Floats, counts: Floats) -> tuple[Floats, float]:
     vectors = vectors[:many]
     sizes = np.abs(vectors).sum(axis=1)
     rounded = (16 + 2 * counts.size) * whole + 4 * (many + 1) * float(sizes @ sizes)
-    return vectors, float(np.abs(left).sum()) + UNIT * rounded
+    return vectors, float(np.abs(left).sum()) + UNIT * rounded + 1e-300
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

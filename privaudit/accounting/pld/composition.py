@@ -721,7 +721,10 @@ class _Search:
         aimed = self.target.is_aimed(before, between.epsilon)
         if aimed and self.target.is_aimed(between, before.epsilon):
             return None
-        parted = self.scouts[way].parted(between, always=True)
+        scout, spacing = self.scouts[way], self.grid(way).spacing
+        parted = scout.parted(between, spacing=spacing)  # where few points will do
+        if parted.rest is None:
+            parted = scout.parted(between, always=True)
         self.anew = parted.rest is not None
         return parted if self.anew else None
 

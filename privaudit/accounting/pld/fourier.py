@@ -574,10 +574,10 @@ def _product(
             if each * len(spread.vectors) > MOST_WORK:
                 return None
             told = _power(one, transform, spread)
-            beside = None if rare is None else _Rare.told(one, told, spread)
-            off = told.part.wrong * (1.0 if beside is None else share)
-            if beside is not None:
-                off = off + told.part.most * np.minimum(beside.off, 1.0)
+            beside = _Rare.told(one, told, spread)  # none, if none is rare
+            off = told.part.wrong
+            if rare is not None:
+                off = share * off + told.part.most * np.minimum(beside.off, 1.0)
             loose = float(transform.sizes @ (whole.most * off)) / room
             own = _one_by_one(one)
             each *= one.counts.size
@@ -586,7 +586,7 @@ def _product(
                 if rare is None:
                     whole, more = transform.pruned(whole, room)
                     left += more
-                elif beside is not None:
+                else:
                     rare.add(beside)
                 continue
             one, part = own

@@ -50,11 +50,7 @@ def bundle_below(
     counts = None if apart else family.count
     at = edges.astype(float) * spacing
     whole = seen if first is None else _some(seen, 0, first + 1)
-    below = at[: len(whole.log_p[0]) - 1]
-    if counts is None:
-        found = _placed(whole, below, None, spacing, tilt)
-    else:
-        found = _best(whole, below, counts, spacing, tilt)
+    found = _best(whole, at[: len(whole.log_p[0]) - 1], counts, spacing, tilt)
     if found is None:
         return None
     index, mass, base, offset = found
@@ -90,13 +86,15 @@ def _some(seen: Rows, first: int, last: int | None = None) -> Rows:
 
 
 def _best(
-    seen: Rows, at: Floats, counts: Floats, spacing: float, tilt: float
+    seen: Rows, at: Floats, counts: Floats | None, spacing: float, tilt: float
 ) -> tuple[Indices, Floats, float, Floats] | None:
-    """Points of kinds told by their mean: fewer where too much is lost on these.
+    """As `_placed`; kinds told by their mean on fewer points where much is lost.
 
     On points next to each other kinds' losses may lie beyond the next: what is moved
     from there is then more than it has, and it is dropped, with others.
     """
+    if counts is None:
+        return _placed(seen, at, counts, spacing, tilt)
     whole = np.exp(seen.log_q[:, 1:-1]).sum(axis=1) + seen.atom
     best, least = None, math.inf
     for unit in _UNITS:

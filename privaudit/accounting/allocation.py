@@ -19,6 +19,8 @@ from msgspec import UNSET
 
 from privaudit.accounting.pld.allocation import AllocatedBelow, Epoch, alike
 from privaudit.accounting.pld.allocation_plane import (
+    MOST_PARTED,
+    MOST_PARTED_SHIFT,
     MOST_SHIFT,
     MOST_TAKEN,
     is_mostly,
@@ -94,7 +96,7 @@ class Allocated:
                 wanted -= some
 
     def above(
-        self, relation: Relation, *, most: int = MOST_TAKEN
+        self, relation: Relation, *, most: int = MOST_PARTED
     ) -> Iterator[tuple[Epoch, int]]:
         """As mixtures over batches, and how often: whole, or blocks of so many."""
         if self.shuffled:
@@ -114,21 +116,24 @@ class Allocated:
         if taken > 2:
             added += sum(t / taken**2 / (b - a) for a, b in pairwise(ends)) - 1
         quick = most == 1
-        most = min(taken, most, MOST_TAKEN if shift <= MOST_SHIFT else 2)
+        most = min(taken, most, MOST_PARTED if shift <= MOST_SHIFT else 2)
         few = taken
         if is_mostly(shift, t, taken) and not opposed:
             few = t - taken + 1
-        equal = len(epoch.shifts) == 1 or few > most
+        whole = few <= min(most, MOST_TAKEN)  # with its own shifts
         more = _LITTLE_OF_MORE if shift <= 1 else _LITTLE_OF_HEAVY
         little = _LITTLE if taken == 2 else more
-        if opposed or (added < little and equal):
-            most = 1
-        if few <= most:
+        if opposed or (added < little and (len(epoch.shifts) == 1 or not whole)):
+            most, whole = 1, False
+        if whole:
             yield epoch, self.often
             return
+        if t < 2 * taken or shift > MOST_PARTED_SHIFT:
+            most = min(most, MOST_TAKEN)
+        groups = -(-taken // most)
+        cuts = [round(i * taken / groups) for i in range(groups + 1)]
         kinds = collections.Counter(
-            (ends[min(i + most, taken)] - ends[i], min(most, taken - i))
-            for i in range(0, taken, most)
+            (ends[b] - ends[a], b - a) for a, b in pairwise(cuts)
         )
         shifts, loud = ((shift,), 0.0) if quick else alike(epoch)
         for (size, some), often in kinds.items():

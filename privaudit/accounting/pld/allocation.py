@@ -22,12 +22,17 @@ from scipy import special
 
 from privaudit.accounting.pld.allocation_contrasts import contrasts
 from privaudit.accounting.pld.allocation_plane import (
+    MOST_TAKEN,
     Masses,
+    Parts,
+    Points,
+    Shape,
     Side,
     most_points,
+    of_block,
+    one_ratio,
     shape_of,
     two_laws,
-    two_laws_of_blocks,
 )
 from privaudit.accounting.pld.allocation_replaced import replaced
 from privaudit.accounting.pld.cells import Direction
@@ -270,9 +275,10 @@ def _plane(epoch: Epoch, side: Side, tail: float) -> Masses | None:
     if side == "below" and epoch.spread < math.inf:
         shifts = list(zip(epoch.shifts, epoch.counts, strict=True))
         return Masses(*contrasts(shifts, epoch.batches, epoch.taken, tail))
-    whole = len(kinds) == 1 and kinds[0][2] == epoch.batches >= 2 * _BLOCKS
-    if side != "below" and not epoch.opposed and epoch.taken == 3 and whole:
-        return _in_blocks(epoch, side, tail)
+    if side != "below" and not epoch.opposed and len(kinds) == 1:
+        many = kinds[0][2] == epoch.batches >= 2 * _BLOCKS
+        if epoch.taken > MOST_TAKEN or (many and epoch.taken == MOST_TAKEN):
+            return _in_parts(epoch, side, tail, _BLOCKS if many else epoch.batches)
     shape = shape_of(largest, epoch.batches, epoch.taken, epoch.opposed, side)
     most = most_points([n for _, _, n in kinds], side, epoch.blocks or 1)
     shape = dataclasses.replace(shape, most=most)
@@ -282,21 +288,28 @@ def _plane(epoch: Epoch, side: Side, tail: float) -> Masses | None:
         return None
 
 
-def _in_blocks(epoch: Epoch, side: Side, tail: float) -> Masses:
+def _in_parts(epoch: Epoch, side: Side, tail: float, blocks: int) -> Masses:
     """Equal batches in blocks, at most one of each for a record."""
     (shifts, weights, _), *_ = _kinds(epoch, side)
-    variance = float(weights @ np.expm1(shifts**2)) * _BLOCKS / epoch.batches
-    shift = math.sqrt(math.log1p(variance))
-    shape = shape_of(shift, _BLOCKS, epoch.taken, False, side)
-    most = most_points([_BLOCKS], side, epoch.blocks or 1)
+    variance = float(weights @ np.expm1(shifts**2)) * blocks / epoch.batches
+    shift = math.sqrt(math.log1p(variance)) if blocks < epoch.batches else shifts[-1]
+    shape = shape_of(shift, blocks, epoch.taken, False, side)
+    most = most_points([blocks], side, epoch.blocks or 1)
+    shape = dataclasses.replace(shape, most=most)
+    longest = -(-epoch.batches // blocks)
 
-    def one(size: int) -> tuple[Floats, Floats, float, float, float]:
+    def one(size: int, shape: Shape) -> Points:
+        if longest == 1:
+            return one_ratio(shifts, weights, shape, side, tail)
         law = _sum(Epoch(epoch.shifts, (size,), size, loud=epoch.loud), side, tail)
         assert law is not None
-        return law.value, law.mass, law.lacking, law.accuracy, law.moved
+        found = of_block(
+            law.value / longest, law.mass, law.lacking / longest, size / longest, shape
+        )
+        moved = law.moved + found.moved
+        return dataclasses.replace(found, accuracy=law.accuracy, moved=moved)
 
-    shape = dataclasses.replace(shape, most=most)
-    return two_laws_of_blocks(one, epoch.batches, shape, side, tail)
+    return Parts(one, shape, side, tail).masses(epoch.batches)
 
 
 def epoch_law(epoch: Epoch, side: Side, tail: float) -> Law | None:

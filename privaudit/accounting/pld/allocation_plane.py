@@ -15,7 +15,7 @@ import functools
 import heapq
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
 import numpy as np
@@ -23,7 +23,7 @@ from scipy import special
 
 from privaudit.accounting.pld.line import UNIT, Floats, log_normal_mass
 
-Fold = Callable[[Floats, Floats, "Shape"], Floats]
+Part = tuple["Points", tuple[int, ...]]  # and of how many batches entries are
 Side = Literal["remove", "add", "below"]  # above, in either direction; or below in both
 
 # Cells over the deviation, in the middle; they grow by that of each so many deviations.
@@ -40,8 +40,8 @@ _BELOW_PARTS = 24
 # Of products of all ratios but a few, which are of any size, cells of shares are halves
 # of halves towards 0 and 1, so many to either side.
 _HALVES = {2: 12, 3: 6}
-MOST_TAKEN = 3  # from above
-MOST_SHIFT = 8.0  # e_3 of such ratios is a double
+MOST_TAKEN, MOST_PARTED = 3, 6  # from above, of batches as they are, and in parts
+MOST_SHIFT, MOST_PARTED_SHIFT = 8.0, 5.0  # e_3, and e_6, of such ratios are doubles
 _FARTHEST, _MOST_LOG = 12.0, 500.0  # deviations, and of products of all ratios
 _OTHERS = 2.0  # at most: a mean of the ratios of other batches, where it matters
 _FEWER = 0.6  # such a mean, where a record is added
@@ -81,6 +81,8 @@ class Shape:
     # 1: entries are e_1, ..., e_degree. 0: of a batches e_a, ..., e_(a - degree), the
     # degree being how many batches a record is not in
     first: int = 1
+    # what e_0, ..., e_degree of all batches count, where not the last alone
+    ends: tuple[float, ...] = ()
 
     @property
     def entries(self) -> int:
@@ -91,6 +93,78 @@ class Shape:
         """Return entries 0, ..., degree where ``size`` ratios are 1, as on average."""
         each = [math.comb(size, j) * self.scale**j for j in range(self.degree + 1)]
         return np.array(each, float)
+
+    def joined(self, size: int) -> Join:
+        """Return how two parts become one of ``size`` batches."""
+        k, first, rest = self.degree, self.first, self.batches - size
+        degrees = np.arange(k + 1)
+        # Coefficients of products of 1 + e_1 z + ..., or of e_a + e_(a-1) z + ...
+        terms = np.equal.outer(degrees, np.add.outer(degrees, degrees))[first:]
+        if not rest and not self.ends:  # the last entry is all that counts
+            return Join(terms[-1:].astype(float), np.ones(1), opposed=self.opposed)
+        # About what others' ratios, of which each entry's is a product, are on average.
+        # None is 0 but that of an e_j that no choice of ``taken`` batches has.
+        ends = np.array(self.ends or degrees == k, float)
+        counts = [
+            [math.comb(rest, i - j) * self.others ** (i - j) if i >= j else 0.0]
+            for i, j in itertools.product(degrees, degrees)
+        ]
+        weights = ends @ np.reshape(counts, (k + 1, k + 1))
+        blank = first * float(ends @ self.means(rest))
+        half = 2 * size >= self.batches
+        return Join(terms.astype(float), weights[first:], blank, half, self.opposed)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Join:
+    """Entries of two parts together: affine in either's, no coefficient below 0."""
+
+    # by entry, and by entries of the two parts; 1 comes before these where it counts
+    terms: Floats
+    weights: Floats  # about how much each entry counts, all others as on average
+    blank: float = 0.0  # and what a record counts for that is in none of them
+    half: bool = False  # whether they are half of the batches, or more
+    opposed: bool = False  # rows are of two records
+
+    def __call__(self, one: Floats, other: Floats) -> Floats:
+        """Return the entries of all pairs of rows, one a row."""
+        (_, first, second), found = self.terms.shape, []
+        rows = zip(self._records(one, first), self._records(other, second), strict=True)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for a, b in rows:
+                found += [((a @ terms) @ b.T).ravel() for terms in self.terms]
+        return np.array(found).T
+
+    def _records(self, rows: Floats, entries: int) -> list[Floats]:
+        """Rows of each record, 1 before their entries where that is kept."""
+        found = np.split(rows, 1 + self.opposed, 1)
+        if found[0].shape[1] == entries:
+            return found
+        return [np.hstack([np.ones((len(rows), 1)), each]) for each in found]
+
+    def means(self, one: Points, other: Points) -> Floats:
+        """Return the means of one record's entries."""
+        of_one = dataclasses.replace(self, opposed=False)
+        return of_one(one.means[None], other.means[None])[0]
+
+    def lacking(self, one: Points, other: Points) -> Floats:
+        """Add up what both lack of the means: times what the other's are."""
+        (_, first, second), found = self.terms.shape, np.zeros(len(self.terms))
+        for law, mean, terms, (here, there) in (
+            (one, other.means, self.terms, (first, second)),
+            (other, one.means, self.terms.transpose(0, 2, 1), (second, first)),
+        ):
+            lacks = np.append(np.zeros(here - law.lacking.size), law.lacking)
+            found += lacks @ (terms @ np.append(np.ones(there - mean.size), mean)).T
+        return found * (1 + 8 * first * UNIT)
+
+    def sums(self, rows: Floats) -> tuple[Floats, Floats]:
+        """Weighted rows, and for each what it and all that follow add up to."""
+        terms = rows * self.weights
+        tails = terms.copy(order="K")
+        for j in range(self.weights.size - 2, -1, -1):
+            tails[:, j] += tails[:, j + 1]
+        return terms, tails
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -104,6 +178,7 @@ class Points:
     accuracy: float
     moved: float
     size: int  # of how many ratios they are the sum
+    means: Floats  # of one record's entries, were nothing lacking
 
 
 def is_mostly(shift: float, batches: int, taken: int) -> bool:
@@ -169,62 +244,23 @@ def two_laws(
 ) -> Masses:
     """The two laws of an epoch of ``batches``, which all but those of kinds are not."""
     law = summed(kinds, shape, side, tail)
-    return _laws_of(law, shape, batches, side, float(shape.means(batches)[-1]))
-
-
-def two_laws_of_blocks(
-    one: Callable[[int], tuple[Floats, Floats, float, float, float]],
-    batches: int,
-    shape: Shape,
-    side: Side,
-    tail: float,
-) -> Masses:
-    """The same from above, of blocks of which a record is in at most one batch each.
-
-    ``one``: the law of a block's sum by its size; ``shape.batches``: blocks, 2^n.
-    """
-    k, number = shape.degree, shape.batches
-    size, longer = divmod(batches, number)
-    most = size + bool(longer)
-
-    @functools.cache
-    def part(some: int, blocks: int) -> Points:
-        if blocks > 1:
-            parts = part(some // 2, blocks // 2), part(some - some // 2, blocks // 2)
-            return _added(*parts, shape, side, tail)
-        value, mass, lacking, accuracy, moved = one(some)
-        rows = _wider((value / most)[:, None], shape)
-        lacks = np.zeros(shape.entries)
-        lacks[0] = lacking / most * shape.scale
-        return Points(rows, mass, lacks, accuracy, moved + _TALL, 1)
-
-    choices = sum(
-        math.comb(longer, j)
-        * math.comb(number - longer, k - j)
-        * (size + 1) ** j
-        * size ** (k - j)
-        for j in range(k + 1)
-    )
-    whole = shape.scale**k * (choices / most**k)
-    return _laws_of(part(batches, number), shape, number, side, whole)
-
-
-def _laws_of(
-    law: Points, shape: Shape, batches: int, side: Side, whole: float
-) -> Masses:
-    """P and Q of sums, of which all ratios' mean is ``whole``."""
     blank = batches - law.size
-    k = shape.entries
     if blank:  # ratios of 1, as on average
-        row = np.tile(shape.means(blank)[shape.first :], (1, 1 + shape.opposed))
+        means = shape.means(blank)[shape.first :]
+        row, none = np.tile(means, (1, 1 + shape.opposed)), np.zeros(means.size)
+        ones = Points(row, np.ones(1), none, 0.0, 0.0, blank, means)
+        join = shape.joined(batches)
         law = dataclasses.replace(
-            law,
-            rows=_fold(law.rows, row, shape),
-            lacking=_lacking(
-                law, dataclasses.replace(law, lacking=np.zeros(k), size=blank), shape
-            ),
+            law, rows=join(law.rows, row), lacking=join.lacking(law, ones)
         )
-    p = law.rows[:, k - 1] / whole
+    return _laws_of(law, float(shape.means(batches)[-1]), shape, side)
+
+
+def _laws_of(law: Points, whole: float, shape: Shape, side: Side) -> Masses:
+    """P and Q of the last entry of all batches, of mean ``whole``."""
+    k = shape.degree
+    entries = law.rows.shape[1] // (1 + shape.opposed)
+    p = law.rows[:, entries - 1] / whole
     q = law.rows[:, -1] / whole if shape.opposed else np.ones(p.size)
     error = law.accuracy + law.moved + (16 + 4 * k) * UNIT
     lacking = float(law.lacking[-1]) / whole * (1 + error)
@@ -236,28 +272,156 @@ def _laws_of(
     return Masses(p * law.mass, q * law.mass, lacking, error)
 
 
+class Parts:
+    """Batches that are alike, from above, parted at random: see ``allocation.md``.
+
+    ``one``: the law of a block of so many of them, of which a record is in one at most,
+    entries over those of the longest's; ``shape``: of all blocks.
+    """
+
+    def __init__(
+        self,
+        one: Callable[[int, Shape], Points],
+        shape: Shape,
+        side: Side,
+        tail: float,
+    ) -> None:
+        self.one, self.side, self.tail = one, side, tail
+        self.taken, self.blocks = shape.degree, shape.batches
+        fine = shape.fine * (MOST_TAKEN - 1) / (shape.degree - 1)
+        self.shape = dataclasses.replace(shape, degree=MOST_TAKEN, fine=fine)
+
+    def masses(self, batches: int) -> Masses:
+        """The two laws of all batches."""
+        size, longer = divmod(batches, self.blocks)
+        all_, k = {size: self.blocks - longer, size + 1: longer}, self.taken
+        if k == MOST_TAKEN:
+            law, _ = self.some({k: 1.0}, all_)
+            return _laws_of(law, float(law.means[-1]), self.shape, self.side)
+        if k == 4:
+            law, _ = self.twins({k: 1.0}, all_)
+            return _laws_of(law, 1.0, self.shape, self.side)
+        rest = {n: round((0.4 if k == 5 else 0.5) * many) for n, many in all_.items()}
+        both = {n: many - rest[n] for n, many in all_.items()}
+        few = sum(rest.values())
+        chances = _chances(self.blocks - few, few, k, (2, 3, 4))
+        others = {k - n: chance for n, chance in chances.items()}
+        one = self.twins(chances, both)
+        other = self.some(others, rest) if k == 5 else self.twins(others, rest)
+        law, _ = self.mixed(one, other, {k: chances}, {k: 1.0})
+        return _laws_of(law, 1.0, self.shape, self.side)
+
+    def some(self, often: dict[int, float], counts: dict[int, int]) -> Part:
+        """The law of e_1, e_2 and e_3 of so many blocks, by size."""
+        of = dataclasses.replace(self.shape, batches=sum(counts.values()))
+        means, ends = of.means(of.batches).tolist(), ()
+        if self.taken not in often:
+            ends = tuple(self.weight(often, j) / means[j] for j in range(len(means)))
+        of = dataclasses.replace(of, ends=ends)
+        size, one = min(counts), functools.cache(lambda size: self.one(size, of))
+
+        @functools.cache
+        def law(short: int, long: int) -> Points:
+            if short + long == 1:
+                return one(size + long)
+            first = law(short // 2, long - long // 2)
+            second = law(short - short // 2, long // 2)
+            join = of.joined(short + long)
+            return _added(first, second, join, of, self.side, self.tail)
+
+        return law(*counts.values()), (0, 1, 2, 3)
+
+    def twins(self, often: dict[int, float], counts: dict[int, int]) -> Part:
+        """Two halves' mean products of two batches, or of four."""
+        short, long = counts.values()
+        halves = (short // 2, long - long // 2), (short - short // 2, long // 2)
+        a, b = map(sum, halves)
+        chances = {
+            n: _chances(a, b, n, range(max(n - MOST_TAKEN, 0), min(n, MOST_TAKEN) + 1))
+            for n in often
+        }
+        each: tuple[dict[int, float], ...] = ({}, {})
+        for n, by in chances.items():
+            for j, chance in by.items():
+                for one, i in zip(each, (j, n - j), strict=True):
+                    one[i] = one.get(i, 0.0) + often[n] * chance
+        first, second = (
+            self.some(some, dict(zip(counts, half, strict=True)))
+            for some, half in zip(each, halves, strict=True)
+        )
+        return self.mixed(first, second, chances, often)
+
+    def mixed(
+        self,
+        one: Part,
+        other: Part,
+        chances: dict[int, dict[int, float]],
+        often: dict[int, float],
+    ) -> Part:
+        """The mean product of n batches, j of the one part: chances by n and j."""
+        (first, degrees), (second, others) = one, other
+        means, more = (
+            np.append(1.0, law.means)[-len(of) :] for law, of in (one, other)
+        )
+        terms = np.zeros((len(chances), len(degrees), len(others)))
+        for row, (n, by) in zip(terms, chances.items(), strict=True):
+            for j, chance in by.items():
+                if chance:
+                    i, at = degrees.index(j), others.index(n - j)
+                    row[i, at] = chance / (means[i] * more[at])
+        weights = np.array([self.weight(often, n) for n in chances])
+        join = Join(terms, weights, half=True)
+        law = _added(first, second, join, self.shape, self.side, self.tail)
+        return law, tuple(chances)
+
+    def weight(self, often: dict[int, float], taken: int) -> float:
+        """About how much a product of so many counts, its mean 1."""
+        others = self.shape.others / self.shape.scale
+        return often.get(taken, 0.0) * others ** (self.taken - taken)
+
+
+def _chances(a: int, b: int, taken: int, degrees: Iterable[int]) -> dict[int, float]:
+    """Chances of so many of ``taken`` among the first a of a + b, if of these."""
+    ways = {j: math.comb(a, j) * math.comb(b, taken - j) for j in degrees}
+    return {j: many / sum(ways.values()) for j, many in ways.items()}
+
+
 def summed(
     kinds: list[tuple[Floats, Floats, int]], shape: Shape, side: Side, tail: float
 ) -> Points:
     """The law of the vector of all batches, by doubling; kinds as in `allocation`."""
     parts: list[tuple[int, int, Points]] = []
     order = itertools.count()
+
+    def add(one: Points, other: Points) -> Points:
+        join = shape.joined(one.size + other.size)
+        return _added(one, other, join, shape, side, tail)
+
     for shifts, weights, count in kinds:
-        power, left = _one(shifts, weights, shape, side, tail), count
+        power, left = one_ratio(shifts, weights, shape, side, tail), count
         while left:
             if left & 1:
                 heapq.heappush(parts, (power.size, next(order), power))
             left >>= 1
             if left:
-                power = _added(power, power, shape, side, tail)
+                power = add(power, power)
     while len(parts) > 1:
         (_, _, first), (_, _, second) = heapq.heappop(parts), heapq.heappop(parts)
-        law = _added(first, second, shape, side, tail)
+        law = add(first, second)
         heapq.heappush(parts, (law.size, next(order), law))
     return parts[0][2]
 
 
-def _one(
+def of_block(
+    value: Floats, mass: Floats, lacking: float, mean: float, shape: Shape
+) -> Points:
+    """The law of the sum of a block's ratios; errors are for the caller to add."""
+    means = np.eye(1, shape.entries)[0] * shape.scale
+    rows = _wider(value[:, None], shape)
+    return Points(rows, mass, lacking * means, 0.0, _TALL, 1, mean * means)
+
+
+def one_ratio(
     shifts: Floats, weights: Floats, shape: Shape, side: Side, tail: float
 ) -> Points:
     """One ratio exp(s x - s^2 / 2); opposed also exp(-s x - s^2 / 2) at the same x."""
@@ -279,6 +443,7 @@ def _one(
         reach = max(reach, float(np.abs(x[1:-1]).max()) + s)
     mass, mean, other = sums
     error = UNIT * (1024 + 32 * reach * reach)
+    means = shape.means(1)[shape.first :]
     if side == "below":
         some = (sums > _LEAST_MASS).all(0)
         rows = [mean[some] / mass[some]]
@@ -286,7 +451,8 @@ def _one(
             rows.append(other[some] / mass[some])
         first = np.stack(rows, 1)
         none = np.zeros(shape.entries)
-        return Points(_wider(first, shape), mass[some], none, error, 3 * error, 1)
+        rows1 = _wider(first, shape)
+        return Points(rows1, mass[some], none, error, 3 * error, 1, means)
     edges = np.exp(logs)
     edges = np.concatenate([[0.0], edges])
     inner, low = mass[:-1], edges[:-1] * mass[:-1]
@@ -301,7 +467,8 @@ def _one(
     lacks = np.zeros(shape.entries)
     lacks[0] = lacking * shape.scale**shape.first
     rows2 = _wider(edges[:, None], shape)
-    return Points(rows2, np.maximum(found, _LEAST_MASS), lacks, error, _TALL, 1)
+    found = np.maximum(found, _LEAST_MASS)
+    return Points(rows2, found, lacks, error, _TALL, 1, means)
 
 
 def _wider(first: Floats, shape: Shape) -> Floats:
@@ -313,87 +480,28 @@ def _wider(first: Floats, shape: Shape) -> Floats:
     return rows.reshape(len(first), -1)
 
 
-def _fold(one: Floats, other: Floats, shape: Shape) -> Floats:
-    """Rows of all pairs of rows; coefficients of products of 1 + e_1 z + ...
-
-    Or of e_a + e_(a-1) z + ...
-    """
-    k, first = shape.entries, shape.first
-    a, b = (
-        np.ascontiguousarray(np.moveaxis(rows.reshape(len(rows), -1, k), 0, -1))
-        for rows in (one, other)
-    )
-    a, b = a[..., None], b[..., None, :]  # by record, and by entry
-    with np.errstate(over="ignore", invalid="ignore"):
-        found = a + b if first else np.zeros(np.broadcast_shapes(a.shape, b.shape))
-        for j in range(k):
-            for i in range(j + 1 - first):
-                found[:, j] += a[:, i] * b[:, j - first - i]
-    return found.reshape(-1, len(one) * len(other)).T
-
-
-def _fold_last(one: Floats, other: Floats, shape: Shape) -> Floats:
-    """As `_fold`, but the last entry alone, which is all that counts of all batches."""
-    a, b = one, other[:, ::-1]
-    if shape.first:
-        ones = np.ones((len(one), 1)), np.ones((len(other), 1))
-        a, b = np.hstack([ones[0], a]), np.hstack([b, ones[1]])
-    with np.errstate(over="ignore", invalid="ignore"):
-        return (a @ b.T).reshape(-1, 1)
-
-
-def _weights(shape: Shape, size: int) -> Floats:
-    """About how much e_1, ..., e_k of so many ratios count: e_(k-j) of others' means.
-
-    None is 0 but that of an e_j that no choice of ``taken`` batches has.
-    """
-    k, rest = shape.degree, shape.batches - size
-    counts = [
-        math.comb(rest, k - j) * shape.others ** (k - j)
-        for j in range(shape.first, k + 1)
-    ]
-    return np.array(counts, float)
-
-
-def _blank(shape: Shape, size: int) -> float:
-    """Return the weight of e_0 beside those of `_weights`, where it has none there."""
-    return shape.first * float(shape.means(shape.batches - size)[-1])
-
-
-def _sums(rows: Floats, shape: Shape, size: int) -> tuple[Floats, Floats]:
-    """Weighted rows, and for each what it and all that follow add up to."""
-    terms = rows * _weights(shape, size)
-    tails = terms.copy(order="K")
-    for j in range(shape.entries - 2, -1, -1):
-        tails[:, j] += tails[:, j + 1]
-    return terms, tails
-
-
-def _places(rows: Floats, shape: Shape, size: int) -> tuple[Floats, Floats]:
+def _places(rows: Floats, join: Join) -> tuple[Floats, Floats]:
     """Coordinates of rows along and across, by which cells are laid."""
-    k = shape.entries
-    if shape.opposed:
-        base = max(_blank(shape, size), 1e-300)  # of all sums that none is left out of
+    if join.opposed:
+        base = max(join.blank, 1e-300)  # of all sums that none is left out of
         u, v = (
-            np.log(base + _sums(part, shape, size)[1][:, 0])
-            for part in (rows[:, :k], rows[:, k:])
+            np.log(base + join.sums(part)[1][:, 0]) for part in np.split(rows, 2, 1)
         )
         return u - v, np.minimum(u, v)
-    _, tails = _sums(rows, shape, size)
+    _, tails = join.sums(rows)
     return tails[:, 0], tails.sum(1) / np.maximum(tails[:, 0], 1e-300)
 
 
-def _added(one: Points, other: Points, shape: Shape, side: Side, tail: float) -> Points:
+def _added(
+    one: Points, other: Points, join: Join, shape: Shape, side: Side, tail: float
+) -> Points:
     """The law of the vector of two independent parts."""
     if side == "below":
-        along, across = _cells(one, other, shape, side, tail)
-        return _grouped(one, other, shape, along, across, tail)
-    return _at_corners(one, other, shape, side, tail)
+        return _grouped(one, other, join, shape, tail)
+    return _at_corners(one, other, join, shape, side, tail)
 
 
-def _pairs(
-    one: Points, other: Points, shape: Shape, fold: Fold
-) -> Iterator[tuple[Floats, Floats]]:
+def _pairs(one: Points, other: Points, join: Join) -> Iterator[tuple[Floats, Floats]]:
     """All pairs of points, some at a time; of equal laws each pair once."""
     start = 0
     while start < one.mass.size:
@@ -401,7 +509,7 @@ def _pairs(
         rows_at_once = _AT_ONCE // (left * one.rows.shape[1])
         stop = min(start + max(1, rows_at_once), one.mass.size)
         begin = start if one is other else 0
-        rows = fold(one.rows[start:stop], other.rows[begin:], shape)
+        rows = join(one.rows[start:stop], other.rows[begin:])
         mass = one.mass[start:stop, None] * other.mass[begin:]
         if one is other:  # twice, but for those on the diagonal and below it
             corner = mass[:, : stop - start]
@@ -412,22 +520,18 @@ def _pairs(
 
 
 def _grouped(
-    one: Points,
-    other: Points,
-    shape: Shape,
-    along: Floats,
-    across: Floats,
-    tail: float,
+    one: Points, other: Points, join: Join, shape: Shape, tail: float
 ) -> Points:
     """From below: each cell's mass at its mean."""
-    size, size_of = along.size * across.size, one.size + other.size
-    width = one.rows.shape[1]
+    along, across = _cells(one, other, join, shape, "below", tail)
+    size = along.size * across.size
+    width = join.weights.size * (1 + shape.opposed)
     table = np.zeros((2 + width, size))  # masses, numbers of terms, means times masses
-    for rows, masses in _pairs(one, other, shape, _fold):
+    for rows, masses in _pairs(one, other, join):
         held = np.isfinite(rows).all(1)
         if not held.all():  # beyond doubles: left out of both laws
             rows, masses = rows[held], masses[held]
-        x, y = _places(rows, shape, size_of)
+        x, y = _places(rows, join)
         i = np.clip(np.searchsorted(along, x, "right") - 1, 0, None)
         at = i * across.size + np.clip(np.searchsorted(across, y, "right") - 1, 0, None)
         table[0] += np.bincount(at, masses, size)
@@ -445,7 +549,7 @@ def _grouped(
     means = np.array(means)
     some = mass > _LEAST_MASS
     if shape.opposed:  # what hardly counts of either record is left out of both
-        x, y = _places((means / np.maximum(mass, _LEAST_MASS)).T, shape, size_of)
+        x, y = _places((means / np.maximum(mass, _LEAST_MASS)).T, join)
         counts = np.where(some, mass * np.exp(y) * (1 + np.exp(np.abs(x))), 0.0)
         order = np.argsort(counts)
         none = np.searchsorted(np.cumsum(counts[order]), _AWAY * tail * counts.sum())
@@ -454,31 +558,27 @@ def _grouped(
     return Points(
         (means[:, some] / mass[some]).T,
         mass[some],
-        np.zeros(shape.entries),
+        np.zeros(join.weights.size),
         one.accuracy + other.accuracy + error,
         one.moved + other.moved + 2 * error + 2 * shape.entries * UNIT,
         one.size + other.size,
+        join.means(one, other),
     )
 
 
 def _at_corners(
-    one: Points, other: Points, shape: Shape, side: Side, tail: float
+    one: Points, other: Points, join: Join, shape: Shape, side: Side, tail: float
 ) -> Points:
     """From above: each point's mass at the corners of its cell, its mean kept."""
-    k, size = shape.entries, one.size + other.size
-    weights = _weights(shape, size)
-    last = size == shape.batches  # all that counts is the last entry
-    half = 2 * size >= shape.batches
-    if last:
+    k = join.weights.size
+    if k == 1:  # of all batches
         shape = dataclasses.replace(shape, fine=_LAST * shape.fine, most=math.inf)
-    elif half:
+    elif join.half:
         shape = dataclasses.replace(shape, most=_HALF * shape.most)
-    along, _ = _cells(one, other, shape, side, tail)
-    parts = [number * (1 + half) for number in _PARTS[k]]
+    along, _ = _cells(one, other, join, shape, side, tail)
+    parts = [number * (1 + join.half) for number in _PARTS[k]]
     cuts = [np.arange(number + 1) / number for number in parts]  # doubles
-    if last:
-        cuts = [np.array([0.0, 1.0])] * (k - 1)
-    elif not shape.first:
+    if not shape.first and k > 1:
         half = 2.0 ** -np.arange(1, _HALVES[k] + 1)
         cuts = [np.concatenate([[0], half[::-1], 1 - half[1:], [1]])] * (k - 1)
     # How far apart in `found` corners are: along, and across each share.
@@ -486,17 +586,15 @@ def _at_corners(
     found = np.zeros(along.size * steps[0])
     terms = np.zeros(found.size, np.int64)
     lack = np.zeros(k)
-    for rows, mass in _pairs(one, other, shape, _fold_last if last else _fold):
-        each, tails = (rows, rows) if last else _sums(rows, shape, size)
+    for rows, mass in _pairs(one, other, join):
+        each, tails = join.sums(rows)
         x = tails[:, 0]
         i = np.clip(np.searchsorted(along, x, "right") - 1, 0, along.size - 2)
         p = np.clip((x - along[i]) / (along[i + 1] - along[i]), 0.0, 1.0)
         if side == "remove" and (out := x > along[-1]).any():
-            lack[-rows.shape[1] :] += mass[out] @ (
-                rows[out] * (1 - along[-1] / x[out])[:, None]
-            )
+            lack += mass[out] @ (rows[out] * (1 - along[-1] / x[out])[:, None])
         at, shares = i * steps[0], [(steps[0], p, 1 - p)]
-        for r in range(0 if last else k - 1):
+        for r in range(k - 1):
             whole = np.maximum(tails[:, r], 1e-300)
             up, down = each[:, r] / whole, tails[:, r + 1] / whole
             # By the less of a share and of what is left: small relatively to both.
@@ -519,21 +617,22 @@ def _at_corners(
         for place, weight in corners:
             found += np.bincount(at + place, weight, found.size)
     error = (2**k * int(terms.max()) + 16) * UNIT
-    lacking = _lacking(one, other, shape) + lack
+    lacking = join.lacking(one, other) + lack
     ends = [along, *cuts]
     table = found.reshape([each.size for each in ends])
-    moved = one.moved + other.moved + _TALL * k
+    moved = one.moved + other.moved + _TALL * max(k, len(one.means))
     for turn in itertools.count():
-        mass, rows = _corners(table, ends, weights)
+        mass, rows = _corners(table, ends, join.weights)
         law = Points(
             rows,
             np.maximum(mass, _LEAST_MASS),
             lacking * (1 + error),
             one.accuracy + other.accuracy + error,
             moved,
-            size,
+            one.size + other.size,
+            join.means(one, other),
         )
-        law = _pruned(law, shape, side, tail)
+        law = _pruned(law, side, tail)
         # By turns every second end is left out along, and across.
         axes = [0] if turn % 2 == 0 and ends[0].size > _FEWEST else range(1, k)
         axes = [axis for axis in axes if ends[axis].size > 2]
@@ -575,26 +674,17 @@ def _without_half(table: Floats, ends: Floats, axis: int) -> tuple[Floats, Float
     return np.moveaxis(kept, 0, axis), np.delete(ends, gone)
 
 
-def _lacking(one: Points, other: Points, shape: Shape) -> Floats:
-    """Add up what both lack of the means: times what the other's are."""
-    found = np.zeros(shape.degree + 1)
-    for law, mean in ((one, shape.means(other.size)), (other, shape.means(one.size))):
-        some = np.append(np.zeros(shape.first), law.lacking)
-        found += [some[: j + 1] @ mean[j::-1] for j in range(found.size)]
-    return found[shape.first :] * (1 + 8 * shape.entries * UNIT)
-
-
-def _pruned(law: Points, shape: Shape, side: Side, tail: float) -> Points:
+def _pruned(law: Points, side: Side, tail: float) -> Points:
     """With points that hardly count at 0, which lacks their means but for ``add``."""
     cost = law.mass
     if side == "remove":
-        means = shape.means(law.size)[shape.first :]
-        cost = law.mass * (law.rows / np.where(means, means, 1.0)).sum(1)
+        means = np.where(law.means, law.means, 1.0)
+        cost = law.mass * (law.rows / means).sum(1)
     order = np.argsort(cost)
     none = int(np.searchsorted(np.cumsum(cost[order]), _PRUNED * tail))
     gone, kept = order[:none], np.sort(order[none:])
     more = 1 + gone.size * UNIT
-    rows = np.vstack([np.zeros(shape.entries), law.rows[kept]])
+    rows = np.vstack([np.zeros(law.rows.shape[1]), law.rows[kept]])
     at_0 = max(float(law.mass[gone].sum()) * more, _LEAST_MASS)
     lacking = law.lacking
     if side == "remove":
@@ -604,17 +694,16 @@ def _pruned(law: Points, shape: Shape, side: Side, tail: float) -> Points:
 
 
 def _cells(
-    one: Points, other: Points, shape: Shape, side: Side, tail: float
+    one: Points, other: Points, join: Join, shape: Shape, side: Side, tail: float
 ) -> tuple[Floats, Floats]:
     """Ends of cells along and across; a guess that needs no proof."""
     points = int(min(_SAMPLE, shape.most / 2))
     (first, mass), (second, weight) = _sample(one, points), _sample(other, points)
-    rows = _fold(first, second, shape)
+    rows = join(first, second)
     mass = (mass[:, None] * weight).ravel()
     held = np.isfinite(rows).all(1)
     rows, mass = rows[held], mass[held]
-    size = one.size + other.size
-    x, y = _places(rows, shape, size)
+    x, y = _places(rows, join)
     lay = functools.partial(_ends, mass=mass, tail=tail, fine=shape.fine)
     if shape.opposed:
         # The more likely a loss is of either record, the more its cells count.
@@ -627,7 +716,7 @@ def _cells(
         across = np.arange(low, high + _ACROSS, _ACROSS)
         return np.array([*(-at for at in half[:0:-1]), *half]), across
     # Parts at 0 make L = 0, an infinite loss where a record is added: no cells there.
-    base = 0.0 if side == "add" else _blank(shape, size)
+    base = 0.0 if side == "add" else join.blank
     along, _ = lay(x, ratio=shape.ratio, base=base)
     if side != "below":
         return along, along

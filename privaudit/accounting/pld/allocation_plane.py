@@ -301,8 +301,10 @@ class Parts:
         if k == 4:
             law, _ = self.twins({k: 1.0}, all_)
             return _laws_of(law, 1.0, self.shape, self.side)
-        rest = {n: round((0.4 if k == 5 else 0.5) * many) for n, many in all_.items()}
-        both = {n: many - rest[n] for n, many in all_.items()}
+        # Even, so that both halves have one law.
+        share = 0.3 if k == 5 else 0.25
+        both = {n: 2 * round(share * many) for n, many in all_.items()}
+        rest = {n: many - both[n] for n, many in all_.items()}
         few = sum(rest.values())
         chances = _chances(self.blocks - few, few, k, (2, 3, 4))
         others = {k - n: chance for n, chance in chances.items()}

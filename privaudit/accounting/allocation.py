@@ -33,7 +33,7 @@ from privaudit.results import Relation
 Entries = tuple[Entry, ...]
 # Of the variance, which is half of that of epsilon; where a record is in three and more
 # cones are wide enough to lose more than that.
-_LITTLE, _LITTLE_OF_MORE = 0.004, 0.008
+_LITTLE, _LITTLE_OF_MORE = 0.002, 0.008
 _LITTLE_OF_HEAVY = 0.0035  # where ratios are heavy, large losses see more of it
 
 

@@ -54,7 +54,7 @@ _HALF = 1.5  # times as many points, of half the batches and more: their sum is 
 _SAMPLE = 400  # points that are enough to lay cells
 # Pairs of points of all sums of one law together, from above (which are costlier) and
 # from below: a few seconds. Laws have as few points as that asks for.
-_WORK, _WORK_BELOW = 3.5e7, 2.7e7
+_WORK, _WORK_BELOW = 6e7, 2.7e7
 _OVER = 1.4  # what is halved has more than so many times that
 _FEWEST = 12  # cells along
 _AT_ONCE = 1 << 18  # entries that a processor has at hand
@@ -536,10 +536,10 @@ def _grouped(
         x, y = _places(rows, join)
         i = np.clip(np.searchsorted(along, x, "right") - 1, 0, None)
         at = i * across.size + np.clip(np.searchsorted(across, y, "right") - 1, 0, None)
-        table[0] += np.bincount(at, masses, size)
-        table[1] += np.bincount(at, minlength=size)
+        np.add.at(table[0], at, masses)
+        np.add.at(table[1], at, 1.0)
         for j in range(width):
-            table[2 + j] += np.bincount(at, masses * rows[:, j], size)
+            np.add.at(table[2 + j], at, masses * rows[:, j])
     cells = table.reshape(2 + width, along.size, across.size)
     for turn in range(40):  # by turns two cells are one along, and across
         axis = 1 + (turn % 2 if cells.shape[1] > _FEWEST else 1)
@@ -602,13 +602,17 @@ def _at_corners(
             # By the less of a share and of what is left: small relatively to both.
             less, is_up = np.minimum(up, down), up < down
             ends, most = cuts[r], cuts[r].size - 2
-            low = np.clip(np.searchsorted(ends, less, "right") - 1, 0, most)
-            q = np.clip((less - ends[low]) / (ends[low + 1] - ends[low]), 0.0, 1.0)
+            if shape.first:  # even cells, a power of two of them: exactly
+                q, low = np.modf(less * (most + 1))
+                low = low.astype(np.intp)
+            else:
+                low = np.clip(np.searchsorted(ends, less, "right") - 1, 0, most)
+                q = np.clip((less - ends[low]) / (ends[low + 1] - ends[low]), 0.0, 1.0)
             at = at + np.where(is_up, low, most - low) * steps[r + 1]
             shares.append(
                 (steps[r + 1], np.where(is_up, q, 1 - q), np.where(is_up, 1 - q, q))
             )
-        terms += np.bincount(at, minlength=found.size)
+        np.add.at(terms, at, 1)
         corners = [(0, mass)]
         for step, q, rest in shares:
             corners = [
@@ -617,7 +621,7 @@ def _at_corners(
                 for is_high in (False, True)
             ]
         for place, weight in corners:
-            found += np.bincount(at + place, weight, found.size)
+            np.add.at(found[place:], at, weight)
     error = (2**k * int(terms.max()) + 16) * UNIT
     lacking = join.lacking(one, other) + lack
     ends = [along, *cuts]

@@ -32,8 +32,9 @@ _LEAST_MASS = 1e-150  # products of two do not underflow
 _COARSE = 200  # points that are enough to lay a grid
 _OPEN = 0.0025  # about what chords and tests may leave open of a loss
 _MOST_KNOTS = 200
-# Pairs of points in all sums of a curve together, some seconds, and of how many knots
-_WORK, _USUAL_KNOTS = 1.1e8, 60
+# Pairs of points in all sums of a curve together, some seconds, and of how many knots;
+# once that is done each is so many times further from the last.
+_WORK, _USUAL_KNOTS, _LATER = 1.4e8, 80, 1.1
 _MOST_LOSS = 470.0  # times the ratio at a far end it is a double, with room for sums
 
 
@@ -274,7 +275,7 @@ def _knots(at: Callable[[float], float], tail: float, work: Work) -> dict[float,
     while len(known) < _MOST_KNOTS:
         about = max(loss, deviation / 2)
         step = min(math.sqrt(8 * _OPEN * about / (fall + 1)), 0.5 / fall + 0.2)
-        further *= 2 if work.is_done else 1
+        further *= _LATER if work.is_done else 1
         step *= further
         before, loss = loss, loss + step
         if loss > _MOST_LOSS:

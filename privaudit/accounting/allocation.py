@@ -19,6 +19,7 @@ from msgspec import UNSET
 
 from privaudit.accounting.pld.allocation import AllocatedBelow, Epoch, alike
 from privaudit.accounting.pld.allocation_plane import (
+    MOST_APART,
     MOST_PARTED,
     MOST_PARTED_SHIFT,
     MOST_SHIFT,
@@ -120,7 +121,9 @@ class Allocated:
         few = taken
         if is_mostly(shift, t, taken) and not opposed:
             few = t - taken + 1
-        whole = few <= min(most, MOST_TAKEN)  # with its own shifts
+        # With its own shifts; of four or five cones are wide, and parts are less.
+        apart = few == taken and len(epoch.shifts) > 1 and shift <= MOST_PARTED_SHIFT
+        whole = few <= min(most, MOST_APART if apart else MOST_TAKEN)
         more = _LITTLE_OF_MORE if shift <= 1 else _LITTLE_OF_HEAVY
         little = _LITTLE if taken == 2 else more
         if opposed or (added < little and (len(epoch.shifts) == 1 or not whole)):

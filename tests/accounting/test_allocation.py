@@ -268,7 +268,7 @@ class TestSound:
         [
             *(
                 (*of, False, side)
-                for of in ((2, 4), (3, 4), (3, 8), (3, 9), (7, 9))
+                for of in ((2, 4), (3, 4), (3, 8), (3, 9), (7, 9), (4, 8), (5, 11))
                 for side in ("remove", "add", "below")
             ),
             (1, 4, True, "below"),
@@ -294,7 +294,7 @@ class TestSound:
         else:
             degrees = np.arange(shape.first, shape.degree + 1)
             ones, none = np.ones(len(ratios)), np.zeros(len(ratios))
-            sums = np.array([ones, ratios.sum(1), ratios.prod(1), none])
+            sums = np.array([ones, ratios.sum(1), ratios.prod(1), none, none, none])
             sums = sums[degrees if shape.first else 2 - degrees]
             rows = sums.T * shape.scale**degrees
         none, means = np.zeros(shape.entries), shape.means(2)[shape.first :]
@@ -643,7 +643,7 @@ class TestSound:
     def test_one_law_of_shifts_bounds_different_ones(self):
         """Each ratio is below its mixture, and one coin is above all of theirs."""
         shifts = (0.7, 0.72, 1.0)
-        how = RandomAllocation(12, 4)
+        how = RandomAllocation(12, 6)
         entries = tuple(Entry(release(1 / s, how), 4) for s in shifts)
         (whole,) = epochs_of(entries)
         assert {one.shifts for one, _ in whole.above("add-or-remove-one", most=1)} == {

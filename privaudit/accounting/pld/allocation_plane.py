@@ -35,16 +35,17 @@ _FAR_RATIO = 0.05  # cells far out, over their distance and the shift
 # Even cells of what each e_j is of all that counts, by how many batches a record is in,
 # twice as many of half the batches and more, where the others' deviations are least
 # alike; from below of the mean degree, for one degree.
-_PARTS = {1: (), 2: (16,), 3: (8, 8)}
+_PARTS = {1: (), 2: (16,), 3: (8, 8), 4: (8, 8, 4), 5: (8, 8, 4, 2)}
 _BELOW_PARTS = 24
 # Of products of all ratios but a few, which are of any size, cells of shares are halves
 # of halves towards 0 and 1, so many to either side.
 _HALVES = {2: 12, 3: 6}
-MOST_TAKEN, MOST_PARTED = 3, 6  # from above, of batches as they are, and in parts
+# From above: of batches that differ, of those that are alike, and of these in parts.
+MOST_APART, MOST_TAKEN, MOST_PARTED = 5, 3, 6
 MOST_SHIFT, MOST_PARTED_SHIFT = 8.0, 5.0  # e_3, and e_6, of such ratios are doubles
 _FARTHEST, _MOST_LOG = 12.0, 500.0  # deviations, and of products of all ratios
 _OTHERS = 2.0  # at most: a mean of the ratios of other batches, where it matters
-_FEWER = 0.6  # such a mean, where a record is added
+_FEWER = 0.8  # such a mean, where a record is added
 _MIDDLE = 9.0
 _AWAY = 1e-3  # of the tail that may be lost, what each sum loses
 _LEAST = 1e-140  # squares are no smaller than doubles
@@ -55,6 +56,7 @@ _SAMPLE = 400  # points that are enough to lay cells
 # Pairs of points of all sums of one law together, from above (which are costlier) and
 # from below: a few seconds. Laws have as few points as that asks for.
 _WORK, _WORK_BELOW = 6e7, 2.7e7
+_LARGE = 1.5  # sums that are the work, from above, for each doubling of the batches
 _OVER = 1.4  # what is halved has more than so many times that
 _FEWEST = 12  # cells along
 _AT_ONCE = 1 << 18  # entries that a processor has at hand
@@ -204,7 +206,9 @@ def shape_of(
         fine *= degree - first  # of three across cells are more
     long = math.sqrt(max(taken * (1 + opposed) / _SHORT, 1.0))
     scale = degree / (batches - degree + 0.5)
-    others = _FEWER if side == "add" else min(math.exp(shift**2), _OTHERS)
+    others = min(math.exp(shift**2), _OTHERS)
+    if side == "add":
+        others = max(math.exp(-(shift**2)), _FEWER)
     if not first:
         others = math.exp((1 if side == "add" else -1) * shift**2 / 2)
     others *= scale
@@ -219,8 +223,10 @@ def most_points(counts: list[int], side: Side, share: int) -> float:
 
     ``counts``: of batches of each kind. ``share``: how many epochs share that work.
     """
-    # Of equal laws each pair is looked at once.
+    # Of equal laws each pair is looked at once; sums of few batches have few points.
     sums = sum(n.bit_count() + (n.bit_length() - 1) / 2 for n in counts) - 1
+    if side != "below":
+        sums = min(sums, _LARGE * math.log2(sum(counts)))
     work = _WORK_BELOW if side == "below" else _WORK / share
     return math.sqrt(work / max(sums, 0.5))
 

@@ -122,7 +122,8 @@ class Allocated:
         if is_mostly(shift, t, taken) and not opposed:
             few = t - taken + 1
         # With its own shifts; of four or five cones are wide, and parts are less.
-        apart = few == taken and len(epoch.shifts) > 1 and shift <= MOST_PARTED_SHIFT
+        differ = len(epoch.shifts) > 1 or sum(epoch.counts) < t
+        apart = few == taken and differ and shift <= MOST_PARTED_SHIFT
         whole = few <= min(most, MOST_APART if apart else MOST_TAKEN)
         more = _LITTLE_OF_MORE if shift <= 1 else _LITTLE_OF_HEAVY
         little = _LITTLE if taken == 2 else more

@@ -898,6 +898,21 @@ class TestTight:
         found = one_of(batches, noise, epochs).epsilon(delta)
         assert found.upper <= max(1.01 * found.lower, found.lower + 1e-4)
 
+    @pytest.mark.parametrize(
+        ("taken", "batches", "counts"), [(4, 5, (3,)), (4, 6, (5,)), (4, 6, (2, 4))]
+    )
+    def test_all_but_few_of_batches_that_are_no_parts(self, taken, batches, counts):
+        """An epoch cut short, or equal shifts of two releases, once an error and 0."""
+        how = RandomAllocation(batches, taken)
+        entries = (
+            Entry(
+                Release.of_sum(norm_bound=n, noise_multiplier=1.0, sampling=how), count
+            )
+            for n, count in zip((1.0, 2.0), counts, strict=False)
+        )
+        found = Certificate.of(Ledger(nodes=(tuple(entries),))).epsilon(1e-5)
+        assert 7 < found.lower <= found.upper <= 1.02 * found.lower
+
     @pytest.mark.full
     @pytest.mark.parametrize(("taken", "batches"), [(4, 10), (5, 12), (6, 13)])
     def test_more_of_few_within_one_per_cent(self, taken, batches):

@@ -28,6 +28,7 @@ from privaudit.accounting.pld.allocation_plane import (
     Points,
     Shape,
     Side,
+    is_mostly,
     most_points,
     of_block,
     one_ratio,
@@ -275,10 +276,13 @@ def _plane(epoch: Epoch, side: Side, tail: float) -> Masses | None:
     if side == "below" and epoch.spread < math.inf:
         shifts = list(zip(epoch.shifts, epoch.counts, strict=True))
         return Masses(*contrasts(shifts, epoch.batches, epoch.taken, tail))
-    if side != "below" and not epoch.opposed and len(kinds) == 1:
-        many = kinds[0][2] == epoch.batches >= 2 * _BLOCKS
-        if epoch.taken > MOST_TAKEN or (many and epoch.taken == MOST_TAKEN):
-            return _in_parts(epoch, side, tail, _BLOCKS if many else epoch.batches)
+    t, k = epoch.batches, epoch.taken
+    # Parts take all batches, alike; of all but few cones are of what is left out.
+    alike = len(kinds) == 1 and kinds[0][2] == t and not is_mostly(largest, t, k)
+    if side != "below" and not epoch.opposed and alike:
+        many = t >= 2 * _BLOCKS
+        if k > MOST_TAKEN or (many and k == MOST_TAKEN):
+            return _in_parts(epoch, side, tail, _BLOCKS if many else t)
     shape = shape_of(largest, epoch.batches, epoch.taken, epoch.opposed, side)
     most = most_points([n for _, _, n in kinds], side, epoch.blocks or 1)
     shape = dataclasses.replace(shape, most=most)

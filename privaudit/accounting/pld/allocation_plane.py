@@ -269,7 +269,7 @@ def _laws_of(law: Points, whole: float, shape: Shape, side: Side) -> Masses:
     p = law.rows[:, entries - 1] / whole
     q = law.rows[:, -1] / whole if shape.opposed else np.ones(p.size)
     error = law.accuracy + law.moved + (16 + 4 * k) * UNIT
-    lacking = float(law.lacking[-1]) / whole * (1 + error)
+    lacking = float(law.lacking[-1]) / whole * (1 + error + law.moved)
     moved = 1 + 2 * (law.moved + (16 + 4 * k) * UNIT)
     if side == "remove":
         p = p * moved

@@ -665,6 +665,54 @@ class TestSound:
         assert mean + law.lacking == pytest.approx(1, rel=1e-9)
         assert square - mean**2 == pytest.approx(spread / one.batches, rel=0.02)
 
+    def test_one_law_of_shifts_of_a_replaced_record(self):
+        """By told coins of how far apart its two vectors are."""
+        shifts = np.array([0.5, 0.7, 0.9])
+        how = RandomAllocation(12, 4)
+        (whole,) = epochs_of(tuple(Entry(release(1 / s, how), 4) for s in shifts))
+        for one, _ in whole.above("replace-one"):
+            (low, high), chance = one.shifts, one.loud
+            assert one.opposed
+            assert low == 0.5 < 0.9 < high
+            near = special.ndtr([*shifts, high]) - special.ndtr(low)
+            kept = np.prod(1 - near[:-1] / near[-1])
+            assert (1 - chance) ** 3 == pytest.approx(kept, rel=1e-9)
+
+    @given(
+        st.floats(-2, 2),
+        st.floats(0, 3),
+        st.floats(0, 3),
+        st.floats(0, 1),
+        st.floats(0.1, 1),
+    )
+    def test_a_replaced_ratio_is_below_told_coins(self, c, a, b, place, least):
+        """Of c N(0) + a N(s) - b N(-s) the most that an event has, a half-line."""
+        half = np.linspace(-9, 9, 20_001)
+        most = lambda s: max(  # noqa: E731
+            0.0,
+            c + a - b,
+            *(
+                c * special.ndtr(-half)
+                + a * special.ndtr(s - half)
+                - b * special.ndtr(-s - half)
+            ),
+        )
+        high = 2.5 * least
+        s = least + place * (high - least)
+        weight = (special.ndtr(s) - special.ndtr(least)) / (
+            special.ndtr(high) - special.ndtr(least)
+        )
+        assert most(s) <= (1 - weight) * most(least) + weight * most(high) + 1e-6
+
+    @pytest.mark.parametrize("loss", [0.0, 0.7, 2.0])
+    def test_replaced_by_chance_in_batches_of_two_shifts(self, loss):
+        """As told coins have it, all outcomes of two of them enumerated."""
+        value, chance = allocation_replaced.value_above, 0.3
+        each = [value([(0.6, 2 - n), (1.1, n)], 2, loss, 1e-9) for n in (0, 1, 2)]
+        truth = np.array([0.49, 0.42, 0.09]) @ each
+        found = value([(0.6, 2), (1.1, 0)], 2, loss, 1e-9, loud=chance)
+        assert found == pytest.approx(truth, rel=0.01)
+
     @given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=6))
     def test_one_chance_for_all_is_stochastically_larger(self, shares):
         """As a group's mixture has it: by enumeration of all outcomes."""

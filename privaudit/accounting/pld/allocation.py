@@ -262,9 +262,12 @@ def _curve(epoch: Epoch, side: Side, tail: float) -> Masses | None:
     if max(epoch.shifts) > _MOST_SHIFT:
         return None
     below = side == "below"
-    kinds = list(zip(epoch.shifts, epoch.counts, strict=True))
-    share = epoch.blocks or 1
-    return Masses(*replaced(kinds, epoch.batches, tail, below=below, share=share))
+    counts = (*epoch.counts, 0) if epoch.loud else epoch.counts
+    kinds, share = list(zip(epoch.shifts, counts, strict=True)), epoch.blocks or 1
+    found = replaced(
+        kinds, epoch.batches, tail, below=below, share=share, loud=epoch.loud
+    )
+    return Masses(*found)
 
 
 @functools.lru_cache(maxsize=48)
@@ -400,10 +403,11 @@ def alike(epoch: Epoch) -> tuple[tuple[float, ...], float]:
     least, most = epoch.shifts[0], epoch.shifts[-1]
     counts[0] += epoch.batches - counts.sum()  # not released: these tell less
     found, best = ((most,), 0.0), _LOUDER
-    if epoch.opposed or len(epoch.shifts) == 1 or most > _MOST_LOUD:
+    if len(epoch.shifts) == 1 or most > _MOST_LOUD:
         return found
+    apart = 1 + epoch.opposed  # two records' shifts, over one's
     for high in most * np.linspace(1.02, 1.6, 30):
-        chance = _chance(shifts, counts, least, high)
+        chance = _chance(apart * shifts, counts, apart * least, apart * high)
         sizes = np.exp(2 * (np.array([least, high]) / most) ** 2)
         size = math.log(np.array([1 - chance, chance]) @ sizes) / 2
         if size < best:

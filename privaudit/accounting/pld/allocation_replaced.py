@@ -18,7 +18,9 @@ from scipy import special
 
 from privaudit.accounting.pld.line import UNIT, Floats, log_normal_mass
 
-Kinds = list[tuple[float, int]]  # shifts of batches, and how many have each
+# Shifts of batches, and how many have each. Those that have one of two by chance, from
+# above: all at the first, none at the second.
+Kinds = list[tuple[float, int]]
 # Cells over the deviation, in the middle; they grow by that of each so many deviations,
 # and further out are a share of the distance.
 _FINE, _GROWS, _MIDDLE, _GEOMETRIC = 0.05, 5.0, 9.0, 0.03
@@ -127,6 +129,16 @@ class _Way:
         found.mass[0] += low
         return found
 
+    def mixed(self, one: _Sum, other: _Sum, loud: float) -> _Sum:
+        """The law of one or, with chance ``loud``, of the other."""
+        w = np.concatenate([one.w, other.w])
+        mass = np.concatenate([(1 - loud) * one.mass, loud * other.mass])
+        lacking = (1 - loud) * one.lacking + loud * other.lacking
+        accuracy = max(one.accuracy, other.accuracy) + 4 * UNIT
+        order = np.argsort(w)
+        lacking *= 1 + 4 * UNIT
+        return _Sum(w[order], mass[order], None, lacking, accuracy, 0.0)
+
     def added(self, one: _Sum, other: _Sum) -> _Sum:
         """The law of the sum of two independent variables."""
         edges = self._edges(one, other)
@@ -207,7 +219,14 @@ def _coarser(law: _Sum) -> tuple[Floats, Floats]:
 
 
 def _whole(
-    kinds: Kinds, batches: int, loss: float, tail: float, work: Work, *, below: bool
+    kinds: Kinds,
+    batches: int,
+    loss: float,
+    tail: float,
+    work: Work,
+    *,
+    below: bool,
+    loud: float = 0.0,
 ) -> tuple[_Sum, Floats]:
     """The law of all batches at g = exp(loss), and how far each value is above 0."""
     g, blank = math.exp(loss), batches - sum(n for _, n in kinds)
@@ -222,8 +241,12 @@ def _whole(
 
     parts: list[tuple[int, int, _Sum]] = []
     order = itertools.count()
-    for s, count in kinds:
-        power, left = way.one(s), count
+    laws = [(way.one(s), count) for s, count in kinds]
+    if loud:
+        (first, number), (second, _) = laws
+        laws = [(way.mixed(first, second, loud), number)]
+    for power, count in laws:
+        left = count
         while left:
             if left & 1:
                 heapq.heappush(parts, (count - left + 1, next(order), power))
@@ -238,10 +261,16 @@ def _whole(
 
 
 def value_above(
-    kinds: Kinds, batches: int, loss: float, tail: float, work: Work | None = None
+    kinds: Kinds,
+    batches: int,
+    loss: float,
+    tail: float,
+    work: Work | None = None,
+    loud: float = 0.0,
 ) -> float:
     """An upper bound on H at exp(loss)."""
-    law, over = _whole(kinds, batches, loss, tail, work or Work(), below=False)
+    work = work or Work()
+    law, over = _whole(kinds, batches, loss, tail, work, below=False, loud=loud)
     over = over + 8 * UNIT * (batches - sum(n for _, n in kinds)) * (1 + math.exp(loss))
     found = float(law.mass @ np.maximum(over, 0.0)) + law.lacking
     error = 2 * law.accuracy + (law.mass.size + 8) * UNIT
@@ -288,16 +317,25 @@ def _knots(at: Callable[[float], float], tail: float, work: Work) -> dict[float,
 
 
 def replaced(
-    kinds: Kinds, batches: int, tail: float, *, below: bool, share: int = 1
+    kinds: Kinds,
+    batches: int,
+    tail: float,
+    *,
+    below: bool,
+    share: int = 1,
+    loud: float = 0.0,
 ) -> tuple[Floats, Floats, float, float]:
     """P's and Q's masses, P's where Q has none, and a bound on relative errors.
 
-    ``share``: how many such curves are to be made in a few seconds.
+    ``share``: how many such curves are to be made in a few seconds. ``loud``: with what
+    chance each of all batches has the second of two shifts.
     """
     kinds, work = _grouped(kinds, below=below), Work(share)
     if below:
         return _attained(kinds, batches, tail, work)
-    known = _knots(lambda x: value_above(kinds, batches, x, tail, work), tail, work)
+    known = _knots(
+        lambda x: value_above(kinds, batches, x, tail, work, loud), tail, work
+    )
     a, h = np.exp(list(known)), np.array(list(known.values()))
     kept = _hull(a, h)
     a, h = a[kept], h[kept]

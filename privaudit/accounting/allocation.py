@@ -36,6 +36,9 @@ Entries = tuple[Entry, ...]
 # cones are wide enough to lose more than that.
 _LITTLE, _LITTLE_OF_MORE = 0.002, 0.008
 _LITTLE_OF_HEAVY = 0.0035  # where ratios are heavy, large losses see more of it
+# Released batches that are not taken for alike and whole, a record in four or five of
+# all: of different shifts, or of one. Of more that is no narrower, and slower.
+_MOST_DIFFERENT, _MOST_CUT = 128, 40
 
 
 def is_allocated(entry: Entry) -> bool:
@@ -121,9 +124,10 @@ class Allocated:
         few = taken
         if is_mostly(shift, t, taken) and not opposed:
             few = t - taken + 1
-        # With its own shifts; of four or five cones are wide, and parts are less.
-        differ = len(epoch.shifts) > 1 or sum(epoch.counts) < t
-        apart = few == taken and differ and shift <= MOST_PARTED_SHIFT
+        # With its own shifts; of four or five cones are wide, and wider of many.
+        differ = len(epoch.shifts) > 1
+        own = _MOST_DIFFERENT if differ else min(_MOST_CUT, t - 1)
+        apart = few == taken and sum(epoch.counts) <= own and shift <= MOST_PARTED_SHIFT
         whole = few <= min(most, MOST_APART if apart else MOST_TAKEN)
         more = _LITTLE_OF_MORE if shift <= 1 else _LITTLE_OF_HEAVY
         little = _LITTLE if taken == 2 else more

@@ -947,6 +947,20 @@ class TestTight:
         assert found.upper <= max(1.01 * found.lower, found.lower + 1e-4)
 
     @pytest.mark.parametrize(
+        ("kinds", "each", "batches", "kept"),
+        [(128, 1, 128, 128), (129, 1, 129, 2), (1, 40, 200, 1), (1, 41, 200, 0)],
+    )
+    def test_many_batches_are_taken_for_alike(self, kinds, each, batches, kept):
+        """Cones of so many are wider; 0: of all, as if all had been released."""
+        how = RandomAllocation(batches, 5)
+        noise = np.linspace(1.0, 2.0, kinds)
+        (epoch,) = epochs_of(tuple(Entry(release(z, how), each) for z in noise))
+        ((one, _),) = epoch.above("add-or-remove-one")
+        assert one.taken == 5
+        assert len(one.shifts) == max(kept, 1)
+        assert sum(one.counts) == (batches if kept in (0, 2) else kinds * each)
+
+    @pytest.mark.parametrize(
         ("taken", "batches", "counts"), [(4, 5, (3,)), (4, 6, (5,)), (4, 6, (2, 4))]
     )
     def test_all_but_few_of_batches_that_are_no_parts(self, taken, batches, counts):

@@ -53,7 +53,7 @@ _MOST_KINDS = 300  # of batches; more are bounded in so many groups
 _MOST_COUNTED, _MOST_LAPLACE = 100_000, 500.0  # batches, and their shift
 _MOST_CONTRAST = 12.0  # s^2 t / k: a guess of when contrasts tell little
 _MOST_DEGREE = 8  # of contrasts
-_BLOCKS = 32  # of many batches of which a record is in three, at most one of each
+_BLOCKS = 32  # of many batches of which a record is in three and more, one of each
 _LOUDER, _MOST_LOUD = 0.95, 1.5  # of different batches' shifts
 _MOST_SHIFT = 12.0  # beyond, ratios times the least mass are not small
 _AWAY = 1e-3  # of the tail that may be lost, what each sum loses at either end
@@ -74,7 +74,7 @@ class Epoch:
     shifts: tuple[float, ...]
     counts: tuple[int, ...]
     batches: int  # how many the epoch has; those that were not released tell nothing
-    # taken, opposed: how many a record is in, one if not said, from above at most 3;
+    # taken, opposed: how many a record is in, one if not said, from above at most 6;
     # whether it is replaced by its opposite, not removed
     taken: int = 1
     opposed: bool = False

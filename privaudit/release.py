@@ -22,6 +22,11 @@ if TYPE_CHECKING:  # a second of import time, and only for those who want an eve
     from dp_accounting import DpEvent
 
 
+def _are_buffers(pairs: tuple[tuple[float, float], ...]) -> bool:
+    mass = math.fsum(m for m, _ in pairs)
+    return mass <= 1 and all(m >= 0 <= decay < 1 for m, decay in pairs)
+
+
 def _doubles(struct: msgspec.Struct, *names: str) -> None:
     """Make fields plain floats: of a shorter kind, sums would be rounded to it."""
     for name in names:
@@ -42,12 +47,16 @@ class PoissonSampling(
     ``parts``: each record is in one of so many, whose turns come one after another; a
     release is a turn of a part, and other parts have no more. Records of one group may
     be in several. ``shares``: how far a turn moves the sums that follow its first, over
-    that; see docs/factorisation.md.
+    that; or ``buffers``, by which it moves all later ones. ``secret``: whether each
+    record's part is drawn uniformly and by itself, once, and stays secret as coins do;
+    ``rate`` is 1 then. See docs/factorisation.md.
     """
 
     rate: float
     parts: int = 1
     shares: tuple[float, ...] = ()
+    buffers: tuple[tuple[float, float], ...] = ()
+    secret: bool = False
 
     def __post_init__(self) -> None:
         if type(self.rate) is not float:
@@ -66,6 +75,16 @@ class PoissonSampling(
             raise ValueError(
                 f"sums of {self.parts} parts share noise with fewer than so many "
                 f"others, by finite numbers, got {self.shares}"
+            )
+        if self.buffers and (self.shares or not _are_buffers(self.buffers)):
+            raise ValueError(
+                "buffers are pairs (m, l), 0 <= l < 1, m >= 0 of sum at most 1, and "
+                f"come without shares, got {self.buffers}"
+            )
+        if self.secret and not self.parts > self.rate == 1:
+            raise ValueError(
+                "parts that stay secret are two or more, and all records of one have a "
+                f"turn, at rate 1, got {self.parts} parts at rate {self.rate}"
             )
         _doubles(self, "rate")
 

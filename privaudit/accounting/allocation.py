@@ -101,10 +101,13 @@ class Allocated:
 
     def above(
         self, relation: Relation, *, most: int = MOST_PARTED
-    ) -> Iterator[tuple[Epoch, int]]:
-        """As mixtures over batches, and how often: whole, or blocks of so many."""
+    ) -> tuple[list[tuple[Epoch, int]], list[Entry]]:
+        """Mixtures over batches, and how often, whole or blocks; releases beside."""
         if self.shuffled:
-            return
+            return [], list(self.known_batches(relation))
+        return list(self._mixtures(relation, most)), []
+
+    def _mixtures(self, relation: Relation, most: int) -> Iterator[tuple[Epoch, int]]:
         opposed = relation == "replace-one"
         epoch, taken = self._epoch(relation, attained=False), self.how.taken
         if taken == 1:

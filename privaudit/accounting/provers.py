@@ -30,6 +30,7 @@ from scipy import special
 
 from privaudit.accounting import gdp, rdp
 from privaudit.accounting.allocation import Allocated, epochs_of, is_allocated
+from privaudit.accounting.bins import Bins, bins_of
 from privaudit.accounting.pld import Composition, compose_entries
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.closed_form import gaussian_delta, gaussian_epsilon
@@ -78,7 +79,7 @@ class Steps:
     rate: Floats
     count: Floats
     plain: tuple[Entry, ...] = ()
-    epochs: tuple[Allocated, ...] = ()
+    epochs: tuple[Allocated | Bins, ...] = ()
     attained: bool = True
     others: tuple[tuple[Loss, float], ...] = ()
 
@@ -90,14 +91,15 @@ class Steps:
         dealt: Sequence[Allocated] = (),
     ) -> Steps:
         """Collect the steps of ``entries`` and of one part of each pass ``dealt``."""
-        plain = [entry for entry in entries if not is_allocated(entry)]
-        allocated = list(dealt)
+        bins, others = bins_of(entries, relation)
+        plain = [entry for entry in others if not is_allocated(entry)]
+        allocated: list[Allocated | Bins] = [*dealt, *bins]
         for epoch in epochs_of(entries):
             fewer, bare = epoch.halved(relation)
             allocated += fewer
             plain += bare
         known = [one for some in allocated for one in some.known_batches(relation)]
-        told: list[Allocated] = []
+        told: list[Allocated | Bins] = []
         gaussian = all(entry.release.mechanism == "gaussian" for entry in known)
         if gaussian or all(some.shuffled for some in allocated):
             told = [some for some in allocated if some.tells(relation)]
@@ -141,14 +143,9 @@ class Steps:
         base = found = compose_entries(self.plain, self.relation)
         if not self.epochs:  # known batches are no more than a bound
             return dataclasses.replace(found, exact=False)
-        shuffled = [
-            entry
-            for some in self.epochs
-            if some.shuffled
-            for entry in some.known_batches(self.relation)
-        ]
-        if shuffled:
-            found = compose_entries([*self.plain, *shuffled], self.relation)
+        above = [some.above(self.relation) for some in self.epochs]
+        if beside := [one for _, some in above for one in some]:
+            found = compose_entries([*self.plain, *beside], self.relation)
         told = [some.below(self.relation) for some in self.epochs]
         below = [one for some, _ in told for one in some]
         if beside := [one for _, some in told for one in some]:
@@ -156,9 +153,7 @@ class Steps:
         base = base.attained or base
         return dataclasses.replace(
             found,
-            epochs=tuple(
-                one for some in self.epochs for one in some.above(self.relation)
-            ),
+            epochs=tuple(one for some, _ in above for one in some),
             attained=dataclasses.replace(base, others=(*base.others, *below)),
         )
 
@@ -167,7 +162,7 @@ class Steps:
         """The composition by blocks of one batch, quick; None if that is no other."""
         found = self.composition
         ones = tuple(
-            one for some in self.epochs for one in some.above(self.relation, most=1)
+            one for some in self.epochs for one in some.above(self.relation, most=1)[0]
         )
         if ones == found.epochs:
             return None

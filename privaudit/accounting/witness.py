@@ -642,6 +642,8 @@ def line_of(release: Release, relation: Relation, count: int) -> dict[str, objec
         SamplingWithoutReplacement: "fixed",
     }
     how = names.get(type(release.sampling), "random-allocation")
+    if getattr(release.sampling, "secret", False):
+        how = "secret-parts"  # which the kernel does not cover either
     rate = repr(release.sampling.rate)
     if isinstance(release.sampling, SamplingWithoutReplacement):
         rate = f"{release.sampling.size}/{max(release.sampling.population, 1)}"

@@ -82,6 +82,8 @@ def _sampling(sampling: Sampling) -> str:
         return "none"
     rate = exact(sampling.rate, round_up)
     if isinstance(sampling, PoissonSampling):
+        if sampling.secret:
+            return f"one of {sampling.parts:,} secret parts"
         return f"Poisson, rate {rate}"
     if isinstance(sampling, RandomAllocation):
         return f"allocated, {sampling.taken:,} of {sampling.batches:,} batches"

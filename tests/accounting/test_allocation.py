@@ -206,7 +206,7 @@ class TestSound:
     def test_blocks_of_one_are_little_above_two_of_four(self, epsilon):
         truth, noise = max(exact([0.125] * 4, epsilon, 2)), 8.0
         (epoch,) = epochs_of((Entry(release(noise, RandomAllocation(4, 2)), 4),))
-        assert [one.taken for one, _ in epoch.above("add-or-remove-one")] == [1]
+        assert [one.taken for one, _ in epoch.above("add-or-remove-one")[0]] == [1]
         found = one_of(4, noise, taken=2).delta(epsilon)
         assert truth * (1 - 1e-9) <= found.upper <= 1.1 * truth
         assert 0.95 * truth <= found.lower <= truth * (1 + 1e-9)
@@ -646,10 +646,10 @@ class TestSound:
         how = RandomAllocation(12, 6)
         entries = tuple(Entry(release(1 / s, how), 4) for s in shifts)
         (whole,) = epochs_of(entries)
-        assert {one.shifts for one, _ in whole.above("add-or-remove-one", most=1)} == {
-            (1.0,)
-        }
-        (one, _), *_ = whole.above("add-or-remove-one")
+        assert {
+            one.shifts for one, _ in whole.above("add-or-remove-one", most=1)[0]
+        } == {(1.0,)}
+        (one, _), *_ = whole.above("add-or-remove-one")[0]
         (low, high), chance = one.shifts, one.loud
         assert low == 0.7 < max(shifts) < high
         near = lambda s: 2 * special.ndtr(s / 2) - 1  # noqa: E731
@@ -670,7 +670,7 @@ class TestSound:
         shifts = np.array([0.5, 0.7, 0.9])
         how = RandomAllocation(12, 4)
         (whole,) = epochs_of(tuple(Entry(release(1 / s, how), 4) for s in shifts))
-        for one, _ in whole.above("replace-one"):
+        for one, _ in whole.above("replace-one")[0]:
             (low, high), chance = one.shifts, one.loud
             assert one.opposed
             assert low == 0.5 < 0.9 < high
@@ -955,7 +955,7 @@ class TestTight:
         how = RandomAllocation(batches, 5)
         noise = np.linspace(1.0, 2.0, kinds)
         (epoch,) = epochs_of(tuple(Entry(release(z, how), each) for z in noise))
-        ((one, _),) = epoch.above("add-or-remove-one")
+        ((one, _),) = epoch.above("add-or-remove-one")[0]
         assert one.taken == 5
         assert len(one.shifts) == max(kept, 1)
         assert sum(one.counts) == (batches if kept in (0, 2) else kinds * each)
@@ -1072,10 +1072,10 @@ class TestTight:
         """As few each as there is a proof for, for any size of theirs."""
         how = release(1.0, RandomAllocation(batches, taken))
         (epoch,) = epochs_of((Entry(how, 3 * batches),))
-        ones = list(epoch.above(relation, most=1))
+        ones = epoch.above(relation, most=1)[0]
         assert {one.taken for one, _ in ones} == {1}
         assert sum(often * one.batches for one, often in ones) == 3 * batches
-        blocks = list(epoch.above(relation))
+        blocks = epoch.above(relation)[0]
         assert sum(often * one.taken for one, often in blocks) == 3 * taken
         assert sum(often * one.batches for one, often in blocks) == 3 * batches
         for one, _ in blocks:

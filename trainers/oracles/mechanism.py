@@ -108,17 +108,17 @@ class Mechanism:
                 "noise by buffers goes with 2 or more parts of the records, single "
                 "means and no other strategy"
             )
-        if (len(self.strategy) > 1 or self.buffers) and (
-            callable(self.clip_norm) or callable(self.noise_multiplier)
-        ):
-            raise ValueError(
-                "noise that releases share goes with one clip norm and one noise "
-                "multiplier for all of them"
-            )
         if not self.parts >= len(self.strategy):
             raise ValueError(
                 f"noise that {len(self.strategy)} releases share needs as many parts "
                 f"of the records, or more, got {self.parts}"
+            )
+        if self.parts > 1 and (
+            callable(self.clip_norm) or callable(self.noise_multiplier)
+        ):
+            raise ValueError(
+                "records in parts, whose releases share noise, go with one clip norm "
+                "and one noise multiplier: ledgers have the first part's turns"
             )
         if self.parts > 1 and self.sampling != "poisson":
             raise ValueError(
@@ -300,7 +300,13 @@ class Mechanism:
         rate = self.turn_rate(records)
         sampling: Sampling | None = self.allocation(records)
         if self.sampling == "poisson":
-            sampling = PoissonSampling(rate, self.parts, self.strategy[1:])
+            sampling = PoissonSampling(
+                rate,
+                self.parts,
+                self.strategy[1:],
+                self.buffers,
+                secret=self.parts > 1 and rate == 1,
+            )
         spread = self.spread_of(index)
         return Release.of_sum(
             norm_bound=clip * spread,

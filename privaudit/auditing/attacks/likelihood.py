@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from privaudit.accounting.factorization import turn_norm, turn_rows
+from privaudit.accounting.factorization import Buffers, turn_norm, turn_rows
 from privaudit.auditing.attacks.canaries import CANARY_NODE, reference_of
 from privaudit.auditing.attacks.contract import Differentiator, Known, Scene
 from trainers.data import Dataset
 from trainers.oracles.oracle import Mechanism, ReleaseObserver, clip_weights
+
+_MOST_PARTS = 64
 
 
 def log_ratio(x: Tensor, shift: float, rate: float, *, replaces: bool) -> Tensor:
@@ -94,7 +97,7 @@ def expected_projection(
 
 
 class Turns:
-    """Shows a watcher one release for each turn of the canary's part.
+    """Shows a watcher one release for each turn of the canary's part, or of any part.
 
     Of noise that releases share: y = C g has independent noise, and a record moves y_t
     + j by c_j times its gradient. So sum_j c_j y_t+j / |c|^2 has that gradient and
@@ -102,43 +105,85 @@ class Turns:
     that stays the same moves rows. Turns that end early are left out.
     """
 
-    def __init__(self, to: ReleaseObserver, mechanism: Mechanism) -> None:
-        self._to, self._mechanism = to, mechanism
+    def __init__(
+        self, to: ReleaseObserver, mechanism: Mechanism, *, secret: bool
+    ) -> None:
+        self._to, self._mechanism, self._secret = to, mechanism, secret
         self._last: list[Tensor] = []
+        # by its first step: where that is, and its sum so far
+        self._open: dict[int, tuple[Tensor, Tensor]] = {}
 
     def release(
         self, index: int, at: Tensor, gradient: Tensor, nodes: Sequence[int]
     ) -> None:
-        """Add a release to its turn, and show that when it is over."""
-        how, shares = self._mechanism, self._mechanism.strategy
-        turn, back = divmod(index, how.parts)
-        released, norm = gradient.double(), how.spread
+        """Add a release to turns that it is in, and show those that are over."""
+        parts, row = self._mechanism.parts, self._row(gradient.double())
+        if self._secret or index % parts == 0:
+            self._open[index] = at.clone(), torch.zeros_like(row)
+        for start, (first, total) in list(self._open.items()):
+            shares, norm = self._turn(start // parts)
+            total += shares[index - start] * row / (norm * self._mechanism.spread)
+            if index - start == len(shares) - 1:
+                del self._open[start]
+                self._to.release(start, first, total, nodes)
+
+    def _turn(self, turn: int) -> tuple[Sequence[float], float]:
+        """Moves of the rows of a turn by a record, and their norm."""
+        how = self._mechanism
+        if not how.buffers:
+            return how.strategy, how.spread
+        rows = _rows(how.buffers, how.parts, turn)
+        return rows, turn_norm(how.buffers, how.parts, turn)
+
+    def _row(self, released: Tensor) -> Tensor:
+        """Row of C g: what is released, and what shares noise with it."""
+        how = self._mechanism
         if how.buffers:
-            norm = turn_norm(how.buffers, how.parts, turn)
-            if back == 0:
-                self._rows = turn_rows(how.buffers, how.parts, turn + 1)[turn]
-            shares, held = self._rows.tolist(), self._last or [0.0] * len(how.buffers)
+            held = self._last or [torch.zeros_like(released)] * len(how.buffers)
             pairs = list(zip(how.buffers, held, strict=True))
             self._last = [decay * (s + released) for (_, decay), s in pairs]
-            released = released + sum(mass * s for (mass, _), s in pairs)
-        else:
-            self._last = [released, *self._last][: len(shares)]
-        if back == 0:
-            self._first, self._sum = at.clone(), torch.zeros_like(released)
-        if back >= len(shares):
-            return
-        if not how.summed and not how.buffers:
-            released = sum(
-                share * one for share, one in zip(shares, self._last, strict=False)
-            )
-        self._sum += shares[back] * released / (norm * how.spread)
-        if back == len(shares) - 1:
-            self._to.release(index - back, self._first, self._sum, nodes)
+            return released + sum(mass * s for (mass, _), s in pairs)
+        self._last = [released, *self._last][: len(how.strategy)]
+        if how.summed:
+            return released
+        row = torch.zeros_like(released)
+        for share, one in zip(how.strategy, self._last, strict=False):
+            row += share * one
+        return row
 
 
-def by_turns(to: ReleaseObserver, mechanism: Mechanism) -> tuple[ReleaseObserver]:
-    """Whoever is shown releases for ``to``: itself, where they share no noise."""
-    return (to if mechanism.parts == 1 else Turns(to, mechanism),)
+@functools.lru_cache(maxsize=16)
+def _rows(buffers: Buffers, parts: int, turn: int) -> tuple[float, ...]:
+    return tuple(turn_rows(buffers, parts, turn + 1)[turn].tolist())
+
+
+class TurnScores:
+    """Running scores of canaries, of each part that they may be in."""
+
+    def __init__(self, mechanism: Mechanism, shape: tuple[int, ...], *, secret: bool):
+        self._mechanism = mechanism
+        # Places of turns take memory; of very many parts no attack learns much.
+        self._secret = secret and mechanism.parts <= _MOST_PARTS
+        often = mechanism.parts if self._secret else 1
+        self.each = torch.zeros(often, *shape, dtype=torch.float64)
+
+    def of(self, index: int) -> Tensor:
+        """The score that the turn which begins at release ``index`` adds to."""
+        return self.each[index % self._mechanism.parts if self._secret else 0]
+
+    def moved(self, index: int) -> float:
+        """Move of the turn that begins there by a record, over the first one's."""
+        return self._mechanism.spread_of(index) / self._mechanism.spread
+
+    def total(self) -> Tensor:
+        """Log of the mean likelihood ratio."""
+        return torch.logsumexp(self.each, 0) - math.log(len(self.each))
+
+    def observers(self, to: ReleaseObserver) -> tuple[ReleaseObserver]:
+        """Whoever is shown releases for ``to``: itself, where they share no noise."""
+        if self._mechanism.parts == 1:
+            return (to,)
+        return (Turns(to, self._mechanism, secret=self._secret),)
 
 
 class MatchedFilter:

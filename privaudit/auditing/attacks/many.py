@@ -13,7 +13,7 @@ from torch import Tensor
 
 from privaudit.auditing.attacks.canaries import CANARY_NODE, Canaries, reference_of
 from privaudit.auditing.attacks.contract import Differentiator, Known, Shown
-from privaudit.auditing.attacks.likelihood import by_turns, clipped_sum, log_ratio
+from privaudit.auditing.attacks.likelihood import TurnScores, clipped_sum, log_ratio
 from privaudit.auditing.attacks.references import (
     NO_PROBABILITY,
     References,
@@ -55,11 +55,14 @@ class _OfReleases(ManyWatcher):
 
     def __init__(self, scene: ManyScene, gradients: Differentiator) -> None:
         super().__init__(scene, gradients)
-        self._total = torch.zeros(len(scene.canaries), dtype=torch.float64)
+        self._secret = all(rate == 1 for rate in scene.rates)
+        self._total = TurnScores(
+            scene.mechanism, (len(scene.canaries),), secret=self._secret
+        )
 
     @property
     def release_observers(self) -> tuple[ReleaseObserver, ...]:
-        return by_turns(self, self._scene.mechanism)
+        return self._total.observers(self)
 
     def release(
         self, index: int, at: Tensor, gradient: Tensor, nodes: Sequence[int]
@@ -71,14 +74,15 @@ class _OfReleases(ManyWatcher):
                 over = self._scene.divisors[node]
                 released = gradient[0, column].cpu().double() * over
                 found = self._evidence(node, index, at[:, column].cpu(), released)
-                self._total[canaries.at(node)] += found[canaries.at(node)]
+                score = self._total.of(index)
+                score[canaries.at(node)] += found[canaries.at(node)]
 
     @abc.abstractmethod
     def _evidence(self, node: int, index: int, at: Tensor, released: Tensor) -> Tensor:
         """(canaries,), of the ``index``-th sum, (dims,), of ``node``, at (1, dims)."""
 
     def scores(self, models: Tensor) -> Tensor:
-        return self._total
+        return self._total.total()
 
 
 class ManyNoisyGradients(_OfReleases):
@@ -100,13 +104,15 @@ class ManyNoisyGradients(_OfReleases):
         coordinates = scene.canaries.coordinates
         if coordinates is not None:
             along = surprise[coordinates] / noise
-            return log_ratio(along, clip / noise, rate, replaces=False)
+            shift = clip * self._total.moved(index) / noise
+            return log_ratio(along, shift, rate, replaces=False)
         # The other canaries are there by coins too: what they give on average goes off.
         parts = [
             self._clipped(at, first, scene.mechanism.at(index)[0])
             for first in range(0, len(scene.canaries), _PART)
         ]
         mean = sum(part.sum(0) for part in parts) / 2 * rate
+        mean = mean / (scene.mechanism.parts if self._secret else 1)
         return torch.cat([part @ (surprise - mean) for part in parts]) / noise**2
 
     def _clipped(self, at: Tensor, first: int, clip: float) -> Tensor:
@@ -135,7 +141,8 @@ class ManyReleases(_OfReleases):
         scene = self._scene
         clip, noise = scene.scales(index, node)
         along = released[scene.canaries.coordinates] / noise
-        return log_ratio(along, clip / noise, scene.rates[node], replaces=False)
+        shift = clip * self._total.moved(index) / noise
+        return log_ratio(along, shift, scene.rates[node], replaces=False)
 
 
 class ManyFinalLosses(ManyWatcher):

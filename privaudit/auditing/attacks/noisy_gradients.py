@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from privaudit.auditing.attacks.canaries import CANARY_NODE
@@ -16,7 +15,7 @@ from privaudit.auditing.attacks.contract import (
 )
 from privaudit.auditing.attacks.likelihood import (
     MatchedFilter,
-    by_turns,
+    TurnScores,
     expected_projection,
     log_ratio,
     of_canary_node,
@@ -39,14 +38,18 @@ class _Watcher(Watcher):
     def __init__(self, scene: Scene, gradients: Differentiator, runs: int) -> None:
         self._scene = scene
         self._gradients = gradients
-        self._total = torch.zeros(runs, len(scene.canary), dtype=torch.float64)
+        self._scores = TurnScores(
+            scene.mechanism,
+            (runs, len(scene.canary)),
+            secret=scene.rate == 1 and not scene.replaces,
+        )
         self._filter = (
             None if scene.canary.direction is not None else MatchedFilter(scene)
         )
 
     @property
     def release_observers(self) -> tuple[ReleaseObserver, ...]:
-        return by_turns(self, self._scene.mechanism)
+        return self._scores.observers(self)
 
     def release(
         self, index: int, at: Tensor, gradient: Tensor, nodes: Sequence[int]
@@ -56,16 +59,16 @@ class _Watcher(Watcher):
         if own is None:
             return
         at, gradient = own
+        score = self._scores.of(index)
         if self._filter is not None:
-            self._total += self._filter(index, at, gradient)[:, None]
+            score += self._filter(index, at, gradient)[:, None]
             return
         scene = self._scene
         clip, noise = scene.scales(index)
         along = scene.canary.along(gradient) * scene.divisors[CANARY_NODE]
         along -= expected_projection(scene, self._gradients, CANARY_NODE, index, at)
-        self._total += log_ratio(
-            along / noise, clip / noise, scene.rate, replaces=scene.replaces
-        )
+        shift = clip * self._scores.moved(index) / noise
+        score += log_ratio(along / noise, shift, scene.rate, replaces=scene.replaces)
 
     def score(self, models: Tensor) -> Tensor:
-        return self._total
+        return self._scores.total()

@@ -4,10 +4,12 @@ import dataclasses
 import itertools
 import math
 
+import msgspec
 import numpy as np
 import pytest
 import torch
 from scipy import stats
+from scipy.special import logsumexp
 
 import privaudit as pa
 from privaudit.accounting.factorization import (
@@ -20,7 +22,7 @@ from privaudit.accounting.views import Observer, observed, of_nodes
 from privaudit.accounting.views.butterfly import fresh_noises, turns
 from privaudit.accounting.views.figures import releases_of
 from privaudit.accounting.witness import witness
-from privaudit.auditing.attacks.likelihood import Turns
+from privaudit.auditing.attacks.likelihood import Turns, TurnScores, log_ratio
 from privaudit.release import PoissonSampling, Release
 from tests import reference as ref
 from tests.trainers.problems import oracle, random_data, start
@@ -28,6 +30,7 @@ from trainers import contract
 from trainers.numerics.randomness import Streams
 from trainers.oracles.mechanism import Mechanism
 from trainers.oracles.recording import Recording
+from trainers.oracles.sampler import Sampler
 from trainers.oracles.updates import UpdateMechanism, UpdateOracle
 from trainers.runs.problem import Observers, Problem
 from trainers.runs.training import training_from
@@ -53,6 +56,31 @@ def buffered(**more):
     """Parts of a node of 40 records, each a batch."""
     values = {"strategy": (1.0,), "batch_size": 10.0, "buffers": PAIRS, **more}
     return mechanism(**values)
+
+
+def told(ledger):
+    """The same, of which a record's part is known."""
+
+    def known(entry):
+        how = msgspec.structs.replace(entry.release.sampling, secret=False)
+        release = msgspec.structs.replace(entry.release, sampling=how)
+        return msgspec.structs.replace(entry, release=release)
+
+    nodes = tuple(tuple(map(known, entries)) for entries in ledger.nodes)
+    return msgspec.structs.replace(ledger, nodes=nodes)
+
+
+@pytest.fixture
+def first_part(monkeypatch):
+    """Canaries are in the first part, whose turns ledgers have."""
+    whole = Sampler._of_part
+
+    def of_part(self, nodes, index, records, planted):
+        found = whole(self, nodes, index, records, planted)
+        found[:, :, records:] = index % self.mechanism.parts == 0
+        return found
+
+    monkeypatch.setattr(Sampler, "_of_part", of_part)
 
 
 def column_of(how, rounds):
@@ -118,7 +146,7 @@ class TestNoise:
         assert torch.equal(plain, given)
 
     @pytest.mark.parametrize(("make", "turns"), [(mechanism, 1), (buffered, 3)])
-    def test_sums_move_by_no_more_than_is_accounted(self, make, turns):
+    def test_sums_move_by_no_more_than_is_accounted(self, make, turns, first_part):
         """All that a record's turns move, with next to no noise."""
         # Forty records, four parts, ten a batch: drawn in each turn.
         quiet, moved = make(noise_multiplier=1e-6, batch_size=10.0), []
@@ -137,18 +165,20 @@ class TestNoise:
             found = [made.gradient(at)[0, 0] * 10 for _ in range(4 * turns)]
             moved.append(np.tensordot(matrix(column, 4 * turns), torch.stack(found), 1))
         size = np.linalg.norm(moved[0] - moved[1])
-        told = math.hypot(
+        most = math.hypot(
             *(
                 entry.release.sensitivity.add_or_remove_one
                 for entry in made.ledger.nodes[0]
                 for _ in range(entry.count)
             )
         )
-        assert size <= told * (1 + 1e-5) + 1e-4
-        assert size >= told * (1 - 1e-2)
+        assert size <= most * (1 + 1e-5) + 1e-4
+        assert size >= most * (1 - 1e-2)
 
     @pytest.mark.parametrize("buffers", [(), ((0.2, 0.99), (0.1, 0.5))])
-    def test_rounding_of_what_is_shared_is_paid_for(self, monkeypatch, buffers):
+    def test_rounding_of_what_is_shared_is_paid_for(
+        self, monkeypatch, first_part, buffers
+    ):
         """At so much noise that steps of its grid are large, and by the worst luck."""
         column, rounds = (1.0, *[0.2] * 15), 16
         how = mechanism(strategy=column, parts=16, batch_size=2.5, noise_multiplier=2e6)
@@ -277,7 +307,7 @@ class TestAccount:
             noise_multiplier=2.0 * how.spread,
             epochs=rounds // 4,
         )
-        found = pa.epsilon(ledger=how.ledger([40], rounds), delta=1e-5)
+        found = pa.epsilon(ledger=told(how.ledger([40], rounds)), delta=1e-5)
         other = pa.epsilon(ledger=pa.Ledger.of(whole), delta=1e-5)
         assert found.upper == pytest.approx(other.upper, rel=1e-6)
         assert found.lower == pytest.approx(other.lower, rel=1e-6)
@@ -297,7 +327,7 @@ class TestAccount:
             noise_multiplier=z / math.sqrt(3),
             sampling=whole.sampling,
         )
-        one = pa.epsilon(ledger=ledger, delta=1e-5)
+        one = pa.epsilon(ledger=told(ledger), delta=1e-5)
         other = pa.epsilon(ledger=pa.Ledger.of(given), delta=1e-5)
         # Its last columns are cut, and a turn that begins early is not.
         assert one.upper == pytest.approx(other.upper, rel=1e-3)
@@ -352,7 +382,7 @@ class TestContract:
         white = white * how.spread
         moved = matrix(column, rounds)[:, ::4].sum(axis=1)
         for sign in (0, 1):
-            watched = Turns(Watcher(), how)
+            watched = Turns(Watcher(), how, secret=False)
             rows = white + sign * torch.tensor(moved)[:, None]
             released = np.linalg.solve(matrix(column, rounds), rows.numpy())
             for k, one in enumerate(torch.tensor(released)):
@@ -424,6 +454,38 @@ class TestLoops:
         ):
             self.made(correlated=given)
 
+    @pytest.mark.parametrize("make", [mechanism, buffered])
+    def test_of_a_secret_part_the_score_is_the_log_of_the_mixtures_ratio(self, make):
+        how = make(noise_multiplier=1.0, batch_size=10.0)
+        steps, scores = 12, TurnScores(how, (1,), secret=True)
+
+        class Watcher:
+            def release(self, index, at, gradient, nodes):
+                moved = scores.moved(index)
+                scores.of(index).add_(log_ratio(gradient, moved, 1.0, replaces=False))
+
+        whole = matrix(column_of(how, steps + 4), steps + 4)
+        rows = np.random.default_rng(0).normal(size=steps + 4) * how.spread
+        (shown,) = scores.observers(Watcher())
+        for k, one in enumerate(np.linalg.solve(whole, rows)):
+            shown.release(k, torch.zeros(1), torch.tensor([one]), [0])
+        found = []
+        for part in range(4):  # of whole turns: by buffers others are not shown
+            starts = [
+                first
+                for first in range(part, steps + 4, 4)
+                if first + (4 if how.buffers else len(COLUMN)) <= steps + 4
+            ]
+            moves = np.zeros(steps + 4)
+            for first in starts:
+                moves += whole[:, first]
+            end = starts[-1] + 4 if how.buffers else steps + 4
+            moves[end:] = 0.0
+            square = moves @ moves / how.spread**2
+            found.append(moves @ rows / how.spread**2 - square / 2)
+        truth = logsumexp(found) - math.log(4)
+        assert scores.total().numpy() == pytest.approx(truth, rel=1e-9)
+
 
 class TestGroups:
     def test_several_records_pay_as_if_none_were_sampled(self):
@@ -469,7 +531,7 @@ class TestGroups:
             for some in itertools.combinations_with_replacement(each, group)
         )
         truth = ref.gaussian_delta(most / (9.0 * how.spread), 1.0)
-        found = pa.Certificate.of(how.ledger([40], 12), group=group).delta(1.0)
+        found = pa.Certificate.of(told(how.ledger([40], 12)), group=group).delta(1.0)
         assert float(truth) * (1 - 1e-6) <= found.upper <= float(truth) * (1 + 1e-6)
 
 

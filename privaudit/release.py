@@ -47,15 +47,16 @@ class PoissonSampling(
     ``parts``: each record is in one of so many, whose turns come one after another; a
     release is a turn of a part, and other parts have no more. Records of one group may
     be in several. ``shares``: how far a turn moves the sums that follow its first, over
-    that; or ``buffers``, by which it moves all later ones. ``secret``: whether each
-    record's part is drawn uniformly and by itself, once, and stays secret as coins do;
-    ``rate`` is 1 then. See docs/factorisation.md.
+    that; or ``buffers``, by which it moves all later ones, of its part's turns number
+    ``turn`` = 0, 1, ... ``secret``: whether each record's part is drawn uniformly and
+    by itself, once, and stays secret as coins do. See docs/factorisation.md.
     """
 
     rate: float
     parts: int = 1
     shares: tuple[float, ...] = ()
     buffers: tuple[tuple[float, float], ...] = ()
+    turn: int = 0
     secret: bool = False
 
     def __post_init__(self) -> None:
@@ -81,11 +82,14 @@ class PoissonSampling(
                 "buffers are pairs (m, l), 0 <= l < 1, m >= 0 of sum at most 1, and "
                 f"come without shares, got {self.buffers}"
             )
-        if self.secret and not self.parts > self.rate == 1:
+        if type(self.turn) is not int:
+            take_fields(self, "turn")
+        if not self.turn >= 0 or (self.turn and not self.buffers):
             raise ValueError(
-                "parts that stay secret are two or more, and all records of one have a "
-                f"turn, at rate 1, got {self.parts} parts at rate {self.rate}"
+                f"turns by buffers are number 0, 1, and so on, got {self.turn}"
             )
+        if self.secret and not self.parts > 1:
+            raise ValueError(f"parts that stay secret are 2 or more, got {self.parts}")
         _doubles(self, "rate")
 
 
@@ -290,6 +294,17 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
                 "a truncated Poisson batch is sampled already: its rate is in the "
                 "details, and sampling is NoSampling()"
             )
+
+    def of_known_part(self) -> Release:
+        """Return the release of a record whose part is known; itself if none is secret.
+
+        What a turn alone is accounted as: all turns of a record are of one part.
+        """
+        how = self.sampling
+        if not (isinstance(how, PoissonSampling) and how.secret):
+            return self
+        known = msgspec.structs.replace(how, secret=False)
+        return msgspec.structs.replace(self, sampling=known)
 
     @classmethod
     def of(

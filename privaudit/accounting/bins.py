@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -25,10 +27,12 @@ from privaudit.release import NoSampling, PoissonSampling, Release
 from privaudit.results import Relation
 
 Floats = NDArray[np.float64]
+_FAR = 1e6  # of shifts: their squares are exponents
 _SLACK = 1e-11  # of sums of products by FFT, over the largest
 _ALIKE = 1e-9  # by which turns may differ from what their buffers say
 _MOST_ROWS = 1 << 22  # of a Gram matrix by buffers
-_MOST_ORDER = 24
+_MOST_ORDER = 96
+_MOST_NESTS = 12  # numbers of blocks whose bins are looked at
 # Sections of bins, from below, by how far before the end: later ones have fewer rows.
 _ENDS = (0.0, 0.02, 0.1, 0.3, 0.6)
 
@@ -38,65 +42,58 @@ class Bins:
     """The turns of records whose part is secret: one release, however many there are.
 
     ``turns``: of the first part, which has most. ``square``: least and most of the
-    squares of what a row's coefficient 1 moves, over the noise.
+    squares of what a row's coefficient 1 moves, over the noise; None if the part is
+    known to the bound from above, and nothing to that from below.
     """
 
     how: PoissonSampling
     turns: tuple[Entry, ...]
-    square: tuple[float, float]
+    square: tuple[float, float] | None
     shuffled = False
-
-    def told(self) -> float:
-        """Square of what a record of a known part moves, over the noise."""
-        return self.square[1] * float(_overlaps(self.how, self._often)[0])
-
-    @property
-    def _release(self) -> Release:
-        return self.turns[0].release
 
     @property
     def _often(self) -> int:
         return sum(entry.count for entry in self.turns)
 
+    def told(self) -> float:
+        """Square of what a record of a known part moves, over the noise."""
+        assert self.square is not None
+        return self.square[1] * float(_overlaps(self.how, self._often)[0])
+
     def known_batches(self, relation: Relation) -> Iterator[Entry]:
-        """Yield turns without sampling: the part is known."""
+        """Yield turns of a known part."""
         for entry in self.turns:
-            yield Entry(_bare(entry.release), entry.count)
+            yield Entry(entry.release.of_known_part(), entry.count)
 
     def above(
         self, relation: Relation, *, most: int = 0
     ) -> tuple[list[tuple[Epoch, int]], list[Entry]]:
-        """One of t bins, and a release of what they have in common."""
-        overlaps = self.square[1] * _overlaps(self.how, self._often)
-        whole = float(overlaps[0])
-        batches, common = _fewest(overlaps)
-        own = math.sqrt(max(0.0, whole - common) * (1 + _SLACK))
-        epochs = [(Epoch((own,), (batches,), batches), 1)] if own else []
-        return epochs, self._common(common * (1 + _SLACK), relation)
+        """One of so many blocks, one of its bins, and a release of what is common."""
+        if self.square is None:
+            return [], list(self.known_batches(relation))
+        nest = _nest(self.how, self._often, self.square[1])
+        rate = self.how.rate
+        coins = self.square[1] * float(_overlaps(self.how, 1)[0])
+        if rate < 1 and not self.how.buffers:
+            told = self._often * _log_moments(coins, rate)
+            if _epsilon(told) < nest.told():
+                return [], list(self.known_batches(relation))
+        block, own = (math.sqrt(x * (1 + _SLACK)) for x in (nest.block, nest.own))
+        inner = Epoch((own,), (nest.bins,), nest.bins) if own else None
+        epoch = Epoch((block,), (nest.blocks,), nest.blocks, inner=inner)
+        epochs = [(epoch, 1)] if block else []
+        return epochs, self._common(nest.common * (1 + _SLACK), relation)
 
     def below(self, relation: Relation) -> tuple[list[tuple[Loss, int]], list[Entry]]:
-        """The loss of one of t blocks of bins, each of which counts as one bin."""
-        if not all(c >= 0 for c in self.how.shares):
+        """The loss of one of some blocks, each of two blocks and so on, to bins."""
+        signs = all(c >= 0 for c in self.how.shares)
+        if self.square is None or self.how.rate < 1 or not signs:
             return [], []
-        square, parts = self.square[0] * (1 - _SLACK), self.how.parts
-        last, held, common = _least_overlaps(self.how, self._often)
-        own = np.maximum(held - common, 0.0) * square
-        sizes = [2**k for k in range(parts.bit_length())]
-        size = max(
-            sizes, key=lambda m: _told(-(-parts // m), float(own[0, m - 1]), 0.0)
-        )
-        shifts: dict[float, int] = {}
-        for many, shift in zip(
-            np.diff([-1, *last]), np.sqrt(own[:, size - 1]), strict=True
-        ):
-            if shift > 0 and (blocks := int(many) // size):
-                shifts[float(shift)] = shifts.get(float(shift), 0) + blocks
-        beside = self._common(common * square, relation)
-        if not shifts:
-            return [], beside
-        kinds, counts = zip(*sorted(shifts.items()), strict=True)
-        loss = AllocatedBelow.of(Epoch(kinds, counts, -(-parts // size)))
-        return ([], []) if loss is None else ([(loss, 1)], beside)
+        epoch, common = _tree(self.how, self._often, self.square[0])
+        loss = AllocatedBelow.of(epoch)
+        if loss is None:
+            return [], []
+        return [(loss, 1)], self._common(common * (1 - _SLACK), relation)
 
     def tells(self, relation: Relation) -> bool:
         """Return whether any turn depends on the record: all do."""
@@ -105,8 +102,11 @@ class Bins:
     def _common(self, square: float, relation: Relation) -> list[Entry]:
         if not square > 0:
             return []
-        noise = self._release.sensitivity_under(relation) / math.sqrt(square)
-        return [Entry(msgspec.structs.replace(_bare(self._release), noise=noise))]
+        release = self.turns[0].release
+        noise = release.sensitivity_under(relation) / math.sqrt(square)
+        return [
+            Entry(msgspec.structs.replace(release, sampling=NoSampling(), noise=noise))
+        ]
 
 
 def bins_of(
@@ -114,37 +114,39 @@ def bins_of(
 ) -> tuple[list[Bins], list[Entry]]:
     """Split ``entries`` into turns of records whose part is secret, and others.
 
-    Of a record replaced, and of turns that are not what their strategy makes of one
-    clip norm, the part counts as known: they are among the others. So are turns of
-    different noise but those that tell most: a record may have one part in all.
+    Of a record replaced, and of turns that are not all that their strategy makes of
+    one clip norm, the part counts as known. So it does for all turns but those that
+    tell most, if some have other noise: a record may have one part in all.
     """
     found: dict[PoissonSampling, list[list[Entry]]] = {}
     rest: list[Entry] = []
     for entry in entries:
         how, release = entry.release.sampling, entry.release
-        secret = isinstance(how, PoissonSampling) and how.secret
-        if not (secret and relation == "add-or-remove-one" and release.noise > 0) or (
-            release.mechanism != "gaussian" or entry.disjoint is not UNSET
+        if not isinstance(how, PoissonSampling) or not (
+            how.secret
+            and release.mechanism == "gaussian"
+            and release.noise > 0
+            and entry.disjoint is UNSET
         ):
             rest.append(entry)
             continue
-        assert isinstance(how, PoissonSampling)
-        groups = found.setdefault(how, [])
+        if not release.sensitivity_under(relation):
+            continue
+        groups = found.setdefault(msgspec.structs.replace(how, turn=0), [])
         alike = (some for some in groups if _are_alike(some[0].release, release))
         if (group := next(alike, None)) is None:
             groups.append(group := [])
         group.append(entry)
-    bins = []
-    for how, groups in found.items():
-        for turns in groups:
-            square = _square(how, turns, relation)
-            if square is None or not square[0] > 0:
-                rest += turns
-            else:
-                bins.append(Bins(how, tuple(turns), square))
-    bins.sort(key=Bins.told, reverse=True)
-    rest += [turn for some in bins[1:] for turn in some.turns]
-    return bins[:1], rest
+    bins = [
+        Bins(how, tuple(turns), _square(how, turns, relation))
+        for how, groups in found.items()
+        for turns in groups
+    ]
+    told = max((some for some in bins if some.square), key=Bins.told, default=None)
+    bins = [
+        one if one is told else dataclasses.replace(one, square=None) for one in bins
+    ]
+    return bins, rest
 
 
 def _are_alike(one: Release, other: Release) -> bool:
@@ -155,6 +157,8 @@ def _square(
     how: PoissonSampling, turns: Sequence[Entry], relation: Relation
 ) -> tuple[float, float] | None:
     """As of `Bins`; None if turns are not those of the strategy."""
+    if relation != "add-or-remove-one":
+        return None
     shifts = [
         entry.release.sensitivity_under(relation) / entry.release.noise
         for entry in turns
@@ -164,12 +168,20 @@ def _square(
     elif len(turns) * how.parts > _MOST_ROWS or any(one.count > 1 for one in turns):
         return None
     else:
+        numbers = [_number(entry) for entry in turns]
+        if sorted(numbers) != list(range(len(turns))):
+            return None
         rows = turn_rows(how.buffers, how.parts, len(turns))
-        units = np.sort(shifts) / np.linalg.norm(rows, axis=1)
+        units = np.array(shifts) / np.linalg.norm(rows, axis=1)[numbers]
     least, most = float(units.min()), float(units.max())
-    if not most < math.inf or most > least * (1 + _ALIKE):
+    if not 0 < most < _FAR or most > least * (1 + _ALIKE):
         return None
     return least**2 * (1 - _SLACK), most**2 * (1 + _SLACK)
+
+
+def _number(entry: Entry) -> int:
+    assert isinstance(entry.release.sampling, PoissonSampling)
+    return entry.release.sampling.turn
 
 
 @functools.lru_cache(maxsize=64)
@@ -216,6 +228,38 @@ def _least_overlaps(
     return last, held, float(held[-1, -1])
 
 
+@functools.lru_cache(maxsize=64)
+def _tree(how: PoissonSampling, turns: int, square: float) -> tuple[Epoch, float]:
+    """Blocks of bins that have no more in common than bins have, and what all have.
+
+    Each block is two, down to single bins; later bins, whose rows end too early, and
+    those of no whole block tell what is common to all.
+    """
+    last, held, common = _least_overlaps(how, turns)
+    held = (held - common) * (square * (1 - _SLACK))
+    sizes = [2**k for k in range(how.parts.bit_length())]
+    found = []
+    for kept, end in enumerate(last, start=1):
+        steps = held[:kept, np.array(sizes) - 1]
+        falls = [(float(fall), 2) for fall in -np.diff(steps).max(0)]
+        for k, size in enumerate(sizes):
+            blocks = (end + 1) // size
+            if not (blocks and steps[-1, k] > 0 and all(x > 0 for x, _ in falls[:k])):
+                break
+            levels = [*falls[:k], (float(steps[-1, k]), -(-how.parts // size))]
+            told = _told(levels) + math.log(blocks * size / how.parts)
+            found.append((told, blocks, size, levels))
+    _, blocks, size, (*levels, (_, often)) = max(found, key=lambda one: one[0])
+    inner = None
+    for fall, two in levels:
+        inner = Epoch((math.sqrt(fall),), (two,), two, inner=inner)
+    ends = np.arange(1, blocks + 1) * size - 1
+    each = np.sqrt(held[np.searchsorted(last, ends), size - 1])
+    kinds, counts = np.unique(each, return_counts=True)
+    shifts, numbers = tuple(kinds.tolist()), tuple(counts.tolist())
+    return Epoch(shifts, numbers, often, inner=inner), common * square
+
+
 def _correlations(one: Floats, other: Floats, lags: int) -> Floats:
     """Sums of ``one``[s] ``other``[s + l], l < ``lags``."""
     from scipy.signal import correlate
@@ -223,47 +267,97 @@ def _correlations(one: Floats, other: Floats, lags: int) -> Floats:
     return correlate(other, one, "full", "fft")[one.size - 1 :][:lags]
 
 
-def _fewest(overlaps: Floats) -> tuple[int, float]:
-    """Number of bins that are told apart, and at most what two of them have in common.
+class _Nest(NamedTuple):
+    """One of ``blocks`` blocks, and in it one of ``bins`` bins, ``apart``.
 
-    So far apart that least is told, by Renyi divergences at delta 1e-6: any will do.
+    Squares of shifts: ``common`` to all, of the ``block``, and the bin's ``own``.
     """
+
+    blocks: int
+    bins: int
+    common: float
+    block: float
+    own: float
+    apart: int = 1
+
+    def told(self) -> float:
+        """`_told` of it."""
+        return _told([(self.own, self.bins), (self.block, self.blocks)], self.common)
+
+
+def _told(levels: Sequence[tuple[float, int]], common: float = 0.0) -> float:
+    """About epsilon at delta 1e-6, by Renyi divergences.
+
+    ``levels``: squares of shifts and of how many one is drawn, bins first.
+    """
+    square = sum(one for one, _ in levels)
+    most = max(2, min(_MOST_ORDER, int(math.sqrt(1200 / max(square, 1e-9)))))
+    orders = np.arange(most + 1)
+    logs = np.zeros(most + 1)
+    for one, often in levels:
+        logs = _of_mean(logs + one * orders * (orders - 1) / 2, often)
+    return _epsilon(logs + common * orders * (orders - 1) / 2)
+
+
+def _epsilon(logs: Floats) -> float:
+    """About epsilon at delta 1e-6, of logs of moments of the ratio under Q."""
+    some = np.arange(2, logs.size)
+    told = (logs[2:] - np.log(1e-6 * some)) / (some - 1) + np.log1p(-1 / some)
+    return float(told.min())
+
+
+def _log_moments(square: float, rate: float) -> Floats:
+    """Logs of moments of the ratio of a Gaussian release with coins."""
+    orders = np.arange(_MOST_ORDER + 1)
+    terms = (
+        special.gammaln(orders[:, None] + 1)
+        - special.gammaln(orders + 1)
+        - special.gammaln(np.maximum(orders[:, None] - orders, 0) + 1)
+        + special.xlogy(orders, rate)
+        + special.xlogy(np.maximum(orders[:, None] - orders, 0), 1 - rate)
+        + square * orders * (orders - 1) / 2
+    )
+    terms[orders[:, None] < orders] = -np.inf
+    return np.asarray(special.logsumexp(terms, axis=1))
+
+
+def _of_mean(logs: Floats, often: int) -> Floats:
+    """Logs of moments of the mean of so many, by exponential series."""
+    orders = np.arange(logs.size)
+    scale = orders * math.log(logs.size) - special.gammaln(orders + 1)
+    once = np.exp(np.minimum(logs + scale - orders * math.log(often), 300.0))
+    total = np.eye(1, logs.size)[0]
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        while often:
+            if often & 1:
+                total = np.convolve(total, once)[: logs.size]
+            once, often = np.convolve(once, once)[: logs.size], often // 2
+        found = np.log(total) - scale
+    return np.where(np.isnan(found), np.inf, found)
+
+
+@functools.lru_cache(maxsize=64)
+def _nest(how: PoissonSampling, turns: int, square: float) -> _Nest:
+    """Bins that are told apart such that least is told: any would do.
+
+    Their blocks begin ``parts // blocks`` apart, bins in a block ``apart``.
+    """
+    overlaps = _overlaps(how, turns) * square
     parts, whole = overlaps.size, float(overlaps[0])
-    if parts == 1:
-        return 1, 0.0
     both = np.maximum(overlaps[1:], overlaps[:0:-1])[: parts // 2]
     common = np.maximum.accumulate(both[::-1])[::-1]  # at least 1, 2, ... apart
-    apart = np.arange(1, parts // 2 + 1)
-    batches = parts // apart
-    # Of equal numbers of bins those that are farthest apart have least in common.
-    kept = {int(t): float(c) for t, c in zip(batches, common, strict=True)}
-    told = {t: _told(t, whole - c, c) for t, c in kept.items()}
-    best = min(told, key=told.__getitem__)
-    if told[best] >= _told(1, 0.0, whole):
-        return 1, whole
-    return best, kept[best]
-
-
-def _told(batches: int, own: float, common: float) -> float:
-    """About epsilon at delta 1e-6 of one of ``batches`` bins and what is common."""
-    most = 2
-    while most < _MOST_ORDER and own * most * (most + 1) < 1200:
-        most += 1
-    k = np.arange(most + 1)
-    # Moments of a ratio, and of the sum of so many, as exponential series.
-    once = np.exp(np.minimum(own * k * (k - 1) / 2, 700.0)) / special.factorial(k)
-    once /= float(batches) ** k
-    total, often = np.eye(1, most + 1)[0], batches
-    while often:
-        if often & 1:
-            total = np.convolve(total, once)[: most + 1]
-        once, often = np.convolve(once, once)[: most + 1], often // 2
-    orders = k[2:]
-    moments = np.log(total[2:] * special.factorial(orders))
-    return float(
-        ((moments - math.log(1e-6)) / (orders - 1) + common * orders / 2).min()
-    )
-
-
-def _bare(release: Release) -> Release:
-    return msgspec.structs.replace(release, sampling=NoSampling())
+    found = [_Nest(1, 1, whole, 0.0, 0.0)]
+    for blocks in sorted({parts // s for s in range(1, parts // 2 + 1)}):
+        gap = parts // blocks
+        far = float(common[gap - 1])
+        found.append(_Nest(blocks, 1, far, whole - far, 0.0))
+    alone = min(found, key=_Nest.told)
+    near = [n for n in found[1:] if alone.blocks / 8 <= n.blocks <= 2 * alone.blocks]
+    for one in near[:: -(-len(near) // _MOST_NESTS)]:
+        for bins, apart in itertools.product((2, 3, 4, 6, 8), (1, 2, 3, 4, 6, 8, 12)):
+            gap = parts // one.blocks - (bins - 1) * apart
+            if gap > apart:
+                far, held = float(common[gap - 1]), float(common[apart - 1])
+                nest = _Nest(one.blocks, bins, far, held - far, whole - held, apart)
+                found.append(nest)
+    return min(found, key=_Nest.told)

@@ -480,7 +480,7 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
         ValueError
             If the release has no meaning under the relation, or no bound is known.
         """
-        count = _checked_count(count)
+        count, release = _checked_count(count), _checked(release)
         with _SPENDING:
             chosen, state = self._now(release)
             after = chosen.after(state, release, count)
@@ -502,6 +502,7 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
 
     def room(self, release: Release) -> int | float:
         """Number of such releases that still fit; infinity if they cost nothing."""
+        release = _checked(release)
         with _SPENDING:
             return self._room(*self._now(release), release)
 
@@ -594,7 +595,6 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
 
     def _now(self, release: Release) -> tuple[_Filter, _State]:
         """The filter and what is left of it, as ``release`` comes."""
-        _checked(release)
         if self._filter is not None:
             return self._filter, self._state
         if self._first is None or self._first[0] != release:
@@ -605,8 +605,9 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
         """By the exact game, if there are several that it holds; else by the first."""
         if not kinds:
             raise ValueError("typical is a release, or several: got an empty list")
+        kinds = tuple(map(_checked, kinds))
         for one in kinds:
-            _checked(one).sensitivity_under(self._relation)
+            one.sensitivity_under(self._relation)
         telling = tuple(dict.fromkeys(o for o in kinds if _tells(o, self._relation)))
         alone = {}
         if len(telling) > 1 and self._delta >= 1e-12 and 1e-3 <= self._epsilon <= 50:
@@ -697,7 +698,7 @@ def _checked(release: Release) -> Release:
             "one release of a random allocation has no cost of its own; spend a "
             "release without sampling once an epoch"
         )
-    return release
+    return release.of_known_part()
 
 
 def _checked_count(count: int) -> int:

@@ -138,7 +138,7 @@ def _release(release: Release, size: int, relation: Relation) -> tuple[Release, 
         sensitivity=grown,
         sampling=NoSampling(),
     )
-    return whole, rate == 1
+    return whole, rate == 1 and release == release.of_known_part()
 
 
 def _of_details(

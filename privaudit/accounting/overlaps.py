@@ -88,9 +88,11 @@ def _is_worse(one: Entries, other: Entries) -> bool:
             if mine != theirs:
                 return False
             continue
-        same = msgspec.structs.replace(mine.release, sampling=their)
+        # All but the rate: a part that is secret, or another one, is no larger sample.
+        how = msgspec.structs.replace(their, rate=how.rate)
+        same = msgspec.structs.replace(theirs.release, sampling=how)
         if (
-            same != theirs.release
+            same != mine.release
             or mine.count != theirs.count
             or mine.disjoint != theirs.disjoint
             or how.rate < their.rate

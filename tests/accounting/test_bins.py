@@ -1,5 +1,6 @@
 """Secret parts, held against the mixture itself: integrated, or drawn."""
 
+import itertools
 import math
 
 import msgspec
@@ -7,8 +8,17 @@ import numpy as np
 import pytest
 
 import privaudit as pa
-from privaudit.accounting.bins import Bins, _fewest, _least_overlaps, _overlaps, bins_of
+from privaudit import mechanisms
+from privaudit.accounting.bins import (
+    _least_overlaps,
+    _nest,
+    _overlaps,
+    _tree,
+    bins_of,
+)
 from privaudit.accounting.factorization import blt, toeplitz, turn_rows
+from privaudit.accounting.overlaps import may_be_worst
+from privaudit.accounting.pld.allocation import Epoch, epoch_masses
 from privaudit.accounting.witness import witness
 from privaudit.ledger import Entry
 
@@ -24,13 +34,23 @@ def turns(parts, often, noise, shares=(), buffers=(), *, secret=True):
         norms = np.linalg.norm(turn_rows(how.buffers, parts, often), axis=1).tolist()
     made = [
         pa.Release.of_sum(
-            norm_bound=norm, noise_multiplier=noise * norms[0] / norm, sampling=how
+            norm_bound=norm,
+            noise_multiplier=noise * norms[0] / norm,
+            sampling=msgspec.structs.replace(how, turn=number if buffers else 0),
         )
-        for norm in norms
+        for number, norm in enumerate(norms)
     ]
     if buffers:
         return tuple(map(Entry, made))
     return (Entry(made[0], often),)
+
+
+def known(entries, relation=ADD):
+    """Whether all turns count as those of known parts."""
+    bins, rest = bins_of(entries, relation)
+    assert not rest
+    assert {turn for one in bins for turn in one.turns} == set(entries)
+    return all(one.square is None for one in bins)
 
 
 def certificate(*args, **more):
@@ -164,15 +184,50 @@ class TestOverlaps:
         inner = gram(parts, often, 1.0, **sizes) * scale
         if not seed % 2:
             inner *= np.square(turn_rows(PAIRS, parts, 1)).sum()
-        overlaps = _overlaps(how, often)
-        for noise in (0.2, 1.0, 5.0):
-            batches, common = _fewest(overlaps / noise**2)
-            apart = parts // batches
-            assert inner.diagonal().max() <= overlaps[0] * (1 + 1e-9)
-            for first in range(parts if batches > 1 else 0):
-                some = (first + apart * np.arange(batches)) % parts
-                each = inner[np.ix_(some, some)] - np.diag(inner.diagonal()[some])
-                assert each.max() <= common * noise**2 + 1e-9
+        assert inner.diagonal().max() <= _overlaps(how, often)[0] * (1 + 1e-9)
+        for noise in (0.1, 0.3, 1.0, 5.0):
+            nest = _nest(how, often, 1 / noise**2)
+            whole = nest.common + nest.block + nest.own
+            assert whole * noise**2 >= inner.diagonal().max() * (1 - 1e-9)
+            bins = [
+                parts // nest.blocks * k + nest.apart * r
+                for k in range(nest.blocks)
+                for r in range(nest.bins)
+            ]
+            assert len({one % parts for one in bins}) == len(bins)
+            common = np.kron(np.eye(nest.blocks), np.ones((nest.bins, nest.bins)))
+            for first in range(parts):
+                some = (first + np.array(bins)) % parts
+                most = nest.common + common * nest.block + np.eye(len(bins)) * nest.own
+                assert (inner[np.ix_(some, some)] <= most * noise**2 + 1e-9).all()
+
+    @pytest.mark.parametrize("seed", range(40))
+    def test_a_tree_has_no_more_in_common(self, seed):
+        rng = np.random.default_rng([seed, 29])
+        parts, often = int(rng.integers(2, 40)), int(rng.integers(1, 5))
+        shares = np.sort(rng.uniform(0, 1, int(rng.integers(0, min(parts, 12)))))[::-1]
+        more = {"shares": shares.tolist()} if seed % 2 else {"buffers": PAIRS}
+        how = turns(parts, often, 1.0, **more)[0].release.sampling
+        first = shares if seed % 2 else turn_rows(PAIRS, parts, 1)[0, 1:]
+        for noise in (0.3, 1.0, 5.0):
+            epoch, common = _tree(how, often, 1 / noise**2)
+            inner = gram(parts, often, noise, **more) * (1 + first @ first)
+            tree, level = np.zeros((1, 1)), epoch.inner
+            levels = []
+            while level is not None:
+                levels.append(level.shifts[0] ** 2)
+                assert (level.counts, level.batches) == ((2,), 2)
+                level = level.inner
+            for square in levels[::-1]:
+                tree = np.kron(np.eye(2), tree + square)
+            squares = np.repeat(np.square(epoch.shifts), epoch.counts)[::-1]
+            size = len(tree)
+            assert size * len(squares) <= parts <= size * epoch.batches
+            whole = np.full((parts, parts), common)
+            for block, square in enumerate(squares):
+                some = slice(block * size, (block + 1) * size)
+                whole[some, some] += tree + square
+            assert (whole <= inner + 1e-9).all()
 
     @pytest.mark.parametrize("seed", range(20))
     def test_blocks_have_no_less(self, seed):
@@ -196,7 +251,7 @@ class TestOverlaps:
 class TestEntries:
     def test_a_record_replaced_has_a_known_part(self):
         entries = turns(5, 2, 3.0, (0.5,))
-        assert bins_of(entries, "replace-one") == ([], list(entries))
+        assert known(entries, "replace-one")
         ledgers = [
             pa.Ledger(nodes=(turns(5, 2, 3.0, (0.5,), secret=secret),))
             for secret in (True, False)
@@ -205,13 +260,16 @@ class TestEntries:
             pa.epsilon(ledger=each, delta=1e-5, relation="replace-one")
             for each in ledgers
         )
-        assert one.upper == other.upper
+        assert one.upper == pytest.approx(other.upper, rel=1e-9)
+        assert one.lower == 0  # who is not told the part learns less
 
     def test_of_turns_of_different_noise_most_are_of_known_parts(self):
         """A record may have one part in all of them."""
         loud, quiet = turns(10, 2, 8.0, (0.5,)), turns(10, 3, 4.0, (0.5,))
-        (one,), rest = bins_of((*loud, *quiet), ADD)
-        assert (one.turns, tuple(rest)) == (quiet, loud)
+        (first, second), rest = bins_of((*loud, *quiet), ADD)
+        assert (first.turns, second.turns, rest) == (loud, quiet, [])
+        assert first.square is None
+        assert second.square is not None
         beside = turns(10, 2, 8.0, (0.5,), secret=False)
         both, other = (
             pa.epsilon(ledger=pa.Ledger(nodes=(each,)), delta=1e-5)
@@ -221,16 +279,77 @@ class TestEntries:
 
     def test_turns_that_are_not_the_strategys_are_known(self):
         whole = turns(4, 3, 3.0, buffers=PAIRS)
-        assert len(bins_of(whole, ADD)[0]) == 1
-        for some in (whole[1:], (*whole, whole[1]), (Entry(whole[0].release, 2),)):
-            assert bins_of(some, ADD) == ([], list(some))
+        assert not known(whole)
+        twice = (*whole[:2], Entry(whole[2].release, 2))
+        for some in (whole[1:], whole[2:], whole[1:2], (*whole, whole[1]), twice):
+            assert known(some)
         clipped = turns(10, 2, 8.0, (0.5,))
         release = msgspec.structs.replace(clipped[0].release, norm_bound=1.0)
         moved = msgspec.structs.replace(
             release.sensitivity, add_or_remove_one=1.0, replace_one=2.0
         )
         other = Entry(msgspec.structs.replace(release, sensitivity=moved))
-        assert bins_of((*clipped, other), ADD)[0] == []
+        assert known((*clipped, other))
+
+    def test_what_moves_nothing_is_left_out(self):
+        some = turns(10, 2, 8.0, (0.5,))
+        release = msgspec.structs.replace(
+            some[0].release,
+            sensitivity=msgspec.structs.replace(
+                some[0].release.sensitivity, add_or_remove_one=0.0, replace_one=0.0
+            ),
+        )
+        assert bins_of((*some, Entry(release, 3)), ADD) == bins_of(some, ADD)
+
+    def test_coins_beside_a_secret_part(self):
+        """With most of them the part hides more, with few the coins do."""
+        how = pa.PoissonSampling(0.99, 100, secret=True)
+        one = pa.Release.of_sum(norm_bound=1.0, noise_multiplier=4.0, sampling=how)
+        found = pa.epsilon(ledger=pa.Ledger.of(one, 10), delta=1e-5)
+        whole = certificate(100, 10, 4.0).epsilon(1e-5)
+        assert found.upper == pytest.approx(whole.upper, rel=1e-9)
+        assert found.lower == 0
+        few = msgspec.structs.replace(
+            one, sampling=pa.PoissonSampling(0.05, 3, secret=True)
+        )
+        plain = msgspec.structs.replace(one, sampling=pa.PoissonSampling(0.05))
+        found = pa.epsilon(ledger=pa.Ledger.of(few, 10), delta=1e-5)
+        other = pa.epsilon(ledger=pa.Ledger.of(plain, 10), delta=1e-5)
+        assert found.upper == pytest.approx(other.upper, rel=1e-9)
+
+    def test_a_budget_pays_turn_by_turn_as_if_the_part_were_known(self):
+        """Later turns are of the part that earlier ones have told."""
+        (entry,) = turns(1000, 1, 1.2)
+        typical = pa.Release.of(mechanisms.EpsilonDelta(0.05, 1e-7))
+        for more in ({}, {"typical": typical}):
+            rooms = [
+                pa.Budget(epsilon=2, delta=1e-5, **more).room(one)
+                for one in (entry.release, entry.release.of_known_part())
+            ]
+            assert rooms[0] == rooms[1] == 0
+        many = turns(100, 1, 9.0)[0].release
+        budget = pa.Budget(epsilon=2, delta=1e-5)
+        budget.spend(many)
+        other = pa.Budget(epsilon=2, delta=1e-5)
+        other.spend(many.of_known_part())
+        assert budget.left == other.left
+
+    def test_a_node_whose_parts_are_others_may_be_the_worst(self):
+        """A rate of 1 is no larger sample, if it is of a part."""
+        secret = turns(100, 10, 4.0)
+        coins = Entry(
+            msgspec.structs.replace(
+                secret[0].release, sampling=pa.PoissonSampling(0.99, 100)
+            ),
+            10,
+        )
+        assert may_be_worst([secret, (coins,)], 1) == (0, 1)
+        first, second = turns(100, 10, 8.0, (0.5,)), turns(50, 10, 8.0, (0.5,))
+        for nodes in ((first, first, second), (first, second, second)):
+            ledger = pa.Ledger(nodes=nodes)
+            found = pa.Certificate.of(ledger, overlap=2).epsilon(1e-5)
+            one = pa.epsilon(ledger=pa.Ledger(nodes=(second,)), delta=1e-5)
+            assert found.upper > one.lower > 0
 
     def test_other_releases_are_composed(self):
         plain = Entry(
@@ -255,6 +374,7 @@ class TestEntries:
             for secret in (True, False)
         ]
         assert found[0].upper == found[1].upper
+        assert found[0].lower == 0 < found[1].lower
 
     def test_the_kernel_is_told_that_it_does_not_cover_them(self):
         ledger = pa.Ledger(nodes=(turns(10, 2, 8.0, (0.5,)),))
@@ -269,8 +389,8 @@ class TestEntries:
     @pytest.mark.parametrize(
         ("more", "words"),
         [
-            ({"rate": 0.5, "parts": 3, "secret": True}, "at rate 1"),
-            ({"rate": 1.0, "parts": 1, "secret": True}, "two or more"),
+            ({"rate": 0.5, "parts": 3, "secret": True, "turn": -1}, "number 0, 1"),
+            ({"rate": 1.0, "parts": 1, "secret": True}, "2 or more"),
             ({"rate": 1.0, "parts": 3, "buffers": ((0.5, 1.0),)}, "0 <= l < 1"),
             ({"rate": 1.0, "parts": 3, "buffers": ((math.nan, 0.5),)}, "m >= 0"),
             (
@@ -285,5 +405,55 @@ class TestEntries:
 
     def test_very_long_runs_have_known_parts(self, monkeypatch):
         monkeypatch.setattr("privaudit.accounting.bins._MOST_ROWS", 11)
-        assert bins_of(turns(4, 3, 3.0, buffers=PAIRS), ADD)[0] == []
-        assert isinstance(bins_of(turns(4, 2, 3.0, buffers=PAIRS), ADD)[0][0], Bins)
+        assert known(turns(4, 3, 3.0, buffers=PAIRS))
+        assert not known(turns(4, 2, 3.0, buffers=PAIRS))
+
+
+class TestNested:
+    """Epochs whose batches are one of several, of which the law is known otherwise."""
+
+    @staticmethod
+    def deltas(epoch, epsilon):
+        """From below, and from above in both directions."""
+        law = epoch_masses(epoch, "below", 1e-12)
+        below = [
+            np.maximum(law.p - math.exp(epsilon) * law.q, 0.0).sum(),
+            np.maximum(law.q - math.exp(epsilon) * law.p, 0.0).sum(),
+        ]
+        above = []
+        for way in ("remove", "add"):
+            law = epoch_masses(epoch, way, 1e-12)
+            one, other = (law.p, law.q) if way == "remove" else (law.q, law.p)
+            lacking = law.lacking if way == "remove" else 0.0
+            above.append(
+                np.maximum(one - math.exp(epsilon) * other, 0.0).sum() + lacking
+            )
+        return below, above
+
+    @pytest.mark.parametrize("epsilon", [0.1, 0.7])
+    @pytest.mark.parametrize(("shift", "inner"), [(0.4, 0.3), (0.9, 0.2), (0.1, 0.8)])
+    def test_one_of_one_adds_squares(self, shift, inner, epsilon):
+        nested = Epoch((shift,), (9,), 9, inner=Epoch((inner,), (1,), 1))
+        plain = Epoch((math.hypot(shift, inner),), (9,), 9)
+        for found, known in zip(
+            itertools.chain(*self.deltas(nested, epsilon)),
+            itertools.chain(*self.deltas(plain, epsilon)),
+            strict=True,
+        ):
+            assert found == pytest.approx(known, rel=0.01)
+
+    @pytest.mark.parametrize("epsilon", [0.1, 0.7])
+    @pytest.mark.parametrize("seed", range(4))
+    def test_trees_drawn(self, seed, epsilon):
+        rng = np.random.default_rng([seed, 30])
+        shifts, counts = rng.uniform(0.2, 0.9, 3), rng.integers(1, 5, 3)
+        epoch, inner = None, np.zeros((1, 1))
+        for shift, count in zip(shifts.tolist(), counts.tolist(), strict=True):
+            epoch = Epoch((shift,), (count,), count, inner=epoch)
+            inner = np.kron(np.eye(count), inner + shift**2)
+        truth = drawn(inner, epsilon, often=400_000, seed=seed)
+        below, above = self.deltas(epoch, epsilon)
+        for (mean, error), low, high in zip(truth, below, above, strict=True):
+            assert low <= mean + 5 * error
+            assert high >= mean - 5 * error
+            assert high - low <= 0.02 * high

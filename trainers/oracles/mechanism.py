@@ -30,6 +30,7 @@ SamplingName = Literal["poisson", "without-replacement"]
 # squares begin at 1e-45 and end at 1e38; a bound must be far from either.
 CLIP_NORMS = (1e-15, 1e15)
 MOST_BAND = 256
+_LEAST_SHARE = 1e-3  # of which a step of the grid is next to nothing
 # Noise is below 2^36 steps of its grid: what releases share is wrong by less than 1/4
 MOST_ROUNDING = 2.0**14
 
@@ -155,13 +156,18 @@ class Mechanism:
             ]
         return [*self.strategy, *[0.0] * releases][:releases]
 
-    @property
-    def rounded(self) -> float:
-        """Price of rounding what releases share, a coordinate: in steps of the grid."""
+    def rounded(self, rate: float) -> float:
+        """Price of rounding what releases share, a coordinate: in steps of the grid.
+
+        Of turns; and where a part is secret, at ``rate``, of each row, which all move
+        by at least `_least`: docs/factorisation.md, "Secret parts".
+        """
+        row, rows = 1.5, len(self.strategy) - 1
         if self.buffers:  # noise is below 2^36 steps, and doubles have 53 bits
             wrong = rounding_of_buffers(self.buffers) * 2.0**-17
-            return 1 + (1 + 2 * wrong) * math.sqrt(self.parts)
-        return 1 + 1.5 * math.sqrt(len(self.strategy) - 1)
+            row, rows = 1 + 2 * wrong, self.parts
+        whole = 1 + row * math.sqrt(rows)
+        return max(whole, row / self._least) if self.is_secret(rate) else whole
 
     def of(self, node: int) -> Mechanism:
         """The mechanism of ``node``, by its number in the whole network."""
@@ -270,7 +276,24 @@ class Mechanism:
                 f"use a sampling_rate of at most {math.floor(1e6 / self.parts) / 1e6:g}"
                 f", batches of at most {math.floor(records / self.parts)}{some}"
             )
-        return min(1.0, rate)
+        return rate if rate < 1 - 1e-9 else 1.0
+
+    def is_secret(self, rate: float) -> bool:
+        """Return whether it is accounted that nobody knows which part a record is in.
+
+        ``rate``: of a part's turns. With fewer coins these hide more; and each row of a
+        turn must be far beyond what it is rounded by.
+        """
+        return self.parts > 1 and rate > 0.5 and self._least >= _LEAST_SHARE
+
+    @property
+    def _least(self) -> float:
+        """Least move of a row of its turn by a record, in clip norms."""
+        if self.buffers:
+            return math.fsum(
+                mass * decay ** (self.parts - 1) for mass, decay in self.buffers
+            )
+        return min((abs(c) for c in self.strategy if c), default=1.0)
 
     def most_turns(self, releases: int) -> int:
         """Number of turns of the first part, which has most, in so many releases."""
@@ -305,7 +328,8 @@ class Mechanism:
                 self.parts,
                 self.strategy[1:],
                 self.buffers,
-                secret=self.parts > 1 and rate == 1,
+                index // self.parts if self.buffers else 0,
+                secret=self.is_secret(rate),
             )
         spread = self.spread_of(index)
         return Release.of_sum(

@@ -239,7 +239,7 @@ class Oracle:
                 "parameters are not finite: lower the step size",
             )
             # With shared noise also what it is rounded by, in all later releases.
-            rounded = step * self.mechanism.rounded
+            rounded = step * max(map(self.mechanism.rounded, self._sampler.rates))
             dims = self._differentiator.dims  # of which ``at`` may be a shard
             clip = _clip_left(clip, self._rounding(at).share, rounded, dims)
         if isinstance(self.data, Drawn):

@@ -126,14 +126,14 @@ class Sampler:
         """Records of the part that batch ``index`` is drawn from, as `batches`.
 
         Parts are drawn once, each record's by itself; a canary is in the first one,
-        which has most turns, if not all records of a part have each of its turns: then
-        parts are accounted as secret.
+        which has most turns, unless it is accounted that parts are secret.
         """
         parts, who = self.mechanism.parts, [self.numbers[node] for node in nodes]
         turn, shape = index % parts, (self.runs, records + planted)
         # No batch has this number: its coins would be made of the same words.
         found = self.streams.allocated(who, OF_PARTS, shape, parts, 1, turn)
-        if self.rates[nodes[0]] == 1 and self.data.replaced is None:
+        secret = self.mechanism.is_secret(self.rates[nodes[0]])
+        if secret and self.data.replaced is None:
             return found
         found[:, :, records:] = turn == 0
         if (replaced := self.data.replaced) is not None:

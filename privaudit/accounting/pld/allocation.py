@@ -81,6 +81,8 @@ class Epoch:
     blocks: int = 0  # of an epoch, of which this is one: how many different ones
     # of two shifts and one count: with what chance each batch has the second
     loud: float = 0.0
+    # a batch is one of these, beside what they share, of which ``shifts`` are
+    inner: Epoch | None = None
 
     @property
     def is_sum(self) -> bool:
@@ -341,17 +343,24 @@ def _sum(epoch: Epoch, side: Side, tail: float) -> Law | None:
     order = itertools.count()
     kinds = _kinds(epoch, side)
     fine = _FINE if len(kinds) <= 16 else _FINE_OF_MANY
+    inner = None
+    if epoch.inner is not None:
+        inner = epoch_law(epoch.inner, side, tail)
+        if inner is None:
+            return None
     for shifts, weights, count in kinds:
         power, left = _one(shifts, weights, side, tail, fine), count
+        if inner is not None:
+            power = _joined(power, inner, np.multiply, side, tail, fine)
         while left:
             if left & 1:
                 heapq.heappush(parts, (count - left + 1, next(order), power))
             left >>= 1
             if left:
-                power = _added(power, power, side, tail, fine)
+                power = _joined(power, power, np.add, side, tail, fine)
     while len(parts) > 1:
         (one, _, first), (two, _, second) = heapq.heappop(parts), heapq.heappop(parts)
-        law = _added(first, second, side, tail, fine)
+        law = _joined(first, second, np.add, side, tail, fine)
         heapq.heappush(parts, (one + two, next(order), law))
     return parts[0][2]
 
@@ -452,28 +461,32 @@ def _law(mass: Floats, mean: Floats, edges: Floats, side: Side, error: float) ->
     return Law(edges, np.maximum(found, _LEAST_MASS), lacking, error + 8 * UNIT, 0.0)
 
 
-def _added(one: Law, other: Law, side: Side, tail: float, fine: float) -> Law:
-    """The law of the sum of two independent variables."""
-    edges = _grid(one, other, tail, fine)
-    value = (one.value[:, None] + other.value).ravel()
+def _joined(
+    one: Law, other: Law, how: np.ufunc, side: Side, tail: float, fine: float
+) -> Law:
+    """The law of the sum of two independent variables, or product, of mean 1 each."""
+    edges = _grid(one, other, how, tail, fine)
+    value = how.outer(one.value, other.value).ravel()
     mass = (one.mass[:, None] * other.mass).ravel()
     at = np.searchsorted(edges, value, "right") - 1
     masses = np.bincount(at, mass, edges.size).astype(np.float64)
     means = np.bincount(at, mass * value, edges.size).astype(np.float64)
     most = int(np.bincount(at).max())  # terms that are added one after another
     found = _law(masses, means, edges, side, (most + 4) * UNIT)
+    moved = one.moved + other.moved
+    moved = moved if how is np.multiply else max(one.moved, other.moved)
     return dataclasses.replace(
         found,
         lacking=(one.lacking + other.lacking + found.lacking) * (1 + 4 * UNIT),
         accuracy=one.accuracy + other.accuracy + found.accuracy,
-        moved=max(one.moved, other.moved) + found.moved + UNIT,
+        moved=moved + found.moved + UNIT,
     )
 
 
-def _grid(one: Law, other: Law, tail: float, fine: float) -> Floats:
-    """Ends of cells for the sum of two: 0, and where hardly any is below or above."""
+def _grid(one: Law, other: Law, how: np.ufunc, tail: float, fine: float) -> Floats:
+    """Ends of cells for what joins two: 0, and where hardly any is below or above."""
     (value, mass), (more, weight) = _coarser(one), _coarser(other)
-    value, mass = (value[:, None] + more).ravel(), (mass[:, None] * weight).ravel()
+    value, mass = how.outer(value, more).ravel(), np.outer(mass, weight).ravel()
     order = np.argsort(value)
     value, mass = value[order], mass[order]
     below = np.cumsum(mass)

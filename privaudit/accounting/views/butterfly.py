@@ -305,8 +305,7 @@ def observed(
         how = each[0].sampling if each and not bare else None
         if isinstance(how, PoissonSampling) and how.parts > 1:
             # Which turns are heard best depends on the part: it counts as known.
-            known = msgspec.structs.replace(how, secret=False)
-            each = [msgspec.structs.replace(one, sampling=known) for one in each]
+            each = [one.of_known_part() for one in each]
             sizes = _turns(
                 nodes, how, len(each), _alike(nodes, node, who, graph), who, graph
             )

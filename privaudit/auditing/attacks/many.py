@@ -55,7 +55,7 @@ class _OfReleases(ManyWatcher):
 
     def __init__(self, scene: ManyScene, gradients: Differentiator) -> None:
         super().__init__(scene, gradients)
-        self._secret = all(rate == 1 for rate in scene.rates)
+        self._secret = all(map(scene.mechanism.is_secret, scene.rates))
         self._total = TurnScores(
             scene.mechanism, (len(scene.canaries),), secret=self._secret
         )

@@ -41,7 +41,7 @@ class _Watcher(Watcher):
         self._scores = TurnScores(
             scene.mechanism,
             (runs, len(scene.canary)),
-            secret=scene.rate == 1 and not scene.replaces,
+            secret=scene.mechanism.is_secret(scene.rate) and not scene.replaces,
         )
         self._filter = (
             None if scene.canary.direction is not None else MatchedFilter(scene)

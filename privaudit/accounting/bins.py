@@ -31,6 +31,7 @@ _FAR = 1e6  # of shifts: their squares are exponents
 _SLACK = 1e-11  # of sums of products by FFT, over the largest
 _ALIKE = 1e-9  # by which turns may differ from what their buffers say
 _MOST_ROWS = 1 << 22  # of a Gram matrix by buffers
+_LEAST_SHIFT = 1e-9  # of blocks that have nothing in common but what all have
 _MOST_ORDER = 96
 _MOST_NESTS = 12  # numbers of blocks whose bins are looked at
 # Sections of bins, from below, by how far before the end: later ones have fewer rows.
@@ -78,10 +79,12 @@ class Bins:
             told = self._often * _log_moments(coins, rate)
             if _epsilon(told) < nest.told():
                 return [], list(self.known_batches(relation))
-        block, own = (math.sqrt(x * (1 + _SLACK)) for x in (nest.block, nest.own))
-        inner = Epoch((own,), (nest.bins,), nest.bins) if own else None
-        epoch = Epoch((block,), (nest.blocks,), nest.blocks, inner=inner)
-        epochs = [(epoch, 1)] if block else []
+        epoch: Epoch | None = None  # of single bins first, then of what holds them
+        for square, often in ((nest.own, nest.bins), (nest.block, nest.blocks)):
+            if square or often > 1:
+                shift = max(math.sqrt(square * (1 + _SLACK)), _LEAST_SHIFT)
+                epoch = Epoch((shift,), (often,), often, inner=epoch)
+        epochs = [] if epoch is None else [(epoch, 1)]
         return epochs, self._common(nest.common * (1 + _SLACK), relation)
 
     def below(self, relation: Relation) -> tuple[list[tuple[Loss, int]], list[Entry]]:
@@ -241,10 +244,13 @@ def _tree(how: PoissonSampling, turns: int, square: float) -> tuple[Epoch, float
     found = []
     for kept, end in enumerate(last, start=1):
         steps = held[:kept, np.array(sizes) - 1]
+        least = max(1e-12 * float(steps[0, 0]), _LEAST_SHIFT**2)
         falls = [(float(fall), 2) for fall in -np.diff(steps).max(0)]
         for k, size in enumerate(sizes):
             blocks = (end + 1) // size
-            if not (blocks and steps[-1, k] > 0 and all(x > 0 for x, _ in falls[:k])):
+            if not (
+                blocks and steps[-1, k] > 0 and all(x > least for x, _ in falls[:k])
+            ):
                 break
             levels = [*falls[:k], (float(steps[-1, k]), -(-how.parts // size))]
             told = _told(levels) + math.log(blocks * size / how.parts)
@@ -356,8 +362,10 @@ def _nest(how: PoissonSampling, turns: int, square: float) -> _Nest:
     for one in near[:: -(-len(near) // _MOST_NESTS)]:
         for bins, apart in itertools.product((2, 3, 4, 6, 8), (1, 2, 3, 4, 6, 8, 12)):
             gap = parts // one.blocks - (bins - 1) * apart
-            if gap > apart:
-                far, held = float(common[gap - 1]), float(common[apart - 1])
+            if gap <= apart:
+                continue
+            far, held = float(common[gap - 1]), float(common[apart - 1])
+            if held > far:
                 nest = _Nest(one.blocks, bins, far, held - far, whole - held, apart)
                 found.append(nest)
     return min(found, key=_Nest.told)

@@ -226,10 +226,10 @@ def _as_published(own: Results, at: str, *given: str) -> Iterator[Case]:
     runs, (first, near, least) = _runs(own, float(at)), given or ("central", "3", "5")
     if not (central := runs.pop(("central", ENDS[0]), [])):
         return
-    best = max(runs, key=lambda place: statistics.mean(runs[place]))
-    ends = central, runs[best]
+    ends = central, runs[best := max(runs, key=lambda of: statistics.mean(runs[of]))]
     if first == "central":
         yield Case(f"central above the best, {' on '.join(best)}", *above(*ends))
+    if first in ("central", "level"):
         yield Case(f"the best within {near} points", *loses(*ends, int(near)))
     else:
         yield Case(f"{first} above central", *above(runs[first, ENDS[0]], central))

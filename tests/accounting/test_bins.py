@@ -6,6 +6,7 @@ import math
 import msgspec
 import numpy as np
 import pytest
+from scipy import special
 
 import privaudit as pa
 from privaudit import mechanisms
@@ -161,6 +162,25 @@ class TestBrackets:
         found = certificate(20, 10, 8.0, **more).epsilon(1e-5)
         assert found.upper < 0.85 * known.upper
         assert found.lower > 0.4 * found.upper
+
+    @pytest.mark.parametrize("often", [1, 4])
+    @pytest.mark.parametrize(
+        "more", [{"shares": toeplitz(100, 4)[1:]}, {"buffers": PAIRS}, {}]
+    )
+    @pytest.mark.parametrize("parts", [7, 100])
+    def test_as_much_as_the_first_part_alone_tells_at_any_noise(
+        self, parts, more, often
+    ):
+        """Whose chance is one of so many: by thresholds along what it moves."""
+        at = np.linspace(-10, 60, 4000)
+        for noise in (0.05, 0.2, 0.7, 2.0, 30.0):
+            far = math.sqrt(gram(parts, often, noise, **more)[0, 0])
+            found = certificate(parts, often, noise, **more)
+            for epsilon in (0.001, 1.0):
+                there = special.ndtr(far - at) / parts
+                truth = (there - math.exp(epsilon) * special.ndtr(-at)).max()
+                upper = found.delta(epsilon, sides="upper").upper
+                assert upper >= truth * (1 - 1e-9) - 1e-300
 
     def test_less_noise_tells_more(self):
         found = [

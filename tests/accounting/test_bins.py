@@ -173,14 +173,13 @@ class TestBrackets:
     ):
         """Whose chance is one of so many: by thresholds along what it moves."""
         at = np.linspace(-10, 60, 4000)
-        for noise in (0.05, 0.2, 0.7, 2.0, 30.0):
+        for noise in (0.05, 0.5, 20.0):
             far = math.sqrt(gram(parts, often, noise, **more)[0, 0])
             found = certificate(parts, often, noise, **more)
-            for epsilon in (0.001, 1.0):
-                there = special.ndtr(far - at) / parts
-                truth = (there - math.exp(epsilon) * special.ndtr(-at)).max()
-                upper = found.delta(epsilon, sides="upper").upper
-                assert upper >= truth * (1 - 1e-9) - 1e-300
+            there = special.ndtr(far - at) / parts
+            truth = (there - math.exp(0.1) * special.ndtr(-at)).max()
+            upper = found.delta(0.1, sides="upper").upper
+            assert upper >= truth * (1 - 1e-9) - 1e-300
 
     def test_less_noise_tells_more(self):
         found = [

@@ -89,8 +89,10 @@ class Bins:
 
     def below(self, relation: Relation) -> tuple[list[tuple[Loss, int]], list[Entry]]:
         """The loss of one of some blocks, each of two blocks and so on, to bins."""
+        # Of several runs records may have parts of their own: they tell less.
+        one_run = self.how.buffers or len(self.turns) == 1
         signs = all(c >= 0 for c in self.how.shares)
-        if self.square is None or self.how.rate < 1 or not signs:
+        if self.square is None or self.how.rate < 1 or not (signs and one_run):
             return [], []
         epoch, common = _tree(self.how, self._often, self.square[0])
         loss = AllocatedBelow.of(epoch)

@@ -383,6 +383,17 @@ class TestEntries:
         most = pa.epsilon(ledger=pa.Ledger(nodes=((*known, plain),)), delta=1e-5)
         assert alone.upper < both.lower < both.upper < most.upper
 
+    def test_two_runs_may_deal_parts_anew(self):
+        """Less is told then than by one part in both."""
+        one, whole = turns(10, 1, 2.0), certificate(10, 2, 2.0).delta(0.5)
+        both = pa.Ledger.composed([pa.Ledger(nodes=(one,))] * 2)
+        found = pa.Certificate.of(both).delta(0.5)
+        assert (found.lower, found.upper) == (0, pytest.approx(whole.upper, rel=1e-9))
+        inner = gram(10, 1, 2.0)
+        pairs = np.kron(inner, np.ones((10, 10))) + np.kron(np.ones((10, 10)), inner)
+        (remove, error), _ = drawn(pairs, 0.5)
+        assert remove + 5 * error < whole.lower
+
     def test_a_group_has_known_parts(self):
         found = [
             pa.epsilon(

@@ -95,10 +95,9 @@ class Bins:
         if self.square is None or self.how.rate < 1 or not (signs and one_run):
             return [], []
         epoch, common = _tree(self.how, self._often, self.square[0])
-        loss = AllocatedBelow.of(epoch)
-        if loss is None:
-            return [], []
-        return [(loss, 1)], self._common(common * (1 - _SLACK), relation)
+        loss = None if epoch is None else AllocatedBelow.of(epoch)
+        beside = self._common(common * (1 - _SLACK), relation)
+        return [] if loss is None else [(loss, 1)], beside
 
     def tells(self, relation: Relation) -> bool:
         """Return whether any turn depends on the record: all do."""
@@ -234,7 +233,9 @@ def _least_overlaps(
 
 
 @functools.lru_cache(maxsize=64)
-def _tree(how: PoissonSampling, turns: int, square: float) -> tuple[Epoch, float]:
+def _tree(
+    how: PoissonSampling, turns: int, square: float
+) -> tuple[Epoch | None, float]:
     """Blocks of bins that have no more in common than bins have, and what all have.
 
     Each block is two, down to single bins; later bins, whose rows end too early, and
@@ -257,6 +258,8 @@ def _tree(how: PoissonSampling, turns: int, square: float) -> tuple[Epoch, float
             levels = [*falls[:k], (float(steps[-1, k]), -(-how.parts // size))]
             told = _told(levels) + math.log(blocks * size / how.parts)
             found.append((told, blocks, size, levels))
+    if not found:  # all that bins have is common, as far as sums are known
+        return None, common * square
     _, blocks, size, (*levels, (_, often)) = max(found, key=lambda one: one[0])
     inner = None
     for fall, two in levels:
@@ -358,7 +361,7 @@ def _nest(how: PoissonSampling, turns: int, square: float) -> _Nest:
     for blocks in sorted({parts // s for s in range(1, parts // 2 + 1)}):
         gap = parts // blocks
         far = float(common[gap - 1])
-        found.append(_Nest(blocks, 1, far, whole - far, 0.0))
+        found.append(_Nest(blocks, 1, far, max(0.0, whole - far), 0.0))
     alone = min(found, key=_Nest.told)
     near = [n for n in found[1:] if alone.blocks / 8 <= n.blocks <= 2 * alone.blocks]
     for one in near[:: -(-len(near) // _MOST_NESTS)]:
@@ -368,6 +371,7 @@ def _nest(how: PoissonSampling, turns: int, square: float) -> _Nest:
                 continue
             far, held = float(common[gap - 1]), float(common[apart - 1])
             if held > far:
-                nest = _Nest(one.blocks, bins, far, held - far, whole - held, apart)
+                own = max(0.0, whole - held)
+                nest = _Nest(one.blocks, bins, far, held - far, own, apart)
                 found.append(nest)
     return min(found, key=_Nest.told)

@@ -110,8 +110,8 @@ class Turns:
     ) -> None:
         self._to, self._mechanism, self._secret = to, mechanism, secret
         self._last: list[Tensor] = []
-        # by its first step: where that is, and its sum so far
-        self._open: dict[int, tuple[Tensor, Tensor]] = {}
+        # first step of each turn, where that is, and its sum so far
+        self._open: list[tuple[int, Tensor, Tensor]] = []
 
     def release(
         self, index: int, at: Tensor, gradient: Tensor, nodes: Sequence[int]
@@ -119,12 +119,14 @@ class Turns:
         """Add a release to turns that it is in, and show those that are over."""
         parts, row = self._mechanism.parts, self._row(gradient.double())
         if self._secret or index % parts == 0:
-            self._open[index] = at.clone(), torch.zeros_like(row)
-        for start, (first, total) in list(self._open.items()):
+            self._open.append((index, at.clone(), torch.zeros_like(row)))
+        before, self._open = self._open, []
+        for start, first, total in before:
             shares, norm = self._turn(start // parts)
             total += shares[index - start] * row / (norm * self._mechanism.spread)
-            if index - start == len(shares) - 1:
-                del self._open[start]
+            if index - start < len(shares) - 1:
+                self._open.append((start, first, total))
+            else:
                 self._to.release(start, first, total, nodes)
 
     def _turn(self, turn: int) -> tuple[Sequence[float], float]:
@@ -158,26 +160,29 @@ def _rows(buffers: Buffers, parts: int, turn: int) -> tuple[float, ...]:
 
 
 class TurnScores:
-    """Running scores of canaries, of each part that they may be in."""
+    """Scores of canaries by each part that they may be in, of which watchers hold."""
 
-    def __init__(self, mechanism: Mechanism, shape: tuple[int, ...], *, secret: bool):
+    def __init__(self, mechanism: Mechanism, *, secret: bool):
         self._mechanism = mechanism
         # Places of turns take memory; of very many parts no attack learns much.
         self._secret = secret and mechanism.parts <= _MOST_PARTS
-        often = mechanism.parts if self._secret else 1
-        self.each = torch.zeros(often, *shape, dtype=torch.float64)
 
-    def of(self, index: int) -> Tensor:
-        """The score that the turn which begins at release ``index`` adds to."""
-        return self.each[index % self._mechanism.parts if self._secret else 0]
+    def none(self, *shape: int) -> Tensor:
+        """Scores before the first release: (parts, *shape)."""
+        often = self._mechanism.parts if self._secret else 1
+        return torch.zeros(often, *shape, dtype=torch.float64)
+
+    def part(self, index: int) -> int:
+        """Row of scores that the turn which begins at release ``index`` adds to."""
+        return index % self._mechanism.parts if self._secret else 0
 
     def moved(self, index: int) -> float:
         """Move of the turn that begins there by a record, over the first one's."""
         return self._mechanism.spread_of(index) / self._mechanism.spread
 
-    def total(self) -> Tensor:
-        """Log of the mean likelihood ratio."""
-        return torch.logsumexp(self.each, 0) - math.log(len(self.each))
+    def mean(self, scores: Tensor) -> Tensor:
+        """Log of the mean likelihood ratio of all parts."""
+        return torch.logsumexp(scores, 0) - math.log(len(scores))
 
     def observers(self, to: ReleaseObserver) -> tuple[ReleaseObserver]:
         """Whoever is shown releases for ``to``: itself, where they share no noise."""

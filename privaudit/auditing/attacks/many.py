@@ -56,13 +56,12 @@ class _OfReleases(ManyWatcher):
     def __init__(self, scene: ManyScene, gradients: Differentiator) -> None:
         super().__init__(scene, gradients)
         self._secret = all(map(scene.mechanism.is_secret, scene.rates))
-        self._total = TurnScores(
-            scene.mechanism, (len(scene.canaries),), secret=self._secret
-        )
+        self._turns = TurnScores(scene.mechanism, secret=self._secret)
+        self._total = self._turns.none(len(scene.canaries))
 
     @property
     def release_observers(self) -> tuple[ReleaseObserver, ...]:
-        return self._total.observers(self)
+        return self._turns.observers(self)
 
     def release(
         self, index: int, at: Tensor, gradient: Tensor, nodes: Sequence[int]
@@ -74,7 +73,7 @@ class _OfReleases(ManyWatcher):
                 over = self._scene.divisors[node]
                 released = gradient[0, column].cpu().double() * over
                 found = self._evidence(node, index, at[:, column].cpu(), released)
-                score = self._total.of(index)
+                score = self._total[self._turns.part(index)]
                 score[canaries.at(node)] += found[canaries.at(node)]
 
     @abc.abstractmethod
@@ -82,7 +81,7 @@ class _OfReleases(ManyWatcher):
         """(canaries,), of the ``index``-th sum, (dims,), of ``node``, at (1, dims)."""
 
     def scores(self, models: Tensor) -> Tensor:
-        return self._total.total()
+        return self._turns.mean(self._total)
 
 
 class ManyNoisyGradients(_OfReleases):
@@ -104,7 +103,7 @@ class ManyNoisyGradients(_OfReleases):
         coordinates = scene.canaries.coordinates
         if coordinates is not None:
             along = surprise[coordinates] / noise
-            shift = clip * self._total.moved(index) / noise
+            shift = clip * self._turns.moved(index) / noise
             return log_ratio(along, shift, rate, replaces=False)
         # The other canaries are there by coins too: what they give on average goes off.
         parts = [
@@ -141,7 +140,7 @@ class ManyReleases(_OfReleases):
         scene = self._scene
         clip, noise = scene.scales(index, node)
         along = released[scene.canaries.coordinates] / noise
-        shift = clip * self._total.moved(index) / noise
+        shift = clip * self._turns.moved(index) / noise
         return log_ratio(along, shift, scene.rates[node], replaces=False)
 
 

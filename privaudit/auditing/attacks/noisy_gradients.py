@@ -38,18 +38,16 @@ class _Watcher(Watcher):
     def __init__(self, scene: Scene, gradients: Differentiator, runs: int) -> None:
         self._scene = scene
         self._gradients = gradients
-        self._scores = TurnScores(
-            scene.mechanism,
-            (runs, len(scene.canary)),
-            secret=scene.mechanism.is_secret(scene.rate) and not scene.replaces,
-        )
+        secret = scene.mechanism.is_secret(scene.rate) and not scene.replaces
+        self._turns = TurnScores(scene.mechanism, secret=secret)
+        self._total = self._turns.none(runs, len(scene.canary))
         self._filter = (
             None if scene.canary.direction is not None else MatchedFilter(scene)
         )
 
     @property
     def release_observers(self) -> tuple[ReleaseObserver, ...]:
-        return self._scores.observers(self)
+        return self._turns.observers(self)
 
     def release(
         self, index: int, at: Tensor, gradient: Tensor, nodes: Sequence[int]
@@ -59,7 +57,7 @@ class _Watcher(Watcher):
         if own is None:
             return
         at, gradient = own
-        score = self._scores.of(index)
+        score = self._total[self._turns.part(index)]
         if self._filter is not None:
             score += self._filter(index, at, gradient)[:, None]
             return
@@ -67,8 +65,8 @@ class _Watcher(Watcher):
         clip, noise = scene.scales(index)
         along = scene.canary.along(gradient) * scene.divisors[CANARY_NODE]
         along -= expected_projection(scene, self._gradients, CANARY_NODE, index, at)
-        shift = clip * self._scores.moved(index) / noise
+        shift = clip * self._turns.moved(index) / noise
         score += log_ratio(along / noise, shift, scene.rate, replaces=scene.replaces)
 
     def score(self, models: Tensor) -> Tensor:
-        return self._scores.total()
+        return self._turns.mean(self._total)

@@ -464,16 +464,18 @@ class TestLoops:
     @pytest.mark.parametrize("make", [mechanism, buffered])
     def test_of_a_secret_part_the_score_is_the_log_of_the_mixtures_ratio(self, make):
         how = make(noise_multiplier=1.0, batch_size=10.0)
-        steps, scores = 12, TurnScores(how, (1,), secret=True)
+        steps, turns = 12, TurnScores(how, secret=True)
+        scores = turns.none(1)
 
         class Watcher:
             def release(self, index, at, gradient, nodes):
-                moved = scores.moved(index)
-                scores.of(index).add_(log_ratio(gradient, moved, 1.0, replaces=False))
+                moved = turns.moved(index)
+                found = log_ratio(gradient, moved, 1.0, replaces=False)
+                scores[turns.part(index)].add_(found)
 
         whole = matrix(column_of(how, steps + 4), steps + 4)
         rows = np.random.default_rng(0).normal(size=steps + 4) * how.spread
-        (shown,) = scores.observers(Watcher())
+        (shown,) = turns.observers(Watcher())
         for k, one in enumerate(np.linalg.solve(whole, rows)):
             shown.release(k, torch.zeros(1), torch.tensor([one]), [0])
         found = []
@@ -491,7 +493,7 @@ class TestLoops:
             square = moves @ moves / how.spread**2
             found.append(moves @ rows / how.spread**2 - square / 2)
         truth = logsumexp(found) - math.log(4)
-        assert scores.total().numpy() == pytest.approx(truth, rel=1e-9)
+        assert turns.mean(scores).numpy() == pytest.approx(truth, rel=1e-9)
 
 
 class TestGroups:

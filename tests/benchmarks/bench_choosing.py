@@ -7,7 +7,8 @@ Run as ``python tests/benchmarks/bench_choosing.py WHAT --epsilon 2 --runs 4``:
 - ``uneven``: the defaults on shares that differ, beside a central training and the
   defaults before plans, with the same budget, and a central one as loud as all nodes;
 - ``correlated``: dp-mf beside dp-sgd, with steps planned for it, up to four times as
-  long, at several sizes of batches; ``networks``: dp-mf-butterfly, dp-butterfly,
+  long, at several sizes of batches; ``one-epoch``: the same where a record comes once,
+  also with secret parts; ``networks``: dp-mf-butterfly, dp-butterfly,
   dp-decor and dp-dsgt, each with its budget for any one other node;
 - ``algorithms``: each private algorithm that is planned, at eight nodes, as it is.
 
@@ -23,6 +24,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import math
 import pathlib
 import re
 import shlex
@@ -44,6 +46,8 @@ from tasks import (
 )
 
 import privaudit as pa
+from privaudit.accounting.calibration import noise_multiplier
+from privaudit.accounting.factorization import toeplitz
 from privaudit.accounting.views import Observer, observed_by, of_observer
 from privaudit.accounting.views.butterfly import exchanges
 from privaudit.api.training_plan import training_of
@@ -181,6 +185,8 @@ def algorithm_way(
 
 # Sizes of batches, over the records; steps; bands.
 CORRELATED = ((0.05, 200, (1, 4, 16)), (0.25, 200, (1,)), (0.01, 1000, (1, 16)))
+# Of one epoch of small batches: band, and whether parts are secret.
+ONE_EPOCH = ((1, False), (8, False), (8, True))
 NETWORKS = (
     ("dp-butterfly", 1),
     ("dp-mf-butterfly", 4),
@@ -201,8 +207,12 @@ def correlated_way(
     reach: float,
     epsilon: float,
     runs: int,
+    secret: bool = False,
 ) -> Row:
-    """Train centrally with noise that ``band`` releases share."""
+    """Train centrally with noise that ``band`` releases share.
+
+    ``secret``: each record in one of as many parts as batches, not by coins.
+    """
     whole, some = task.pooled(), {"sampling_rate": rate, "rounds": rounds}
     settings, noise = planned(whole, epsilon, algorithm="dp-sgd", **some)
     settings = {**settings, "step_size": settings["step_size"] * reach}
@@ -210,7 +220,24 @@ def correlated_way(
         settings = {**settings, "algorithm": "dp-mf", "band": band}
         turns = {"sampling_rate": min(1.0, rate * band), "steps": -(-rounds // band)}
         noise = pa.noise_multiplier(epsilon=epsilon, delta=1e-5, **turns)
+    if secret:
+        settings["parts"] = round(1 / rate)
+        noise = noise_of_parts(settings["parts"], band, rounds, epsilon)
     return whole.trained(settings, noise, runs=runs, seed=seed)
+
+
+@functools.cache
+def noise_of_parts(parts: int, band: int, rounds: int, epsilon: float) -> float:
+    """Least noise multiplier of records in so many secret parts."""
+    shares = toeplitz(rounds, band)[1:]
+    how = pa.PoissonSampling(1.0, parts, shares, secret=True)
+
+    def ledger(noise: float) -> pa.Ledger:
+        norm = math.hypot(1.0, *shares)
+        turn = pa.Release.of_sum(norm_bound=norm, noise_multiplier=noise, sampling=how)
+        return pa.Ledger.of(turn, -(-rounds // parts))
+
+    return noise_multiplier(ledger, epsilon, 1e-5, tolerance=1e-3)[0]
 
 
 def network_way(
@@ -384,8 +411,8 @@ def draw(found: Found, path: str) -> None:
 def main() -> None:
     """Print what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    kinds = ["search", "held-out", "uneven", "algorithms", "correlated", "networks"]
-    kinds.append("page")
+    kinds = ["search", "held-out", "uneven", "algorithms", "correlated", "one-epoch"]
+    kinds += ["networks", "page"]
     parser.add_argument("what", choices=kinds)
     parser.add_argument("--epsilon", type=float, default=2.0)
     parser.add_argument("--runs", type=int, default=4)
@@ -417,6 +444,23 @@ def main() -> None:
                 for reach in (1.0, 2.0, 4.0)
             },
         ),
+        "one-epoch": (
+            {"digits": digits_at_eight, "fashion": fashion},
+            {
+                f"band {band}, {'parts' if secret else 'coins'}, steps {reach:g}": (
+                    functools.partial(
+                        correlated_way,
+                        rate=0.01,
+                        rounds=100,
+                        band=band,
+                        reach=reach,
+                        secret=secret,
+                    )
+                )
+                for band, secret in ONE_EPOCH
+                for reach in (0.5, 1.0, 2.0, 4.0)
+            },
+        ),
         "networks": (
             {"digits": digits_at_eight, "fashion": fashion},
             {
@@ -439,7 +483,7 @@ def main() -> None:
     found = compare(tasks, ways, asked.seeds)
     show(found)
     seconds = time.process_time() - began
-    by_budget = asked.what in ("search", "correlated", "networks")
+    by_budget = asked.what in ("search", "correlated", "one-epoch", "networks")
     name = f"{asked.what}, epsilon {asked.epsilon:g}" if by_budget else asked.what
     keep(name, found, seconds)
     print(f"\n{seconds:.0f} s of the processor")

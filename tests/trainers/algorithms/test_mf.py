@@ -339,6 +339,29 @@ class TestAccount:
         # Its last columns are cut, and a turn that begins early is not.
         assert one.upper == pytest.approx(other.upper, rel=1e-3)
 
+    @pytest.mark.parametrize(
+        ("more", "secret"),
+        [
+            ({"batch_size": 5.0}, False),  # coins of a half
+            ({"batch_size": 5.1}, True),
+            ({"strategy": (1.0, 2e-3)}, True),
+            ({"strategy": (1.0, 5e-4)}, False),  # less than what rounding may be
+            ({"strategy": (1.0, 0.0, -0.5)}, True),
+            ({"strategy": (1.0,), "buffers": PAIRS}, True),
+            ({"strategy": (1.0,), "buffers": ((0.3, 0.1),)}, False),
+        ],
+    )
+    def test_where_parts_are_secret_ledger_and_canaries_agree(self, more, secret):
+        how = mechanism(**{"batch_size": 10.0, "noise_multiplier": 1.0, **more})
+        made = oracle(how, shares=random_data((40,)), runs=40)
+        made.gradient(start(DIMS, runs=40, nodes=1))
+        (entry,) = made.ledger.nodes[0]
+        assert entry.release.sampling.secret == secret
+        parts = [made._sampler._of_part([0], k, 40, 1)[:, 0, 40] for k in range(4)]
+        drawn = torch.stack(parts).sum(1)  # in how many runs a canary has this part
+        assert bool((drawn[1:] > 0).all()) == secret
+        assert int(drawn.sum()) == 40
+
     def test_users_are_drawn_in_turn_too(self):
         how = UpdateMechanism(0.2, 1.0, 1.0, strategy=COLUMN, parts=4)
         shares = [

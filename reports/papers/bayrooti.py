@@ -214,8 +214,7 @@ def _runs(own: Results, epsilon: float | None, study: str = "published ") -> Any
 def _with_cnn(own: Results) -> Iterator[Case]:
     """Points lost from end to end where settings were searched for."""
     for epsilon, method in itertools.product(consensus.EPSILONS, INVARIANT):
-        runs = _runs(own, epsilon, "")
-        if all(ends := [runs.get((method, graph), []) for graph in ENDS]):
+        if all(ends := [_runs(own, epsilon, "").get((method, at), []) for at in ENDS]):
             kept, lost, seeds = loses(ends[0], ends[1], 5)
             name = f"{method}, {_budget(epsilon)}, tuned for these data, seeds: {seeds}"
             yield Case(name, kept, lost, seeds)
@@ -223,7 +222,8 @@ def _with_cnn(own: Results) -> Iterator[Case]:
 
 def _as_published(own: Results, at: str, *given: str) -> Iterator[Case]:
     """Table 1 by published settings: who is first there, points beside and lost."""
-    runs, (first, near, least) = _runs(own, float(at)), given or ("central", "3", "5")
+    epsilon = None if at == "none" else float(at)
+    runs, (first, near, least) = _runs(own, epsilon), given or ("central", "3", "5")
     if not (central := runs.pop(("central", ENDS[0]), [])):
         return
     ends = central, runs[best := max(runs, key=lambda of: statistics.mean(runs[of]))]

@@ -690,8 +690,10 @@ class Certificate:
         # Where delta does not even cover the chance of failure nothing is proved.
         question = Question(quantity, max(left, 0.0), width, tolerance, refined)
         lower, upper = NOTHING, Proof(0.0, "none")
+        here = min(self.overlap, len(self.ledger.nodes))
         for one in self._cases:
-            proved = self._proved(one, question, sides, ways)
+            of_all = sides if here == self.overlap else "upper"
+            proved = self._proved(one, question, of_all, ways)
             if left < 0 and one.entries:
                 proved = Proved(NOTHING, Proof(math.inf, "none"))
             lower, upper = lower.greatest(proved.lower), _larger(upper, proved.upper)
@@ -704,6 +706,12 @@ class Certificate:
             upper = Proof(min(1.0, more), upper.by)
         if not known_below:
             lower = NOTHING
+        elif here < self.overlap:  # nodes that are not here may release nothing
+            lower = NOTHING
+            if sides != "upper":
+                fewer = dataclasses.replace(self, overlap=here)
+                below = fewer._bracket(quantity, at, width, "lower", ways, tolerance)
+                lower = Proof(below.lower, below.lower_by)
         elif self.overlap > 1 and not lower.value and upper.value and sides != "upper":
             # A record may be at one node only.
             held = self.nodes if self.holder is None else [self.node(self.holder)]

@@ -81,6 +81,15 @@ class TestSound:
         found = Certificate.of(ledger).epsilon(DELTA)
         assert found.upper == pytest.approx(true_epsilon([3.0] * 3))
 
+    @pytest.mark.parametrize("sides", ["both", "lower", "upper"])
+    def test_from_below_others_may_release_nothing(self, sides):
+        entries = Entry(gaussian(3.0)), Entry(gaussian(2.0))
+        certificate = Certificate.of(network(*entries, overlap=4))
+        lower = certificate.epsilon(DELTA, sides=sides).lower
+        true = true_epsilon([3.0, 2.0])
+        assert lower <= true * (1 + 1e-9)
+        assert sides == "upper" or lower == pytest.approx(true, rel=1e-3)
+
     def test_what_has_no_word_for_it_refuses(self):
         ledger = network(Entry(gaussian(3.0)), Entry(gaussian(3.0)), overlap=2)
         with pytest.raises(ValueError, match="at how many nodes a record may be"):

@@ -6,7 +6,7 @@ import itertools
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privaudit.accounting import Certificate, account_nodes, gdp
@@ -19,8 +19,21 @@ from privaudit.release import NoSampling, PoissonSampling, Release
 DELTA = 1e-5
 
 
+# Samplings of equal rates, that differ in all else.
+KINDS = [
+    NoSampling(),
+    *(PoissonSampling(rate) for rate in (0.1, 0.5, 1.0)),
+    *(PoissonSampling(rate, 5) for rate in (0.1, 0.5, 1.0)),
+    *(PoissonSampling(rate, 5, (0.5,)) for rate in (0.1, 1.0)),
+    *(PoissonSampling(rate, 5, (0.5, 0.2)) for rate in (0.1, 1.0)),
+    *(PoissonSampling(rate, 20, (0.5,)) for rate in (0.1, 1.0)),
+    *(PoissonSampling(1.0, parts, secret=True) for parts in (5, 20)),
+]
+
+
 def gaussian(noise, rate=None):
-    sampling = NoSampling() if rate is None else PoissonSampling(rate)
+    sampling = PoissonSampling(rate) if isinstance(rate, float) else rate
+    sampling = NoSampling() if rate is None else sampling
     return Release.of_sum(norm_bound=1.0, noise_multiplier=noise, sampling=sampling)
 
 
@@ -74,6 +87,18 @@ class TestSound:
         for some in itertools.combinations(nodes, overlap):
             alone = Certificate.of(Ledger(nodes=(tuple(some),))).epsilon(DELTA)
             assert alone.lower <= found.upper * (1 + 1e-9)
+
+    @settings(max_examples=12)
+    @given(st.lists(st.sampled_from(KINDS), min_size=2, max_size=4))
+    def test_none_that_may_be_the_worst_is_left_out(self, kinds):
+        """Whatever nodes differ in: against each two of them by themselves."""
+        nodes = [Entry(gaussian(2.0, how), 2) for how in kinds]
+        ledger = network(*nodes, overlap=2)
+        found = Certificate.of(ledger).epsilon(DELTA, 0.01, "upper").upper
+        for two in itertools.combinations(nodes, 2):
+            alone = Certificate.of(Ledger(nodes=(two,)))
+            lower = alone.epsilon(DELTA, 0.01, "lower").lower
+            assert lower <= found * (1 + 1e-9)
 
     def test_of_fewer_nodes_than_hold_a_record_others_are_alike(self):
         """As of one party, whose users may be at others."""

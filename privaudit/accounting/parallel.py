@@ -56,7 +56,8 @@ def views(entries: Entries, relation: Relation) -> tuple[Entries, ...]:
     for entry in entries:
         if entry.disjoint is not UNSET:
             passes.setdefault(entry.disjoint, []).append(entry.release)
-    choices = [_worst(releases, relation) for releases in passes.values()]
+    worst = (_worst(releases, relation) for releases in passes.values())
+    choices = [releases for releases in worst if releases]
     if math.prod(map(len, choices)) > MOST_VIEWS:
         raise ValueError(
             f"{len(choices)} passes with up to {max(map(len, choices))} kinds of "
@@ -91,12 +92,13 @@ def outside_passes(entries: Entries) -> Entries:
 
 
 def _worst(releases: list[Release], relation: Relation) -> list[Release]:
-    """Those of a pass that may cost a record most."""
+    """Those of a pass that may cost a record most; none if nothing is told."""
     kept: dict[object, Release] = {}
     for release in releases:
+        if not release.sensitivity_under(relation):
+            continue
         if release.details is not UNSET:  # no two of these are compared
-            if release.sensitivity_under(relation):
-                kept[release] = release
+            kept[release] = release
             continue
         ratio = release.noise_over_sensitivity(relation)
         # A larger shift against equal noise is the smaller one blurred less.

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from privaudit.accounting import METHODS, Certificate, account, gdp, noise_multiplier
+from privaudit.accounting.parallel import views
 from privaudit.accounting.pld import compose_entries
 from privaudit.accounting.rdp import rdp_epsilon
 from privaudit.ledger import Entry, Ledger, Recorder
+from privaudit.mechanisms import EpsilonDelta
 from privaudit.release import (
     NoSampling,
     PoissonSampling,
@@ -189,6 +191,23 @@ class TestTight:
         for method in ("gdp", "analytic-gaussian", "certified"):
             found = epsilon(entries, relation, method)
             assert exact * (1 - 1e-9) <= found <= exact + 2e-3
+
+    @pytest.mark.parametrize("noise", [0.0, 2.0])
+    def test_releases_that_tell_nothing_cost_nothing(self, noise):
+        """Nor hide others of their pass; a pass of nothing else is none."""
+        nothing, tells = Release.of(EpsilonDelta(0.0)), gaussian(1.0)
+        bare = msgspec.structs.replace(
+            tells, noise=noise, sensitivity=Sensitivity(add_or_remove_one=0.0)
+        )
+        relation = "add-or-remove-one"
+        for some in (nothing, bare):
+            pair = (Entry(some, 1, 0), Entry(tells, 1, 0))
+            assert views(pair, relation) == ((Entry(tells),),)
+            assert views(pair[:1], relation) == ((),)
+        ledger = Ledger(nodes=((Entry(nothing, 3, 0), Entry(tells)),))
+        alone = Ledger.of(tells)
+        found = [Certificate.of(one).epsilon(1e-5).upper for one in (ledger, alone)]
+        assert found[0] == found[1]
 
     def test_passes_add_up(self):
         # Ten classes on the same batches: sqrt(10) times the sensitivity.

@@ -35,10 +35,12 @@ from privaudit.accounting.pld import Composition, compose_entries
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.closed_form import gaussian_delta, gaussian_epsilon
 from privaudit.accounting.pld.composition import Side
-from privaudit.accounting.pld.mechanisms import Curve, Loss
+from privaudit.accounting.pld.mechanisms import Curve, Loss, loss_of
 from privaudit.accounting.pld.steps import columns_of, compose_columns
 from privaudit.accounting.pld.targets import DeltaAt, EpsilonAt, Target, crossing
 from privaudit.ledger import Entry
+from privaudit.mechanisms import EpsilonDelta
+from privaudit.release import Release
 from privaudit.results import Relation, check_sides
 
 Floats = NDArray[np.float64]
@@ -47,7 +49,8 @@ Quantity = Literal["epsilon", "delta"]
 # Relative, for sums of closed forms each of which is good to 1e-13 or better.
 _SLACK = 1e-12
 _TINY = 1e-300  # absolute, for what underflows
-_FEW = 64  # different releases whose ratios are added without rounding
+_FEW = 64  # different releases whose ratios are added without rounding, or composed
+MOST_GUARANTEED = 700.0  # epsilon of a pair of two outputs: e^-epsilon is a double
 # Renyi divergences are worked out for each different release, at some fifty orders.
 _MOST_DIFFERENT = 300
 
@@ -160,6 +163,8 @@ class Steps:
     @functools.cached_property
     def in_ones(self) -> Composition | None:
         """The composition by blocks of one batch, quick; None if that is no other."""
+        if not self.epochs:
+            return None
         found = self.composition
         ones = tuple(
             one for some in self.epochs for one in some.above(self.relation, most=1)[0]
@@ -167,6 +172,29 @@ class Steps:
         if ones == found.epochs:
             return None
         return dataclasses.replace(found, epochs=ones)
+
+    @functools.cached_property
+    def in_largest_losses(self) -> Composition | None:
+        """Records replaced in samples under Laplace noise by their largest losses.
+
+        Losses in [-b, b] are dominated by b-DP's own pair. Of many different b the
+        largest of each of some groups. None if there are no such records.
+        """
+        some = np.flatnonzero((self.scheme == 2) & ~self.gaussian & (self.rate < 1))
+        most = opposed_range(self.shift, self.rate, self.norm)[some]
+        if not (self.attained and some.size) or most.max() > MOST_GUARANTEED:
+            return None
+        some, most = some[np.argsort(most)], np.sort(most)
+        starts = np.arange(0, some.size, -(-some.size // _FEW))
+        counts = np.add.reduceat(self.count[some], starts)
+        tops = np.maximum.reduceat(most, starts)
+        told = [
+            (loss_of(EpsilonDelta(top, 0.0), self.relation), often)
+            for top, often in zip(tops.tolist(), counts.tolist(), strict=True)
+        ]
+        rows = (self.gaussian, self.scheme, self.shift, self.norm)
+        columns = np.array([*rows, self.rate, self.count], dtype=float)
+        return compose_columns(np.delete(columns, some, 1), (*self.others, *told))
 
 
 class Prover(abc.ABC):
@@ -359,9 +387,7 @@ class Pure(Prover):
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             both = s
             if (steps.scheme == 2).any():
-                near, far = sampled(c, q), sampled(c - s, q)
-                both = near - far + (1e-15 + 2e-16 * c) * (np.abs(near) + np.abs(far))
-                both = np.where(np.isnan(both), np.inf, np.minimum(both, s))
+                both = opposed_range(s, q, c)
             without = -np.log1p(-q)
         up, down = (
             np.select([steps.scheme == 1, steps.scheme == 2], [up, both], one)
@@ -652,7 +678,9 @@ def prove(
 def _prove_above(steps: Steps, question: Question, known: _Sides) -> None:
     refused: ValueError | None = None
     try:
-        if steps.epochs and (quick := steps.in_ones):
+        for quick in (steps.in_ones, steps.in_largest_losses):
+            if quick is None:
+                continue
             caps = {way: proof.value for way, proof in known.upper.items()}
             found = quick.each(
                 question.target, question.width, tuple(caps), side="upper", caps=caps
@@ -726,6 +754,21 @@ def _sum(parts: list[float]) -> float:
         return math.fsum(parts)
     except OverflowError:
         return math.inf
+
+
+@np.errstate(invalid="ignore", over="ignore")
+def opposed_range(shift: Floats, rate: Floats, norm: Floats) -> Floats:
+    """Largest loss of a record replaced in a Poisson sample, rounded up; see `Pure`."""
+    near, far = sampled(norm, rate), sampled(norm - shift, rate)
+    both = near - far + (1e-15 + 2e-16 * norm) * (np.abs(near) + np.abs(far))
+    return np.where(np.isnan(both), np.inf, np.minimum(both, shift))
+
+
+def largest_loss(release: Release) -> float:
+    """`opposed_range` of one release by Laplace noise."""
+    shift = release.sensitivity_under("replace-one") / release.noise
+    norm, rate = release.opposed_norm() / release.noise, release.sampling.rate
+    return float(opposed_range(*map(np.array, (shift, rate, norm))))
 
 
 def sampled(loss: Floats, rate: Floats) -> Floats:

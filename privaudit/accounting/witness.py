@@ -26,6 +26,7 @@ from scipy.special import ndtr
 from privaudit import mechanisms
 from privaudit.accounting import gdp
 from privaudit.accounting.pld.composition import Side
+from privaudit.accounting.provers import MOST_GUARANTEED, largest_loss
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import (
     NoSampling,
@@ -559,8 +560,8 @@ def coarse(ledger: Ledger, relation: Relation, side: Side) -> Ledger:
     """The ledger whose figure the kernel comes near to, from above or from below.
 
     It is ``ledger`` itself, but for replaced records of Poisson samples under Laplace
-    noise, of which the kernel knows nothing from below, and for batches of a fixed
-    size, whose records need not lie in a ball for the kernel.
+    noise, of which the kernel knows the largest loss from above and nothing from below,
+    and for batches of a fixed size, whose records need not lie in a ball for it.
     """
     return msgspec.structs.replace(
         ledger, nodes=tuple(_coarse(node, relation, side) for node in ledger.nodes)
@@ -575,8 +576,13 @@ def _coarse(
         one = entry.release
         unknown = one.mechanism == "laplace" and one.sampling.rate < 1
         unknown &= isinstance(one.sampling, PoissonSampling)
-        if unknown and side == "lower" and relation == "replace-one":
-            continue
+        if unknown and relation == "replace-one":
+            if side == "lower":
+                continue
+            most = largest_loss(one) if one.is_private else math.inf
+            if most <= MOST_GUARANTEED:
+                guarantee = mechanisms.EpsilonDelta(most, 0.0)
+                one = Release.of(guarantee, relation=relation)
         if side == "upper" and isinstance(one.sampling, SamplingWithoutReplacement):
             one = msgspec.structs.replace(one, norm_bound=one.norm_bound * (1 + 1e-9))
         found.append(Entry(one, entry.count, entry.disjoint))

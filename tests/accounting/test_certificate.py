@@ -6,11 +6,13 @@ import collections
 import itertools
 import math
 
+import mpmath
 import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 from scipy.stats import norm
 
 from privaudit.accounting import Certificate, account, gdp
@@ -19,6 +21,7 @@ from privaudit.accounting.plans import Plan
 from privaudit.accounting.pld import compose_entries
 from privaudit.accounting.pld.composition import Composition
 from privaudit.ledger import Entry, Ledger
+from privaudit.mechanisms import DiscretePair
 from privaudit.release import (
     NoSampling,
     PoissonSampling,
@@ -681,3 +684,68 @@ def test_more_releases_than_doubles_can_add(power, mechanism):
 def test_more_releases_than_doubles_count_are_refused():
     with pytest.raises(ValueError, match="count must be >= 1 and <= 1e308"):
         Ledger.of(release(1.0), 10**309)
+
+
+class TestReplacedInLaplaceSamples:
+    """Records replaced in Poisson samples under Laplace noise compose as guarantees."""
+
+    @pytest.mark.parametrize(("rate", "count"), [(0.01, 1000), (0.1, 50), (0.5, 20)])
+    def test_as_randomised_response_of_the_largest_loss(self, rate, count):
+        """In closed form (Kairouz, Oh and Viswanath 2015), by mpmath."""
+        release = Release.of_sum(
+            norm_bound=1.0,
+            noise_multiplier=5.0,
+            sampling=PoissonSampling(rate),
+            mechanism="laplace",
+        )
+        found = Certificate.of(Ledger.of(release, count), "replace-one").delta(0.5)
+        with mpmath.workdps(40):
+            q, c = mpmath.mpf(rate), mpmath.mpf(1) / 5
+            most = mpmath.log(
+                (1 - q + q * mpmath.exp(c)) / (1 - q + q * mpmath.exp(-c))
+            )
+            p = 1 / (1 + mpmath.exp(-most))
+            true = mpmath.fsum(
+                mpmath.binomial(count, k)
+                * (p**k * (1 - p) ** (count - k))
+                * max(0, 1 - mpmath.exp(0.5 - (2 * k - count) * most))
+                for k in range(count + 1)
+            )
+        assert true * (1 - 1e-12) <= found.upper <= true * 1.05 + 1e-12
+        plain = msgspec.structs.replace(release, sampling=NoSampling())
+        bare = Certificate.of(Ledger.of(plain, count), "replace-one").delta(0.5)
+        assert found.upper <= bare.upper
+
+    def test_no_less_than_what_two_opposite_records_attain(self):
+        """The exact law of one step, composed by its counts of ten bins, in mpmath."""
+        release = Release.of_sum(
+            norm_bound=1.0,
+            noise_multiplier=2.0,
+            sampling=PoissonSampling(0.2),
+            mechanism="laplace",
+        )
+        edges = np.linspace(-0.5, 0.5, 9)
+        cdf = [np.append(stats.laplace.cdf(edges, at), 1.0) for at in (0, 0.5, -0.5)]
+        base, one, other = (np.diff(each, prepend=0.0) for each in cdf)
+        p, q = 0.8 * base + 0.2 * one, 0.8 * base + 0.2 * other
+        pair = Release.of(DiscretePair(tuple(p), tuple(q)), relation="replace-one")
+        for count in (1, 30, 300):
+            known = Certificate.of(Ledger.of(pair, count), "replace-one").epsilon(1e-6)
+            found = Certificate.of(Ledger.of(release, count), "replace-one")
+            upper = found.epsilon(1e-6).upper
+            assert known.lower <= upper <= 1.35 * known.upper
+
+    def test_of_many_kinds_by_groups(self):
+        kinds = [
+            Release.of_sum(
+                norm_bound=1.0,
+                noise_multiplier=5.0 + k / 50,
+                sampling=PoissonSampling(0.05),
+                mechanism="laplace",
+            )
+            for k in range(100)
+        ]
+        one, *_ = kinds
+        ledgers = Ledger(nodes=(tuple(map(Entry, kinds)),)), Ledger.of(one, 100)
+        found = [Certificate.of(x, "replace-one").epsilon(1e-6).upper for x in ledgers]
+        assert 0.7 * found[1] < found[0] < found[1]

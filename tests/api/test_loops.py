@@ -470,3 +470,67 @@ class TestAudit:
 
         with pytest.raises(ValueError, match="something else"):
             self.oracle().audit(loop, epsilon=1, runs=10)
+
+
+class TestRecordsInTheCode:
+    """What a model or a loss reaches of the records that are trained on is refused."""
+
+    def records(self):
+        inputs = torch.randn(8, 6, generator=torch.Generator().manual_seed(1))
+        return inputs, torch.arange(8) % 3
+
+    @pytest.mark.parametrize("form", ["tensors", "arrays", "dataset", "a part"])
+    def test_of_a_model(self, form):
+        inputs, targets = self.records()
+        reached = inputs[2:4] if form == "a part" else inputs
+
+        class Centred(nn.Linear):
+            def forward(self, x):
+                return super().forward(x - reached.mean(0))
+
+        share = {
+            "arrays": (inputs.numpy(), targets.numpy()),
+            "dataset": torch.utils.data.TensorDataset(inputs, targets),
+        }.get(form, (inputs, targets))
+        with pytest.raises(ValueError, match="the records that are trained on"):
+            pa.oracle(
+                Centred(6, 3),
+                [share],
+                noise_multiplier=1.0,
+                clip_norm=1.0,
+                batch_size=2,
+            )
+        reached = reached.clone()  # of which nobody can tell whose it is
+        pa.oracle(
+            Centred(6, 3), [share], noise_multiplier=1.0, clip_norm=1.0, batch_size=2
+        )
+
+    def test_of_a_loss_and_of_a_buffer(self):
+        inputs, targets = self.records()
+
+        def weighted(outputs, target):
+            often = nn.functional.one_hot(targets, 3).sum(0) + 1.0
+            return nn.functional.cross_entropy(outputs, target, weight=often)
+
+        model, how = (
+            nn.Linear(6, 3),
+            {"noise_multiplier": 1.0, "clip_norm": 1.0, "batch_size": 2},
+        )
+        with pytest.raises(ValueError, match="the records that are trained on"):
+            pa.oracle(model, [(inputs, targets)], loss=weighted, **how)
+        model.register_buffer("seen", inputs[:2])
+        with pytest.raises(ValueError, match="seen of the model is, or is a part"):
+            pa.oracle(model, [(inputs, targets)], **how)
+
+
+def test_under_autocast_nothing_is_released():
+    """Norms would be of rounded factors, and sums not: 64 clip norms were seen."""
+    share = torch.randn(8, 6), torch.arange(8) % 3
+    how = {"noise_multiplier": 1.0, "clip_norm": 1.0, "batch_size": 2}
+    oracle = pa.oracle(nn.Linear(6, 3), [share], **how)
+    with torch.autocast("cpu", torch.bfloat16):
+        with pytest.raises(ValueError, match="autocast is on"):
+            oracle.gradient(oracle.start)
+        with pytest.raises(ValueError, match="autocast is on"):
+            pa.oracle(nn.Linear(6, 3), [share], **how)
+    assert oracle.gradient(oracle.start).shape == (1, 21)

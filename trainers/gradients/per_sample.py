@@ -111,6 +111,12 @@ def check_hooks() -> None:
     calls = nn.Module.__call__, nn.Module._call_impl, nn.Module._wrapped_call_impl
     if hooked or not all(map(_is_torchs, calls)):
         theirs.append("a hook for all modules")
+    if any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
+        raise ValueError(
+            "torch.autocast is on, and would round the norms of gradients otherwise "
+            "than their sums, so that clipping bounds nothing: leave it to train, "
+            'and say precision="bf16" for products in bfloat16'
+        )
     if theirs:
         raise ValueError(
             f"{theirs[0]} is set for all of torch, and would see the records of a "

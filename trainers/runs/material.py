@@ -7,7 +7,7 @@ import functools
 import pathlib
 import pickle
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -36,6 +36,7 @@ from trainers.data.shares import (
 )
 from trainers.data.transforms import Transform, Transformed, check_transform
 from trainers.gradients.door.enter import enter, placeholders
+from trainers.gradients.door.trace import apart_from, check_apart
 from trainers.gradients.per_sample import Loss
 from trainers.models import cross_entropy, make_model
 from trainers.models.independence import independence
@@ -229,7 +230,10 @@ class Material:
                 f"model is a torch.nn.Module or makes one, got {type(module).__name__}"
             )
         input, targets = found[0].example
-        entered = enter(module, loss, input, targets)
+        with apart_from([*_tensors(shares), *_tensors(found)]):
+            for name, held in (*module.named_parameters(), *module.named_buffers()):
+                check_apart(held, f"{name} of the model")
+            entered = enter(module, loss, input, targets)
         outputs = entered.outputs
         tested = None if test is None else _in_memory(test)
         if tested is not None:
@@ -253,6 +257,22 @@ class Material:
             why_not=entered.why_not,
             has_softmax=classifies and _are_probabilities(outputs),
         )
+
+
+def _tensors(given: Any) -> Iterator[Tensor]:
+    """Tensors of records in what was given: in lists of pairs, or of their datasets."""
+    if isinstance(given, np.ndarray) and given.dtype.kind in "biuf":
+        given = torch.from_numpy(np.asarray(given))
+    if isinstance(given, Tensor):
+        if given.layout is torch.strided:
+            yield given
+    elif isinstance(given, Dataset):
+        yield from (given.inputs, given.targets)
+    elif isinstance(given, torch.utils.data.TensorDataset):
+        yield from given.tensors
+    elif isinstance(given, list | tuple):
+        for one in given:
+            yield from _tensors(one)
 
 
 def _are_probabilities(outputs: Tensor) -> bool:

@@ -13,7 +13,8 @@ import os
 import random
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any
 
@@ -52,6 +53,7 @@ _HOOKED = (
 _DATA = vars(torch._C.TensorBase)["data"]
 _RECURRENT = [aten.gru, aten.lstm, aten.rnn_tanh, aten.rnn_relu]  # written out in steps
 tracing = forked.lock()  # torch traces one function at a time
+_records: ContextVar[frozenset[int]] = ContextVar("_records", default=frozenset())
 
 
 def trace(
@@ -108,6 +110,30 @@ def undrawn(*roots: Any) -> Iterator[None]:
         raise NotTraced("it draws random numbers of numpy's or Python's own")
 
 
+@contextlib.contextmanager
+def apart_from(records: Iterable[Tensor]) -> Iterator[None]:
+    """Refuse, within, what has memory of ``records`` among its own tensors."""
+    before = _records.set(frozenset(map(_memory, records)) - {0})  # 0: of no numbers
+    try:
+        yield
+    finally:
+        _records.reset(before)
+
+
+def check_apart(value: Tensor, where: str) -> None:
+    """Raise ``ValueError`` if ``value`` lies in the records that are trained on."""
+    if value.layout is torch.strided and _memory(value) in _records.get():
+        raise ValueError(
+            f"{where} is, or is a part of, the records that are trained on, so that "
+            "each record's gradient would depend on others: let the model and the loss "
+            "see the record that they are given, and nothing of others"
+        )
+
+
+def _memory(value: Tensor) -> int:
+    return value.untyped_storage().data_ptr()
+
+
 def _checked(
     made: fx.GraphModule,
     names: Sequence[str],
@@ -137,6 +163,7 @@ def _checked(
                     f"{name_of(where)}{place_of(where)}"
                 )
             check_dense(value, where)
+            check_apart(value, f"what {name_of(where)} takes{place_of(where)}")
             called[node] = known.get(id(value), "")
             if not names and getattr(value, "requires_grad", False):
                 raise ValueError(

@@ -523,6 +523,15 @@ class TestRecordsInTheCode:
             pa.oracle(model, [(inputs, targets)], **how)
 
 
+@pytest.mark.parametrize("form", ["backwards", "read-only"])
+def test_arrays_that_torch_takes_by_copy_alone(form):
+    inputs = np.ones((8, 6), np.float32)
+    inputs = inputs[::-1] if form == "backwards" else inputs
+    inputs.flags.writeable = form != "read-only"
+    share, how = (inputs, np.arange(8) % 3), {"clip_norm": 1.0, "batch_size": 2}
+    pa.oracle(nn.Linear(6, 3), [share], noise_multiplier=1.0, **how)
+
+
 def test_under_autocast_nothing_is_released():
     """Norms would be of rounded factors, and sums not: 64 clip norms were seen."""
     share = torch.randn(8, 6), torch.arange(8) % 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import pathlib
@@ -259,10 +260,12 @@ class Material:
         )
 
 
-def _tensors(given: Any) -> Iterator[Tensor]:
+def _tensors(given: Any, depth: int = 3) -> Iterator[Tensor]:
     """Tensors of records in what was given: in lists of pairs, or of their datasets."""
-    if isinstance(given, np.ndarray) and given.dtype.kind in "biuf":
-        given = torch.from_numpy(np.asarray(given))
+    if isinstance(given, np.ndarray):
+        # What torch takes without a copy: others no tensor can share memory with.
+        with contextlib.suppress(TypeError, ValueError):
+            given = torch.from_numpy(given) if given.flags.writeable else None
     if isinstance(given, Tensor):
         if given.layout is torch.strided:
             yield given
@@ -270,9 +273,9 @@ def _tensors(given: Any) -> Iterator[Tensor]:
         yield from (given.inputs, given.targets)
     elif isinstance(given, torch.utils.data.TensorDataset):
         yield from given.tensors
-    elif isinstance(given, list | tuple):
-        for one in given:
-            yield from _tensors(one)
+    elif isinstance(given, list | tuple | dict) and depth:
+        for one in given.values() if isinstance(given, dict) else given:
+            yield from _tensors(one, depth - 1)
 
 
 def _are_probabilities(outputs: Tensor) -> bool:

@@ -60,6 +60,9 @@ PLACED = (
 # What an account assumes of units whose gradients are their own in these ways; "by
 # construction" needs nothing. Decided by `trainers.models.independence`.
 ASSUMED: dict[Independence, str] = {
+    "by construction from public tensors": "tensors that the code of the model and the "
+    "loss takes besides the model's parameters, such as buffers, say nothing of a "
+    "{unit}",
     "by isolation": "the code of the model, the loss and the data looks up no {unit} "
     "but the one it is given, nor what else runs and for how long, and keeps nothing "
     "of a {unit} outside its process",

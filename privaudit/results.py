@@ -26,7 +26,9 @@ Sampling = Literal[
     "poisson", "without-replacement", "random-allocation", "none", "mixed"
 ]
 # How it is known that a record's gradient is its own.
-Independence = Literal["by construction", "by isolation"]
+Independence = Literal[
+    "by construction", "by construction from public tensors", "by isolation"
+]
 Standing = Literal["certified", "conditional", "asymptotic", "claimed"]
 Status = Literal["refuted", "disproved", "unproven", "consistent"]
 S = TypeVar("S")  # a status, or None

@@ -341,6 +341,23 @@ class Traced(nn.Module):
 class TestIndependence:
     """What is not proved of a user's code is named wherever the figure is."""
 
+    def test_tensors_of_the_code_are_named_everywhere(self, tmp_path):
+        model = Traced()
+        model.register_buffer("mean", data(20)[0].mean(0))
+        model.drop.forward = lambda x: x - model.mean
+        given = {"epsilon": 1, "rounds": 2, "batch_size": 2}
+        run = pa.train(model, [data(20)], **given, out=tmp_path / "run")
+        said = "such as buffers, say nothing of a record"
+        checked = pa.verify(tmp_path / "run")
+        assert run.certificate.standing == "conditional"
+        assert checked
+        assert said in str(run)
+        assert said in str(checked.found.summary()["assumes"])
+        assert "taken as public" in str(run.result.remarks)
+        assert "of shape (5,)" in str(run.result.remarks)
+        how = {"noise_multiplier": 1.0, "clip_norm": 1.0, "batch_size": 2}
+        assert said in str(pa.oracle(model, [data(20)], **how).ledger.assumptions)
+
     SAID = "keeps nothing of a record outside its process"
 
     @pytest.mark.sampled(4)

@@ -10,6 +10,9 @@ this is known; `privaudit.ledger.ASSUMED` has what an account assumes for it:
   models and losses as graphs that were traced of one record of placeholders, so that
   none of their code runs afterwards (`trainers.gradients.door`); losses of torch's;
   records in memory or in a mapped file.
+- *by construction from public tensors*: the same, of a traced graph that takes tensors
+  besides the model's parameters: buffers, class weights, what the code reaches. No
+  trace can tell of what they were made.
 - *by isolation*: other code, run in a process for each record, which ends with it, with
   generators seeded by a key of the record's own.
 """
@@ -68,7 +71,17 @@ def independence(
         not any(getattr(share, "by_their_code", False) for share in shares),
         transform is None,
     )
-    return "by construction" if all(code) else "by isolation"
+    if not all(code):
+        return "by isolation"
+    if tensors_of(module, loss):
+        return "by construction from public tensors"
+    return "by construction"
+
+
+def tensors_of(*traced: Any) -> tuple[str, ...]:
+    """Tensors that traced code takes besides parameters, by name or place."""
+    found = (word for one in traced for word in getattr(one, "takes", ()))
+    return tuple(dict.fromkeys(found))
 
 
 def is_known(module: nn.Module) -> bool:

@@ -40,7 +40,7 @@ from trainers.gradients.door.enter import enter, placeholders
 from trainers.gradients.door.trace import apart_from, check_apart
 from trainers.gradients.per_sample import Loss
 from trainers.models import cross_entropy, make_model
-from trainers.models.independence import independence
+from trainers.models.independence import independence, tensors_of
 from trainers.numerics.randomness import public_generator
 from trainers.runs.training import Training
 
@@ -93,6 +93,11 @@ class Material:
     def independence(self) -> Independence:
         """Independence of records' gradients, and how well it is known."""
         return independence(self.module, self.loss, self.shares, self.transform)
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """Tensors that traced code takes besides parameters: in words, for people."""
+        return tensors_of(self.module, self.loss)
 
     def with_transform(self, transform: Callable[[Tensor], Any]) -> Material:
         """The same, with a transform of records; ``ValueError`` if it is none."""

@@ -49,6 +49,7 @@ KEEP_EVERY = 5.0  # seconds between checkpoints, at least,
 KEEP_SHARE = 0.05  # and so many that they take this share of the time, at most
 _POINTS = 200  # of the rounds, at which models are measured
 _ACCOUNTS = 20  # of them, at which the spent epsilon is computed
+_FEW = 5  # tensors of the code that a remark names
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -284,6 +285,12 @@ class Keeper:
                 warned += (
                     "gradients were taken one record a call, which is slow: "
                     f"{problem.material.why_not}",
+                )
+            if problem.material.takes:
+                warned += (
+                    "tensors that the code takes besides the model's parameters are "
+                    "taken as public, so that none may be made of the records: "
+                    f"{_some(problem.material.takes)}",
                 )
             why = getattr(self.gradients, "why", None)
             if why is not None and by_record:
@@ -567,3 +574,9 @@ def resumed(further: int) -> tuple[str, ...]:
         "with other data, threads or libraries than before it was stopped: each counts "
         "as a further release, and the account is conditional",
     )
+
+
+def _some(words: Sequence[str]) -> str:
+    """The first few of a list, and how many there are besides."""
+    more = f"; and {len(words) - _FEW} more" if len(words) > _FEW else ""
+    return "; ".join(words[:_FEW]) + more

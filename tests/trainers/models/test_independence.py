@@ -77,6 +77,9 @@ def replaced(module: nn.Module) -> nn.Module:
 LINEAR = nn.Linear(5, 2)
 X = torch.randn(40, 5, generator=torch.Generator().manual_seed(1))
 Y = (X.sum(1) > 0).long()
+CENTRED = X.mean(0).clone()  # made of the records, in memory of its own
+ARRAY = CENTRED.numpy()
+MASK, COUNT = torch.ones(5, 5).tril(), torch.arange(5)
 
 
 class TestSound:
@@ -156,6 +159,48 @@ class TestSound:
         shares = [(X, Y)]
         given = Material.own(LINEAR, shares).with_transform(lambda x: x.flip(0))
         assert given.independence == "by isolation"
+
+    @pytest.mark.parametrize(
+        ("change", "takes"),
+        [
+            (lambda x: x - CENTRED, "a tensor of shape (5,) in aten.sub.Tensor ("),
+            (lambda x: x - CENTRED.mean(), "a tensor of shape (5,) in aten.mean"),
+            (lambda x: x * torch.tensor([1.0, 2, 3, 4, 5]), "a tensor of shape (5,) "),
+            (lambda x: x - torch.from_numpy(ARRAY), "a tensor of shape (5,) "),
+            (lambda x: x[:, CENTRED.argsort()], "a tensor of shape (5,) in aten."),
+            (lambda x: x * 0.3081 - torch.tensor(0.1307), None),
+            (lambda x: x @ torch.ones(5, 5).tril(), None),
+            (lambda x: x @ MASK, None),
+            (lambda x: (x + COUNT) * MASK[0] - torch.zeros(5), None),
+            (lambda x: x.masked_fill(MASK[2] == 0, -torch.inf).exp(), None),
+        ],
+    )
+    def test_tensors_of_the_code_are_a_condition_by_name(self, change, takes):
+        def forward(net, x):
+            return functional.linear(change(x), net.weight)
+
+        net = type("Net", (nn.Linear,), {"forward": forward})(5, 2)
+        found = Material.own(net, [(X, Y)])
+        assert [takes is None or word.startswith(takes) for word in found.takes] == (
+            [] if takes is None else [True]
+        )
+        public = "by construction from public tensors"
+        assert found.independence == ("by construction" if takes is None else public)
+
+    def test_buffers_and_class_weights_are_a_condition(self):
+        def forward(net, x):
+            return functional.linear(x - net.mean, net.weight * net.scale)
+
+        net = type("Net", (nn.Linear,), {"forward": forward})(5, 2)
+        net.register_buffer("mean", X.mean(0))
+        net.register_buffer("unused", X.mean(0))
+        net.scale = nn.Parameter(torch.rand(5), requires_grad=False)
+        loss = nn.CrossEntropyLoss(torch.tensor([0.3, 0.7]), reduction="sum")
+        found = Material.own(net, [(X, Y)], loss=loss)
+        mean, weights = found.takes
+        assert mean == "the buffer mean of shape (5,)"
+        assert weights.startswith("a tensor of shape (2,) in aten.cross_entropy_loss")
+        assert found.independence == "by construction from public tensors"
 
     @pytest.mark.parametrize("frozen", [False, True])
     @pytest.mark.parametrize("kind", [nn.Embedding, nn.EmbeddingBag])

@@ -58,7 +58,7 @@ def _parts(made: fx.GraphModule) -> tuple[Any, ...]:
         (each.op, each.target, each.args, each.kwargs, each.name, _like(each))
         for each in made.graph.nodes
     ]
-    return nodes, dict(made.named_buffers())
+    return nodes, dict(made.named_buffers()), made.meta
 
 
 def _like(node: fx.Node) -> Any:
@@ -78,7 +78,9 @@ class _Like(NamedTuple):
     dtype: torch.dtype
 
 
-def _made(nodes: list[tuple[Any, ...]], buffers: dict[str, Tensor]) -> fx.GraphModule:
+def _made(
+    nodes: list[tuple[Any, ...]], buffers: dict[str, Tensor], meta: dict[str, Any]
+) -> fx.GraphModule:
     graph, known = fx.Graph(), {}
 
     def given(value: Any) -> Any:
@@ -91,7 +93,9 @@ def _made(nodes: list[tuple[Any, ...]], buffers: dict[str, Tensor]) -> fx.GraphM
     root = nn.Module()
     for name, value in buffers.items():
         root.register_buffer(name, value, persistent=False)
-    return fx.GraphModule(root, graph)
+    made = fx.GraphModule(root, graph)
+    made.meta = meta
+    return made
 
 
 def _empty(value: Any) -> Any:

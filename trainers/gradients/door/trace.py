@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import random
 import threading
@@ -45,6 +46,8 @@ from trainers.gradients.door.operators import WRITTEN_OUT
 from trainers.gradients.per_sample import changes_saved
 
 aten = torch.ops.aten
+_COPIED = aten.lift_fresh_copy.default, aten.detach_.default
+BUFFER = "the buffer "  # and its name
 _HOOKED = (
     Tensor.register_hook,
     Tensor.register_post_accumulate_grad_hook,
@@ -68,17 +71,18 @@ def trace(
     ``function`` is somebody else's code; those ``given`` have one record each along the
     first dimension. ``names`` are of the parameters, ``known`` of other tensors by
     identity. The graph has one more input, a whole number of which dropout is a
-    function; constants are copies. `NotTraced` if it looks at values or cannot be
-    traced otherwise; ``ValueError`` if it writes to what outlives a call, or draws
-    random numbers.
+    function; constants are copies, and ``meta["takes"]`` has words for each that may
+    say something of records: none of the model's parameters, no mask, count or single
+    number. `NotTraced` if it looks at values or cannot be traced otherwise;
+    ``ValueError`` if it writes to what outlives a call, or draws random numbers.
     """
     like = [plain(each).clone().requires_grad_() for each in parameters]
-    try:
-        return _checked(_made(function, like, given), names, known)
-    except (NotTraced, ValueError):
-        # Once more, with the places in the source, which take most of the time.
-        made = _made(function, like, given, places=True)
-        return _checked(made, names, known)
+    with contextlib.suppress(NotTraced, ValueError):
+        found = _checked(_made(function, like, given), names, known)
+        if all(word.startswith(BUFFER) for word in found.meta["takes"]):
+            return found
+    # Once more, with the places in the source, which take most of the time.
+    return _checked(_made(function, like, given, places=True), names, known)
 
 
 def unfolded(one: fx.GraphModule, given: Sequence[Tensor]) -> Callable[..., Any]:
@@ -142,6 +146,7 @@ def _checked(
     """A graph that may be mapped, of one that was made; see `trace`."""
     graph = made.graph
     called = dict(zip(rewrite.holders(graph), names, strict=False))
+    takes = []
     for node in graph.nodes:
         if node.op == "get_attr":
             value = getattr(made, node.target)
@@ -165,6 +170,8 @@ def _checked(
             check_dense(value, where)
             check_apart(value, f"what {name_of(where)} takes{place_of(where)}")
             called[node] = known.get(id(value), "")
+            if not called[node] or called[node].startswith(BUFFER):
+                takes += _taken(node, value, called[node])
             if not names and getattr(value, "requires_grad", False):
                 raise ValueError(
                     "the loss uses a parameter that requires a gradient, and its "
@@ -196,8 +203,45 @@ def _checked(
             )
     graph.set_codegen(fx.graph.CodeGen())  # from tensors, and no lists of them
     graph.output_node().args = (graph.output_node().args[0][0],)  # type: ignore[index]
+    made.meta = {"takes": tuple(dict.fromkeys(takes))}
     made.recompile()
     return made
+
+
+def _taken(node: fx.Node, value: Tensor, name: str) -> Iterator[str]:
+    """Words for a constant that values are made of; none of what says nothing."""
+    if _is_pattern(value):
+        return
+    for user in node.users:
+        if user.target is aten.lift_fresh_copy.default:
+            if not value.dim():
+                continue
+            while user.users and user.target in _COPIED:
+                user = next(iter(user.users))
+        at = "" if name else f" in {name_of(user)}{place_of(user)}"
+        yield f"{name or 'a tensor'} of shape {tuple(value.shape)}{at}"
+
+
+def _is_pattern(value: Tensor) -> bool:
+    """Return whether it is zeros, ones, a count or a triangular mask: no more is told.
+
+    >>> _is_pattern(torch.arange(5)), _is_pattern(torch.ones(2, 3, 3).tril())
+    (True, True)
+    >>> _is_pattern(torch.tensor([0.1307]))
+    False
+    """
+    if not value.numel():
+        return True
+    rows, columns = (1, 1, *value.shape)[-2:]
+    numbers = value.detach().to("cpu", torch.double).reshape(-1, rows, columns)
+    if (numbers == torch.arange(columns)).all():
+        return True
+    low, high = numbers[0, [-1, 0], [0, -1]]
+    least = torch.finfo(value.dtype).min if value.is_floating_point() else 0
+    if not {float(low), float(high)} <= {0.0, 1.0, least, math.inf, -math.inf}:
+        return False
+    below = (torch.ones(rows, columns).tril(at).bool() for at in (0, -1))
+    return any((numbers == torch.where(each, low, high)).all() for each in below)
 
 
 def _made(

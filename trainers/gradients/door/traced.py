@@ -16,7 +16,7 @@ from torch import Tensor, fx, nn
 from privaudit.files.user_code import checked
 from trainers.data.transforms import plain
 from trainers.gradients.door.operators import OFF, attention, seeds_of
-from trainers.gradients.door.trace import trace, undrawn, unfolded
+from trainers.gradients.door.trace import BUFFER, trace, undrawn, unfolded
 from trainers.gradients.per_sample import trained
 
 _SOON, _MANY = 3, 32  # uses of a shape before it is unfolded, and how many shapes
@@ -185,11 +185,18 @@ class Traced(Bare):
                 )
             return found
 
-        known = {id(each): f"the buffer {name}" for name, each in own.named_buffers()}
-        known |= {id(each): name for name, each in own.named_parameters()}
+        known = {id(each): name for name, each in own.named_parameters()}
+        known |= {id(each): BUFFER + name for name, each in own.named_buffers()}
         values = list(trained(own).values())
         with undrawn(own):
             return trace(one, door.trained, values, [example[None]], known)
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """Tensors that the graph has besides parameters; see `trace`."""
+        graph = door_of(self).graph
+        assert graph is not None
+        return graph.meta["takes"]
 
     def forward(self, inputs: Tensor, word: int | Tensor | None = 0) -> Tensor:
         """Outputs for ``inputs``, (samples, ...), each alone; dropout by ``word``."""
@@ -225,6 +232,7 @@ class TracedLoss:
 
     def __init__(self, graph: fx.GraphModule) -> None:
         self.graph, self._mapped = graph, Mapped(graph)
+        self.takes: tuple[str, ...] = graph.meta["takes"]
 
     @classmethod
     def of(cls, loss: Callable[..., Any], output: Tensor, target: Tensor) -> TracedLoss:

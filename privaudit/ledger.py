@@ -63,9 +63,9 @@ ASSUMED: dict[Independence, str] = {
     "by construction from public tensors": "tensors that the code of the model and the "
     "loss takes besides the model's parameters, such as buffers, say nothing of a "
     "{unit}",
-    "by isolation": "the code of the model, the loss and the data looks up no {unit} "
-    "but the one it is given, nor what else runs and for how long, and keeps nothing "
-    "of a {unit} outside its process",
+    "by isolation": "the code of the model, the loss and the data holds nothing that "
+    "was made of {unit}s, looks up no {unit} but the one it is given, nor what else "
+    "runs and for how long, and keeps nothing of a {unit} outside its process",
 }
 
 

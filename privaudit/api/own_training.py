@@ -288,11 +288,11 @@ def train(
         as "softmax", with ``classes=``. All nodes start at its
         parameters; those that require no gradient, and buffers, stay as they are. Its
         parameters must not come from the private data: the account covers only what
-        happens from here on. It is
-        ``conditional`` on that your code looks up no record but the one it is given,
-        nor what else runs, and keeps nothing of a record outside its process,
-        unless model and loss are tensor operations that can be traced of one record,
-        without ``if``, ``.item()`` and the like, and data are arrays
+        happens from here on. It is ``conditional`` on that your code holds nothing that
+        was made of records, looks up none but the one it is given, nor what else runs,
+        and keeps nothing of a record outside its process, unless model and loss are
+        tensor operations that can be traced of one record, without ``if``, ``.item()``
+        and the like, and take no tensors but parameters, and data are arrays
         (``result.independence``, and ``result.remarks`` say why).
     shares
         A list with one data set per node: pairs (inputs, targets) of arrays, tensors or

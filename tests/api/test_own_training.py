@@ -353,7 +353,7 @@ class TestIndependence:
         assert checked
         assert said in str(run)
         assert said in str(checked.found.summary()["assumes"])
-        assert "taken as public" in str(run.result.remarks)
+        assert "must not be made of the records" in str(run.result.remarks)
         assert "of shape (5,)" in str(run.result.remarks)
         how = {"noise_multiplier": 1.0, "clip_norm": 1.0, "batch_size": 2}
         assert said in str(pa.oracle(model, [data(20)], **how).ledger.assumptions)

@@ -288,8 +288,9 @@ class Keeper:
                 )
             if problem.material.takes:
                 warned += (
-                    "tensors that the code takes besides the model's parameters are "
-                    "taken as public, so that none may be made of the records: "
+                    "tensors that the code takes besides the model's parameters must "
+                    "not be made of the records, which no trace can tell; those that "
+                    "forward makes itself, as by torch.arange, are no condition: "
                     f"{_some(problem.material.takes)}",
                 )
             why = getattr(self.gradients, "why", None)

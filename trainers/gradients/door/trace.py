@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 import os
 import random
 import threading
@@ -71,10 +70,10 @@ def trace(
     ``function`` is somebody else's code; those ``given`` have one record each along the
     first dimension. ``names`` are of the parameters, ``known`` of other tensors by
     identity. The graph has one more input, a whole number of which dropout is a
-    function; constants are copies, and ``meta["takes"]`` has words for each that may
-    say something of records: none of the model's parameters, no mask, count or single
-    number. `NotTraced` if it looks at values or cannot be traced otherwise;
-    ``ValueError`` if it writes to what outlives a call, or draws random numbers.
+    function; constants are copies, and ``meta["takes"]`` has words for each that is no
+    parameter of the model's and no number in the code. `NotTraced` if it looks at
+    values or cannot be traced otherwise; ``ValueError`` if it writes to what outlives a
+    call, or draws random numbers.
     """
     like = [plain(each).clone().requires_grad_() for each in parameters]
     with contextlib.suppress(NotTraced, ValueError):
@@ -209,9 +208,7 @@ def _checked(
 
 
 def _taken(node: fx.Node, value: Tensor, name: str) -> Iterator[str]:
-    """Words for a constant that values are made of; none of what says nothing."""
-    if _is_pattern(value):
-        return
+    """Words for a constant that values are made of; none of a number in the code."""
     for user in node.users:
         if user.target is aten.lift_fresh_copy.default:
             if not value.dim():
@@ -220,28 +217,6 @@ def _taken(node: fx.Node, value: Tensor, name: str) -> Iterator[str]:
                 user = next(iter(user.users))
         at = "" if name else f" in {name_of(user)}{place_of(user)}"
         yield f"{name or 'a tensor'} of shape {tuple(value.shape)}{at}"
-
-
-def _is_pattern(value: Tensor) -> bool:
-    """Return whether it is zeros, ones, a count or a triangular mask: no more is told.
-
-    >>> _is_pattern(torch.arange(5)), _is_pattern(torch.ones(2, 3, 3).tril())
-    (True, True)
-    >>> _is_pattern(torch.tensor([0.1307]))
-    False
-    """
-    if not value.numel():
-        return True
-    rows, columns = (1, 1, *value.shape)[-2:]
-    numbers = value.detach().to("cpu", torch.double).reshape(-1, rows, columns)
-    if (numbers == torch.arange(columns)).all():
-        return True
-    low, high = numbers[0, [-1, 0], [0, -1]]
-    least = torch.finfo(value.dtype).min if value.is_floating_point() else 0
-    if not {float(low), float(high)} <= {0.0, 1.0, least, math.inf, -math.inf}:
-        return False
-    below = (torch.ones(rows, columns).tril(at).bool() for at in (0, -1))
-    return any((numbers == torch.where(each, low, high)).all() for each in below)
 
 
 def _made(

@@ -61,7 +61,11 @@ TAKE = {  # tensors of numbers besides parameters, which might be made of record
     "tabular net with embedded bins",
     "spectral normalisation in evaluation",
     "orthogonal weights",
+    "batch normalisation in evaluation",
+    "batch normalisation 2d in evaluation",
     "graph convolution on a fixed graph",
+    "GPT-2, tied",
+    "GPT-2, tied, with dropout",
     "Llama",
 }
 

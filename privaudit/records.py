@@ -9,6 +9,9 @@ from privaudit.files.arguments import Checked
 from privaudit.results import Claim
 from privaudit.settings import AttackSettings, Compute, RunSettings
 
+# Who scores the canaries of a run, each in a folder of its own, audit-canaries-NAME.
+IN_THE_RUN = ("releases", "final-loss")
+
 T = TypeVar("T")
 Task = TypeVar("Task")  # the settings of a training: as they were read, or checked
 

@@ -12,6 +12,7 @@ from msgspec import UNSET
 from privaudit.auditing.bounds import ESTIMATORS
 from privaudit.files.folder import RunFolder
 from privaudit.files.user_code import checked, function_named, is_place
+from privaudit.records import IN_THE_RUN
 from privaudit.report.load import audits_of
 from privaudit.results import Claim, UpperBound
 from privaudit.settings import AuditSettings, TrainingSettings
@@ -46,7 +47,7 @@ def planted_in(
     problem: Problem, settings: TrainingSettings, noise: Noise, *, together: bool
 ) -> PlantedInRun:
     """Plant ``settings.canaries`` in a run that is to begin, or ``ValueError``."""
-    from privaudit.auditing.experiments.one_run import IN_THE_RUN, PlantedInRun
+    from privaudit.auditing.experiments.one_run import PlantedInRun
 
     training, count = problem.training, settings.canaries
     check_attackable(training)
@@ -203,7 +204,6 @@ def _plan(
     canaries: tuple[int, str, tuple[int, ...]],
 ) -> Audit:
     """Plan of reading so many canaries, by an adversary, at these nodes."""
-    from privaudit.auditing.experiments.one_run import IN_THE_RUN
     from privaudit.auditing.experiments.plan import attack_on
 
     count, adversary, nodes = canaries

@@ -255,6 +255,14 @@ def _check_all(found: Sequence[Found]) -> dict[int, int]:
             raise ValueError(
                 f"{here.path} and {there.path} are both of party {one.party}"
             )
+    for party, one, check in found:
+        others = [run for other, run, _ in found if other is not party]
+        known = (n for run in others for n, _ in (*run.left, *run.returned))
+        if one.has_missed and party.party not in known:
+            raise ValueError(
+                f"{check.path} says that party {party.party} was lost and came back, "
+                "of which no other party's folder knows"
+            )
     here = {party.party for party, _, _ in found}
     left: dict[int, int] = {}
     for _, one, _ in found:

@@ -99,6 +99,11 @@ class FinishedTraining(Judged[Status | None, UpperBound]):
         return () if self.result.left is UNSET else self.result.left
 
     @property
+    def returned(self) -> tuple[tuple[int, int], ...]:
+        """Parties that were lost, in which rounds, and came back."""
+        return () if self.result.returned is UNSET else self.result.returned
+
+    @property
     def has_missed(self) -> bool:
         """Return whether it was lost, and has released less than was planned."""
         return self.result.missed is not UNSET

@@ -34,7 +34,10 @@ class FinishedRecord(Judged[Status | None, UpperBound]):
         return self.config.recorded
 
     account = "certified"  # what its figures were made by
-    left: tuple[tuple[int, int], ...] = ()  # of parties, none
+    # of parties that were lost, none
+    left: tuple[tuple[int, int], ...] = ()
+    returned: tuple[tuple[int, int], ...] = ()
+    has_missed: bool = False
     protected = True  # as far as its ledger goes
 
     @property

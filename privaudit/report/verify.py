@@ -8,6 +8,7 @@ last needs torch.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import os
 import pathlib
@@ -32,6 +33,7 @@ from privaudit.files import signature as _signature
 from privaudit.files.folder import (
     CERTIFICATE,
     MANIFEST,
+    MODEL,
     PAGE,
     SIGNATURE,
     FolderError,
@@ -39,7 +41,8 @@ from privaudit.files.folder import (
 )
 from privaudit.files.json import Summary
 from privaudit.files.user_code import is_place
-from privaudit.ledger import COUNTED, RESUMED, Entry, Ledger
+from privaudit.ledger import COUNTED, OWN_ALGORITHM, RESUMED, Entry, Ledger
+from privaudit.records import IN_THE_RUN
 from privaudit.release import (
     NoSampling,
     PoissonSampling,
@@ -61,6 +64,7 @@ from privaudit.report.sweep import FoundSweep, is_sweep, load_sweep
 from privaudit.results import UpperBound, own_by, worst_bound
 from privaudit.task_settings import batches_taken, is_own
 from privaudit.version import __version__
+from trainers.runs.outcome import TrainingResult
 
 _SAME = 1e-6  # relative: figures of one version, computed on two machines
 _OTHER = 2e-3  # of two versions, whose accounts stop at .1 % of the true epsilon
@@ -446,6 +450,12 @@ def _audits_of(
     run: FinishedTraining, checked: list[str], unchecked: list[str], settings: bool
 ) -> Iterator[Difference]:
     """Differences in the audits that lie in the folder of ``run``."""
+    own = {one.path.name for one in RunFolder(run.path).audits}
+    for name in IN_THE_RUN if run.config.canaries else ():
+        if f"audit-canaries-{name}" not in own:
+            path, by = run.path / f"audit-canaries-{name}", "config.json has"
+            planted = f"of {run.config.canaries} canaries"
+            yield Difference(path, "its audit", "missing", planted, by)
     for one in RunFolder(run.path).audits:
         if not one.has("result.json"):
             unchecked.append(f"{one.path.name}, an audit that is not finished")
@@ -456,13 +466,13 @@ def _audits_of(
         unchecked += [f"{what} ({one.path.name})" for what in done.unchecked]
 
 
-def _again(run: Any, error: Exception) -> Difference:
+def _again(run: Any, error: Exception, by: str = "its ledger and scores") -> Difference:
     return Difference(
         run.path / "config.json",
         "what is to be computed",
         "set",
         f"say that it cannot be: {error}",
-        "its ledger and scores",
+        by,
     )
 
 
@@ -490,6 +500,15 @@ def _training_again(run: FinishedTraining) -> Any:
             f"independence {how}",
             "result.json",
         )
+    if run.config.version == __version__:
+        file = run.path / "result.json"
+        written = RunFolder(run.path).read("result.json", TrainingResult)
+        if written.protected != run.result.protected:
+            told = str(written.protected), str(run.result.protected)
+            return Difference(file, "protected", *told, "config.json says")
+        if how is UNSET and _promises(run):
+            told = "not said", "said"
+            return Difference(file, "independence", *told, "this version has it")
     try:
         nodes = account(observer)
         every = UNSET if observer is None else worst_bound(account(None))
@@ -558,7 +577,9 @@ def _differ(
     """Differences of two trees, with both values."""
     if isinstance(recorded, dict) and isinstance(again, dict):
         for key in {**recorded, **again}:
-            if loose and key in _OF_A_VERSION:
+            # 0.1.0 says no overlap; one that is said must be the ledger's.
+            unsaid = key != "overlap" or recorded.get(key) is None
+            if loose and key in _OF_A_VERSION and unsaid:
                 continue
             inner = f"{where}.{key}" if where else key
             yield from _differ(recorded.get(key), again.get(key), loose, inner)
@@ -604,7 +625,8 @@ def _ledger_by_settings(
     name = run.config.settings.algorithm
     if is_place(name):  # evidence is read, code that it names is not run
         unchecked.append(f"the ledger against the settings, which needs {name} itself")
-        return None
+        return _by_own_algorithm(run)
+    settings: dict[str, Any] = {}  # where places of parameters are known
     try:
         training = _json.convert(run.config.training, Training, strict=False)
         nodes = 1 if training.family.central else training.nodes
@@ -633,12 +655,13 @@ def _ledger_by_settings(
         known: tuple[int | None, ...] = kept or _sizes(run.ledger, batch)
         least = max(1, math.ceil(batch or 1))
         sizes = tuple(least if size is None else size for size in known)
+        settings = {"places": _places(run)}
 
         def planned_for(sizes: tuple[int, ...]) -> Ledger:
             if tuning is not None and tuning.is_charged:
                 relation = run.upper.relation
                 return tuned_ledger(training, tuning, relation)
-            setting = training.setting(sizes)
+            setting = training.setting(sizes, **settings)
             whole = training.family.planned(setting, run.config.noise_multiplier)
             clip = getattr(run.config, "clip", None)
             noise = None if clip is None else clip.noise_multiplier
@@ -664,7 +687,14 @@ def _ledger_by_settings(
             )
             return None
         most = training.family.plans_at_most(training.setting(sizes))
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, OSError) as error:
+        # Settings of this version were taken when it began: if files that they name are
+        # here, all but what promises nothing, or depends on a model that is not kept.
+        is_absent = any(isinstance(e, OSError) for e in (error, error.__cause__))
+        needs_model = settings == {"places": {}}
+        promised = run.config.version == __version__ and _promises(run)
+        if promised and not (is_absent or needs_model):
+            return _again(run, error, "its ledger")
         unchecked.append(f"the ledger against the settings ({error})")
         return None
     whole = party is None and training.unit == "record"
@@ -676,9 +706,8 @@ def _ledger_by_settings(
         if abs(sum(sizes) - training.train) > slack:
             what = "the number of records that its sampling rates are of"
             return _unlike(run, what, f"{sum(sizes):,}", f"{training.train:,}")
-    if run.ledger.most_nodes != training.overlap:
-        what = f"the number of nodes at which a {training.unit} may be"
-        return _unlike(run, what, run.ledger.most_nodes, training.overlap)
+    if (unlike := _overlap_unlike(run, training.overlap, training.unit)) is not None:
+        return unlike
     if party is not None and party.shared is not None:
         expected = expected.assuming(COUNTED)
     for missing in set(expected.assumptions) - set(run.ledger.assumptions):
@@ -686,9 +715,22 @@ def _ledger_by_settings(
         return _unlike(run, "what its account assumes", had, missing)
     unchecked.append("how many records each node has, which needs the data")
     checked.append("the ledger against the settings")
-    if getattr(run, "has_missed", False):
-        unchecked.append("how many rounds it missed, which the others know")
     planned_here = expected.nodes[held.start : held.stop]
+    many = [
+        sum(entry.count for node in nodes for entry in node)
+        for nodes in (run.ledger.nodes, planned_here)
+    ]
+    if isinstance(run, FinishedTraining) and run.has_missed:
+        unchecked.append("how many rounds it missed, which the others know")
+        if (unlike := _missed_unlike(run, training.rounds, *many)) is not None:
+            return unlike
+    elif RESUMED in run.ledger.assumptions and many[0] <= many[1] and not most:
+        return _unlike(
+            run,
+            "the number of releases, some made again with other sums,",
+            f"{many[0]:,}",
+            f"more than {many[1]:,}",
+        )
     for node, own, planned in zip(held, run.ledger.nodes, planned_here, strict=True):
         more = RESUMED in run.ledger.assumptions
         if _has_all(own, planned) and (more or _has_all(planned, own)):
@@ -707,6 +749,74 @@ def _ledger_by_settings(
                 if where != "count" or not most:
                     return _unlike(run, f"{where} of node {node}", had, wanted)
     return None
+
+
+def _promises(run: Finished) -> bool:
+    """Return whether a finite epsilon is certified."""
+    return math.isfinite(run.upper.epsilon)
+
+
+def _by_own_algorithm(run: Finished) -> Difference | None:
+    """Difference from the settings where the algorithm is code that is not run."""
+    settings, party = run.config.settings, getattr(run.config, "party", None)
+    assumed = OWN_ALGORITHM.format(name=settings.algorithm)
+    if _promises(run) and assumed not in run.ledger.assumptions:
+        had = "; ".join(run.ledger.assumptions) or "nothing"
+        return _unlike(run, "what its account assumes", had, assumed)
+    kept = getattr(run.config, "known_sizes", None)
+    held = kept if party is None else party.nodes
+    if held is not None and len(run.ledger.nodes) != len(held):
+        return _unlike(run, "the number of nodes", len(run.ledger.nodes), len(held))
+    return _overlap_unlike(run, settings.overlap, run.ledger.unit)
+
+
+def _overlap_unlike(run: Finished, overlap: int, unit: str) -> Difference | None:
+    """Difference of the number of nodes at which a unit may be from the settings."""
+    ledger, party = run.ledger, getattr(run.config, "party", None)
+    # Of a party that is said, since it cannot know what others have.
+    unsaid = party is not None and ledger.overlap is UNSET and unit != "node"
+    if ledger.most_nodes == overlap and not (unsaid and party.parties > 1):
+        return None
+    had = "not said" if unsaid else ledger.most_nodes
+    return _unlike(run, f"the number of nodes at which a {unit} may be", had, overlap)
+
+
+def _missed_unlike(
+    run: FinishedTraining, rounds: int, had: int, planned: int
+) -> Difference | None:
+    """Difference of the rounds that a party missed from how many it released in."""
+    pairs = run.result.missed or ()
+    missed = sum(two - one for one, two in pairs)
+    if run.config.party is None:
+        wanted = "nothing: there are no parties"
+    elif not pairs or any(not 0 <= one <= two <= rounds for one, two in pairs):
+        wanted = f"some of its {rounds:,} rounds"
+    elif had < planned * (rounds - missed) // rounds:
+        wanted = f"more rounds, as {had:,} of {planned:,} releases are there"
+    else:
+        return None
+    file, by = run.path / "result.json", "config and ledger have"
+    return Difference(file, "what it missed", str(pairs), wanted, by)
+
+
+def _places(run: Finished) -> dict[str, range]:
+    """Places of the parameters in the model that the run kept; empty if it kept none.
+
+    As `trainers.gradients.per_sample.parameter_places` has them.
+    """
+    file = RunFolder(run.path) / MODEL
+    if not file.is_file():
+        return {}
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, "np") as model:
+            about = _json.decode((model.metadata() or {})["privaudit"], dict)
+        ends = [0, *itertools.accumulate(about["parameters"].values())]
+        places = itertools.starmap(range, itertools.pairwise(ends))
+        return dict(zip(about["parameters"], places, strict=True))
+    except (SafetensorError, OSError, ValueError, LookupError, TypeError):
+        return {}  # of an older version
 
 
 def _unlike(

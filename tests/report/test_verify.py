@@ -11,18 +11,22 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from privaudit.accounting import account
+from privaudit.accounting.certificate import keep_witness
 from privaudit.auditing.experiments.experiment import run as run_audit
 from privaudit.cli import main
+from privaudit.files import json as _json
 from privaudit.files.folder import FolderError, RunFolder
-from privaudit.files.manifest import seal
+from privaudit.files.manifest import audits_in, seal
 from privaudit.ledger import Ledger
-from privaudit.report.verify import _agree, verify
+from privaudit.report.load import load
+from privaudit.report.verify import Difference, _agree, _training_again, verify
 from tests.auditing.audits import audit
 from tests.files.test_signature import written
 from tests.report import runs
 from tests.trainers.runs import test_run as resumable
 from tests.trainers.runs.test_run import done as trained
 from tests.trainers.runs.test_run import plan
+from trainers.algorithms.dsgd import Dsgd
 
 
 def done(path, what):
@@ -69,6 +73,30 @@ def more_noise(content):
     for node in content["nodes"]:
         for entry in node:
             entry["release"]["noise"] *= 10
+
+
+class Own(Dsgd):
+    """An algorithm of the user's own."""
+
+
+def fewer(content):
+    for node in content["nodes"]:
+        if node[-1]["count"] == 1:
+            del node[-1]
+        for entry in node:
+            entry["count"] = max(1, entry["count"] // 2)
+
+
+def forged(path):
+    """Make figures, certificate and digests those of what lies in the folder."""
+    (path / "certificate.json").unlink(missing_ok=True)
+    run = load(path)
+    again = _training_again(run)
+    if not isinstance(again, Difference):
+        RunFolder(path).write("result.json", _json.encode(again))
+        keep_witness(RunFolder(path), run.ledger, run.upper.relation, run.upper.delta)
+    seal(RunFolder(path), audits_in(RunFolder(path)))
+    return verify(path, settings=True)
 
 
 def flipped(file, place):
@@ -189,6 +217,86 @@ class TestSound:
         seal(RunFolder(training))
         assert says in str(verify(training, settings=True).differences[-1])
 
+    @pytest.mark.sampled(6)
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"extra": 1},
+            {"model": "nosuch"},
+            {"data": "nosuch"},
+            {"weights": "bogus"},
+            {"partition": "zzz"},
+            {"schedule": "bogus"},
+            {"optimiser": "bogus"},
+            {"options": {"nosuch": 1}},
+            {"warm_up": 1_000_000},
+            {"algorithm": "nosuch"},
+            {"algorithm": "mine:Own"},
+            {"loss": "mine:loss"},
+            {"overlap": 2},
+        ],
+        ids=lambda change: next(iter(change)),
+    )
+    def test_settings_that_cannot_be_hide_nothing(self, training, change):
+        """A forger's: with them a ledger of half the releases was compared no more."""
+        edited(training / "ledger.json", fewer)
+        edited(training / "config.json", lambda c: c["training"].update(change))
+        assert not forged(training)
+
+    @pytest.mark.parametrize("missed", [[], [[0, 0]], [[0, 3]], [[3, 9]], [[2, 1]]])
+    def test_who_was_not_lost_missed_nothing(self, training, missed):
+        edited(training / "ledger.json", fewer)
+        edited(training / "result.json", lambda c: c.update(missed=missed))
+        (one,) = forged(training).differences
+        assert one.what == "what it missed"
+
+    def test_what_a_study_says_of_its_noise(self, training):
+        edited(training / "result.json", lambda c: c.update(protected=True))
+        seal(RunFolder(training))
+        (one,) = verify(training).differences
+        assert (one.what, one.recorded, one.expected) == ("protected", "True", "False")
+
+    def test_independence_is_said(self, training):
+        edited(training / "result.json", lambda c: c.pop("independence"))
+        seal(RunFolder(training))
+        (one,) = verify(training).differences
+        assert one.what == "independence"
+
+    def test_no_version_makes_a_record_be_at_more_nodes(self, training):
+        def more(content):
+            for upper in (*content["nodes"], content["verdict"]["upper"]):
+                upper["overlap"] = 2
+
+        edited(training / "config.json", lambda c: c.update(version="0.1.0"))
+        assert not verify(training, settings=True).differences[1:]
+        edited(training / "result.json", more)
+        seal(RunFolder(training))
+        (one,) = verify(training, settings=True).differences
+        assert one.what == "nodes[0].overlap"
+
+    def test_a_file_that_is_not_here_is_no_difference(self, training):
+        edited(training / "config.json", lambda c: c["training"].update(data="idx:no"))
+        seal(RunFolder(training))
+        found = verify(training, settings=True)
+        assert found, found.unchecked
+        assert any("against the settings (no" in one for one in found.unchecked)
+
+    def test_an_own_algorithm_is_assumed(self, tmp_path, capsys):
+        """What settings say of it needs none of its code."""
+        how = ["--model", "softmax", "--set", "rounds=2", "--set", "nodes=2"]
+        name = "tests.report.test_verify:Own"
+        path = tmp_path / "own"
+        assert not main(["train", name, *how, "--epsilon", "4", "--out", str(path)])
+        assert verify(path, settings=True)
+        for change, says in (
+            (lambda c: c.pop("assumes"), "what its account assumes"),
+            (lambda c: c.update(overlap=2), "the number of nodes at which a record"),
+        ):
+            copied = shutil.copytree(path, tmp_path / "copied", dirs_exist_ok=True)
+            edited(copied / "ledger.json", change)
+            (one,) = forged(copied).differences
+            assert one.what.startswith(says)
+
     def test_one_score_flipped(self, audited, capsys):
         score_flipped(audited)
         noticed(capsys, audited, "scores.npz")
@@ -294,7 +402,17 @@ class TestResumed:
         edited(tmp_path / "ledger.json", fewer)
         seal(RunFolder(tmp_path))
         said = str(verify(tmp_path, settings=True).differences[-1])
-        assert "number of releases of node 1" in said
+        assert "number of releases" in said
+
+        def none(ledger):
+            for node in ledger["nodes"]:
+                node[:] = [
+                    e for e in node if e["release"]["sampling"] != {"type": "none"}
+                ]
+
+        edited(tmp_path / "ledger.json", none)
+        (one,) = forged(tmp_path).differences
+        assert one.what.startswith("the number of releases, some made again")
 
 
 class TestSigned:
@@ -429,7 +547,13 @@ class TestLaws:
         model = {"model": "one-vs-all"} if algorithm == "deep-q" else {}
         run = dataclasses.replace(plan(algorithm, rounds=4, **model), claim=None)
         trained(tmp_path, run, relation="replace-one")
-        assert verify(tmp_path, settings=True).differences == ()
+        found = verify(tmp_path, settings=True)
+        assert found
+        if algorithm != "deep-q":  # whose releases do not tell how many records are
+            assert "the ledger against the settings" in found.checked
+        if algorithm not in ("deep-q", "adp2sgd"):  # may have released less
+            edited(tmp_path / "ledger.json", fewer)
+            assert not forged(tmp_path)
 
     def test_releases_in_another_order_are_those_of_the_settings(self, tmp_path):
         few = ("--set", "nodes=2", "--set", "rounds=3", "--noise-multiplier", "3")

@@ -101,7 +101,7 @@ def _read(path: pathlib.Path) -> np.ndarray:
         with opened_regular(path, MOST_TEXT):  # settings may be anybody's
             return np.loadtxt(path, delimiter=",", ndmin=2)
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read as numbers: {error}") from None
+        raise ValueError(f"{path} cannot be read as numbers: {error}") from error
 
 
 def _whole(number: float) -> int:

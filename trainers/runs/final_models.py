@@ -32,7 +32,7 @@ def packed(
     Prefixes of parameters: ``node3.``; ``every.`` of what all have alike, frozen ones
     and buffers; ``mean.`` where nodes agree to a hundredth. The metadata have, under
     ``privaudit``, version, digests of settings (without noise and seed) and
-    certificate, and ``nodes``.
+    certificate, and how many numbers each trained parameter has, in order.
     """
     vectors = {f"node{node}": vector for node, vector in models.items()}
     mean = torch.stack([*models.values()]).double().mean(0)
@@ -55,6 +55,9 @@ def packed(
         "version": __version__,
         "settings": digest(_json.encode(training)),
         "certificate": digest(_json.encode(nodes)),
+        "parameters": {
+            name: len(place) for name, place in parameter_places(module).items()
+        },
     }
     # One entry: several would be written in an order of chance.
     metadata = {"privaudit": _json.encode(about, indent=0).decode()}

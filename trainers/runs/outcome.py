@@ -153,8 +153,9 @@ class TrainingResult(
     without frames' headers. Unset where all was in one process.
 
     ``left`` has the parties that were lost, each with the round in which it was missed,
-    where the others went on. ``missed`` is of a party that was lost and came back: the
-    round of the state with which it did, and how many the others had done by then.
+    where the others went on, ``returned`` those that came back. ``missed`` is of such a
+    party: the round of the state with which it did, and how many the others had done by
+    then.
 
     Where the accounts are for an observer, ``seen_by_all`` is that of whoever sees all
     releases.
@@ -192,6 +193,7 @@ class TrainingResult(
     messages_sent: int | UnsetType = UNSET
     bytes_sent: int | UnsetType = UNSET
     left: tuple[tuple[int, int], ...] | UnsetType = UNSET
+    returned: tuple[tuple[int, int], ...] | UnsetType = UNSET
     missed: tuple[tuple[int, int], ...] | UnsetType = UNSET
     independence: Independence | UnsetType = UNSET
     gradients: str | UnsetType = UNSET

@@ -484,7 +484,7 @@ class Losses:
         """As the last checkpoint in ``folder`` has them, or the result."""
         if folder.has("result.json"):
             found = folder.read("result.json", TrainingResult)
-            return cls(dict(found.left or ()), [])
+            return cls(dict((*(found.left or ()), *(found.returned or ()))), [])
         lost, missed = (contents(folder) or [{}])[-1].get("losses", ((), ()))
         return cls(dict(lost), [(one, two) for one, two in missed])
 
@@ -595,8 +595,13 @@ class PartyKeeper(Keeper):
 
     def losses(self) -> dict[str, Any]:
         """Fields of the result: who is lost, and rounds that this party missed."""
-        left = tuple(sorted(self._others.left.items()))
-        return {"left": left or UNSET, "missed": tuple(self._losses.missed) or UNSET}
+        left = self._others.left
+        returned = {n: k for n, k in self._losses.lost.items() if n not in left}
+        return {
+            "left": tuple(sorted(left.items())) or UNSET,
+            "returned": tuple(sorted(returned.items())) or UNSET,
+            "missed": tuple(self._losses.missed) or UNSET,
+        }
 
     def keep(self, done: int, middle: Callable[[], Any]) -> None:
         """Write a checkpoint where epsilon is computed, and after the last round.

@@ -31,6 +31,7 @@ from privaudit.files import json as _json
 from privaudit.files import npz as _npz
 from privaudit.files.folder import RunFolder
 from privaudit.ledger import Ledger
+from privaudit.records import IN_THE_RUN
 from trainers.algorithms.family import Noise
 from trainers.numerics.randomness import Streams
 from trainers.oracles.oracle import MEMORY_LIMIT, ReleaseObserver
@@ -100,7 +101,6 @@ def run(
     return result
 
 
-IN_THE_RUN = ("releases", "final-loss")  # who scores the canaries of a run
 _KEPT = (torch.Tensor, list)
 
 

@@ -34,6 +34,7 @@ from privaudit.report.verify import EvidenceError
 from privaudit.results import round_up
 from privaudit.settings import TrainingSettings
 from tests.cli.test_shapes import validator
+from tests.report.test_verify import edited, fewer, forged
 from tests.trainers.network.test_exchange import at_all
 from trainers.data.shares import data_set
 from trainers.network.exchange import InProcess, PartyLostError
@@ -822,6 +823,14 @@ class TestDropped:
         assert pa.join(folders).left == ()
         with pytest.raises(ValueError, match="folder of party 4 is missing"):
             pa.join(folders[:4])
+        # A forger's: its own account is of fewer releases than the others know of.
+        edited(folders[1] / "ledger.json", fewer)
+        edited(folders[1] / "result.json", lambda c: c.update(missed=[[2, 10]]))
+        assert forged(folders[1])
+        with pytest.raises(ValueError, match="of which no other party's folder knows"):
+            pa.join(folders)
+        edited(folders[1] / "result.json", lambda c: c.update(missed=[[2, 3]]))
+        assert not forged(folders[1])
 
     @pytest.mark.full
     def test_who_comes_back_is_waited_for_at_a_checkpoint(self, tmp_path, seen):

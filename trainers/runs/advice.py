@@ -117,7 +117,10 @@ def _of_budget(
     plain = claim.observer is UNSET and training.overlap == 1
     if nodes == 1 or not plain or claim.epsilon == math.inf:
         return
-    ledger = problem.ledger(noise)
+    try:
+        ledger = problem.ledger(noise)
+    except ValueError:
+        return  # noise that is no guarantee has none that could be spent
     if len(set(ledger.nodes)) == 1 and budgets is None:
         return  # all spend what the noise was found for
     each = budgets or (claim.epsilon,) * nodes

@@ -84,7 +84,7 @@ def small(recipe):
     found = {"rounds": 2, "train": 600, "batch_size": 5, "data": of}
     if kind["model"] != "one-vs-all":
         found["model"] = "tanh-mlp"
-    if str(kind.get("shared", "")).startswith("layers"):
+    if kind.get("shared", "*") != "*":  # layers of the recipe's own model
         found["shared"] = "layers:1"
     return found
 

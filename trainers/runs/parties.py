@@ -585,7 +585,6 @@ class PartyKeeper(Keeper):
 
     def _restore(self) -> None:
         for content in contents(self._folder):
-            self._check(content)
             done = content["middle"]["done"]
             if done <= self._common:
                 self._states.append((done, checkpoint.pack(content)))

@@ -47,6 +47,19 @@ class TestBytes:
         with pytest.raises(ValueError, match=r"no checkpoint: it was cut or changed$"):
             checkpoint.unpack(content[: int(share * len(content))])
 
+    @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+    def test_what_was_changed(self):
+        content, said = checkpoint.pack({"a": torch.arange(9), "b": ["c", 1.5]}), set()
+        for place in range(0, len(content), 3):
+            changed = content[place] ^ 0x80
+            try:
+                checkpoint.unpack(
+                    content[:place] + bytes([changed]) + content[place + 1 :]
+                )
+            except ValueError as error:
+                said.add(str(error))
+        assert said == {"no checkpoint: it was cut or changed"}
+
     def test_another_state(self):
         kept = checkpoint.unpack(checkpoint.pack(Inner(torch.zeros(1), 1)))
         with pytest.raises(ValueError, match="no state of Outer"):

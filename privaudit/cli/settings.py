@@ -19,7 +19,11 @@ _SHOWN_ONCE = ("algorithm", "options")
 
 def hint(command: str, error: cyclopts.CycloptsError) -> str:
     """Text of ``error``, and how to give a setting that stands there by itself."""
+    import cyclopts
+
     said = str(error)
+    if isinstance(error, cyclopts.RepeatArgumentError) and error.token is not None:
+        return f"{error.token.keyword} is given more than once: give it once"
     if command in ("train", "tune") and said.startswith("Unknown option: --plan"):
         return f"a plan's file comes first: privaudit {command} plan.toml"
     if command == "train" and "parameter WHAT" in said:

@@ -364,6 +364,20 @@ class TestStopped:
         with pytest.raises(ValueError, match="holds a finished run"):
             tuned(grid, law=law, seed=seed, out=out)
 
+    @pytest.mark.parametrize("seed", [3, None])
+    def test_what_was_drawn_is_missed(self, tmp_path, monkeypatch, seed):
+        """Else secret tries would be drawn again; by a seed they are the same."""
+        stopped_at(monkeypatch, 2)
+        one = {"law": "all", "seed": seed, "out": tmp_path / "run"}
+        with pytest.raises(KeyboardInterrupt):
+            tuned(**one)
+        (tmp_path / "run" / "tries" / "state.pt").unlink()
+        if seed is not None:
+            tuned(**one)
+            return
+        with pytest.raises(ValueError, match=r"not what was drawn \(state\.pt\)"):
+            tuned(**one)
+
     def test_a_try_goes_on_in_its_midst(self, tmp_path, monkeypatch):
         """A secret try, by its key and checkpoint: no release is made anew."""
         rounds, done, keep = [], [], Keeper.keep

@@ -61,6 +61,7 @@ class TestHelp:
         (["--grap", "ring"], "Unknown option"),
         (["graph"], "graph is more than it takes"),
         (["patients.csv"], "give --data FILE.toml"),
+        (["--seed", "1", "--seed", "2"], "--seed is given more than once"),
     ],
 )
 @pytest.mark.parametrize("command", ["train", "audit", "probe"])

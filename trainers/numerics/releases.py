@@ -31,10 +31,10 @@ class ReleaseJournal:
     """A file to which each release of noise is written before it is made.
 
     It has addresses and keyed hashes alone. A death of the machine, not of the process,
-    may lose the last records. ``OSError`` if it is not there, cannot be written, or
-    another process has it; ``ValueError`` if it is of another key or of other
-    ``terms``, was cut or changed. ``terms``: what a release would be, of a run that has
-    no record of its settings beside the journal.
+    may lose the last records, after the last `mark`. ``OSError`` if it is not there,
+    cannot be written, or another process has it; ``ValueError`` if it is of another key
+    or of other ``terms``, was cut or changed. ``terms``: what a release would be, of a
+    run that has no record of its settings beside the journal.
     """
 
     def __init__(self, path: str | os.PathLike[str], key: Key, terms: str = "") -> None:
@@ -124,6 +124,17 @@ class ReleaseJournal:
     def sync(self) -> None:
         """Wait until what was entered is on the disk."""
         os.fdatasync(self._file)
+
+    def mark(self) -> bytes:
+        """Keyed hash of all that was entered, once it is on the disk."""
+        self.sync()
+        return self._last
+
+    def has(self, mark: bytes) -> bool:
+        """Return whether ``mark`` is of this journal, as it is or as it was before."""
+        content = self._path.read_bytes()
+        ends = range(_SIZE, len(content) + 1, _SIZE)
+        return any(content[end - _HASH : end] == mark for end in ends)
 
     def others(self, purpose: Purpose, node: int, release: int) -> int:
         """Number of other sums were released there, by earlier processes."""

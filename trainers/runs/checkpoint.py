@@ -11,6 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+# Raised by torch for bytes that were changed.
+_TORN = (
+    *(RuntimeError, EOFError, pickle.UnpicklingError, LookupError, ValueError),
+    *(TypeError, AttributeError),
+)
 _PLAIN = (bool, int, float, str, bytes, type(None), Tensor)
 
 
@@ -25,9 +30,8 @@ def unpack(content: bytes) -> Any:
     """Unpack what ``pack`` was given, its dataclasses as dicts, tuples as such."""
     try:
         return torch.load(io.BytesIO(content), weights_only=True)
-    except (RuntimeError, EOFError, pickle.UnpicklingError, KeyError) as error:
-        why = (str(error).splitlines() or ["it is cut off"])[0]
-        raise ValueError(f"no checkpoint: {why}") from None
+    except _TORN:
+        raise ValueError("no checkpoint: it was cut or changed") from None
 
 
 def like(example: Any, tree: Any) -> Any:

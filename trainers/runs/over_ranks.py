@@ -87,6 +87,13 @@ class OverRanks(OneProcess):
             self.at_first(lambda: _keep_ids(folder, ids))
         return key, journal
 
+    def check_journal(
+        self, journal: ReleaseJournal | None, marks: Sequence[bytes], folder: RunFolder
+    ) -> None:
+        """As `OneProcess.check_journal`; that of one rank is refused at all."""
+        check = super().check_journal
+        _together(lambda: check(journal, marks, folder))
+
     def own_key(
         self, run: TrainingRun, folder: RunFolder, stack: contextlib.ExitStack
     ) -> tuple[Key, ReleaseJournal | None]:
@@ -194,6 +201,10 @@ class RankKeeper(Keeper):
         self._at_first = at_first
         super().__init__(given, folder)
 
+    def _bound_to(self, key: Key) -> dict[str, bytes]:
+        bound = super()._bound_to
+        return self._at_first(lambda: bound(key))  # by the key of rank 0
+
     def _restore(self) -> None:
         self._at_first(super()._restore)
         self.resume, ranks = told(self.resume), self._given.problem.ranks
@@ -229,6 +240,7 @@ class RankKeeper(Keeper):
                     "done": done,
                     "state": checkpoint.join([part["state"] for part in parts]),
                     "oracle": checkpoint.join([part["oracle"] for part in parts]),
+                    "journal": checkpoint.join([part["journal"] for part in parts]),
                 },
                 Traffic.of_all(sent for _, sent in found),
             )

@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
@@ -160,8 +161,14 @@ class ShardKeeper(RankKeeper):
             return kept.new_zeros(*kept.shape[:2], own)
 
         state = _mapped(self.resume["state"], room)
-        wanted = self._by_node(state)
-        dcp.load(wanted, checkpoint_id=self._place(self.resume["done"]))
+        wanted, place = self._by_node(state), self._place(self.resume["done"])
+        seal = wanted["seal"].clone()
+        try:
+            dcp.load(wanted, checkpoint_id=place)
+        except dcp.api.CheckpointException:
+            raise self._folder.broken(place.name, "it was cut or changed") from None
+        if not wanted["seal"].equal(seal):
+            raise self._folder.broken(place.name, "it is of another run")
         for name, tensor in _tensors(state):
             for row, node in enumerate(self._nodes):
                 found = wanted[f"{name}.{node}"].to_local().reshape(-1)
@@ -179,7 +186,8 @@ class ShardKeeper(RankKeeper):
     def _by_node(self, state: Any) -> dict[str, Any]:
         shards = self._given.problem.shards
         assert shards is not None
-        return {
+        seal = torch.frombuffer(bytearray(self._binding["seal"]), dtype=torch.uint8)
+        return {"seal": seal} | {
             f"{name}.{node}": shards.blocks_of(tensor[0, row])
             for name, tensor in _tensors(state)
             for row, node in enumerate(self._nodes)

@@ -389,7 +389,7 @@ class Problem:
             oracle.over(self.carrier.broadcast)
         begin = self.start(streams.seed, runs) if start is None else start
         begin = begin.to(streams.device)
-        middle = None
+        middle, journal = None, streams.journal
         if resume is not None:
             oracle.load_state_dict(resume["oracle"])
             if resume.get("came_back"):  # what it released since then is not repeated
@@ -410,6 +410,7 @@ class Problem:
                         "done": done,
                         "state": state,
                         "oracle": oracle.state_dict(),
+                        "journal": [] if journal is None else [journal.mark()],
                     },
                 )
 

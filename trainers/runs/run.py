@@ -19,7 +19,7 @@ from privaudit.accounting.certificate import keep_witness
 from privaudit.accounting.verdict import verdict_by_node
 from privaudit.accounting.views import account_observed
 from privaudit.files import json as _json
-from privaudit.files.folder import KEY, MODEL, RunFolder
+from privaudit.files.folder import KEY, MODEL, FolderError, RunFolder
 from privaudit.files.manifest import write_result
 from privaudit.ledger import COUNTED, Ledger
 from privaudit.records import TrainingRecord
@@ -38,7 +38,7 @@ from trainers.runs.final_models import may_be_released, node_files, packed
 from trainers.runs.measures import CurveRecorder, Measured, as_figures
 from trainers.runs.outcome import TrainingResult, protection
 from trainers.runs.problem import Observers, Planted, Problem
-from trainers.runs.run_keys import forget_key, journal_of, key_of
+from trainers.runs.run_keys import check_journal, forget_key, journal_of, key_of
 from trainers.runs.training import Training
 from trainers.runs.tuned import tuned_ledger, with_counts
 
@@ -189,7 +189,6 @@ class Keeper:
         self._before = 0.0  # seconds of earlier processes
         self._began = self._kept = time.monotonic()
         self._cost = 0.0  # of the last checkpoint, in seconds
-        self._restore()
 
     @property
     def seconds(self) -> float:
@@ -239,6 +238,7 @@ class Keeper:
         self._folder.write("rounds.csv", self.table())
         self._store(
             {
+                **self._binding,
                 "middle": middle,
                 "sent": None if sent is None else [sent.messages, sent.bytes],
                 "epsilons": dict(self._epsilons),
@@ -346,6 +346,29 @@ class Keeper:
         self._folder.remove("checkpoint.pt")
         return result
 
+    def restore(self, key: Key) -> None:
+        """Go on from the checkpoint, if there is one of this run with this ``key``."""
+        self._binding = self._bound_to(key)
+        self._restore()
+
+    def _bound_to(self, key: Key) -> dict[str, bytes]:
+        """The key's public id, and a keyed hash of the settings, for checkpoints."""
+        config = (self._folder / "config.json").read_bytes()
+        seal = key.derive(b"checkpoint", key.run + config)[:16]
+        return {"key": key.run, "seal": seal}
+
+    def _check(self, content: dict[str, Any]) -> None:
+        """`FolderError` if a checkpoint's ``content`` is of another run."""
+        for name, other in (
+            ("key", "another key or seed, or of an older version"),
+            ("seal", "other settings"),
+        ):
+            if content.get(name) != self._binding[name]:
+                raise FolderError(
+                    f"{self._folder / 'checkpoint.pt'} is of a run with {other}: put "
+                    "back that of this run, or choose another folder with --out"
+                )
+
     def _restore(self) -> None:
         """Go on from the checkpoint, if there is one."""
         path = self._folder / "checkpoint.pt"
@@ -353,11 +376,12 @@ class Keeper:
             return
         try:
             self._take(checkpoint.unpack(path.read_bytes()))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise self._folder.broken("checkpoint.pt", error) from None
 
     def _take(self, content: dict[str, Any]) -> None:
         """Go on from what was stored."""
+        self._check(content)
         self.resume = content["middle"]
         self.measure_as(content)
         self._epsilons = content["epsilons"]
@@ -483,6 +507,13 @@ class OneProcess:
         key = key_of(run.seed, folder, file)
         return key, stack.enter_context(journal_of(key, file))
 
+    def check_journal(
+        self, journal: ReleaseJournal | None, marks: Sequence[bytes], folder: RunFolder
+    ) -> None:
+        """`FolderError` if the journal here, if any, is older than a checkpoint."""
+        if journal is not None:
+            check_journal(journal, marks, self.key_file(folder))
+
     def keeper(self, given: Assignment, folder: RunFolder) -> Keeper:
         """Keeper that measures, accounts and keeps the run."""
         return Keeper(given, folder)
@@ -501,6 +532,9 @@ class OneProcess:
         run, problem = given.run, given.problem
         with contextlib.ExitStack() as stack:
             key, journal = self.key(run, folder, stack)
+            keeper.restore(key)
+            if keeper.resume is not None:
+                self.check_journal(journal, keeper.resume["journal"], folder)
             streams, planting = Streams(key, device=run.device, journal=journal), None
             observers = Observers(after_round=keeper.after_round, keep=keeper.keep)
             if (canaries := given.planting) is not None:

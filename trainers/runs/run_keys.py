@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from privaudit.files.folder import KEY, KEY_ID, RELEASES, FolderError, RunFolder
 from trainers.numerics.keys import Key
@@ -12,7 +12,7 @@ from trainers.numerics.releases import ReleaseJournal
 
 
 @contextlib.contextmanager
-def journal_of(key: Key, file: pathlib.Path) -> Iterator[ReleaseJournal | None]:
+def journal_of(key: Key, file: Path) -> Iterator[ReleaseJournal | None]:
     """The journal of releases beside the secret key in ``file``; none of a study."""
     if key.seed is not None:
         yield None
@@ -21,24 +21,37 @@ def journal_of(key: Key, file: pathlib.Path) -> Iterator[ReleaseJournal | None]:
     try:
         journal = ReleaseJournal(path, key)
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise FolderError(
-            f"the journal of releases {path} cannot be used ({why}), so that nobody "
-            "knows what the run released before it was stopped: it cannot go on; "
-            "choose another folder with --out"
-        ) from None
+        raise _unusable(path, getattr(error, "strerror", None) or error) from None
     try:
         yield journal
     finally:
         journal.close()
 
 
-def releases_file(key_file: pathlib.Path) -> pathlib.Path:
+def check_journal(journal: ReleaseJournal, marks: Sequence[bytes], file: Path) -> None:
+    """`FolderError` if the journal beside the key in ``file`` has none of ``marks``.
+
+    They are of a checkpoint, which is written when the journal is on the disk: no death
+    of the machine makes that older.
+    """
+    if not any(map(journal.has, marks)):
+        raise _unusable(releases_file(file), "it ends before checkpoint.pt")
+
+
+def _unusable(path: Path, why: object) -> FolderError:
+    return FolderError(
+        f"the journal of releases {path} cannot be used ({why}), so that nobody "
+        "knows what the run released before it was stopped: it cannot go on; "
+        "choose another folder with --out"
+    )
+
+
+def releases_file(key_file: Path) -> Path:
     """Path of the journal: beside the key."""
     return key_file.with_name(key_file.name + RELEASES)
 
 
-def key_of(seed: int | None, folder: RunFolder, file: pathlib.Path) -> Key:
+def key_of(seed: int | None, folder: RunFolder, file: Path) -> Key:
     """The study's key, or the secret one in ``file``, made if the run begins."""
     if seed is not None:
         return Key.study(seed)
@@ -72,7 +85,7 @@ def key_of(seed: int | None, folder: RunFolder, file: pathlib.Path) -> Key:
         raise FolderError(f"{file} is damaged or not ours ({error})") from None
 
 
-def kept_key(file: pathlib.Path, terms: str) -> tuple[Key, ReleaseJournal]:
+def kept_key(file: Path, terms: str) -> tuple[Key, ReleaseJournal]:
     """The secret key in ``file``, made if there is none, and its open journal."""
     try:
         if file.exists():
@@ -90,7 +103,7 @@ def kept_key(file: pathlib.Path, terms: str) -> tuple[Key, ReleaseJournal]:
         ) from None
 
 
-def forget_key(folder: RunFolder, file: pathlib.Path) -> None:
+def forget_key(folder: RunFolder, file: Path) -> None:
     """Remove the secret key of a run that ended, and its journal of releases."""
     with contextlib.suppress(OSError, ValueError):
         if _is_of(Key.load(file), folder, file):
@@ -99,7 +112,7 @@ def forget_key(folder: RunFolder, file: pathlib.Path) -> None:
     folder.remove(KEY_ID)
 
 
-def _is_of(key: Key, folder: RunFolder, file: pathlib.Path) -> bool:
+def _is_of(key: Key, folder: RunFolder, file: Path) -> bool:
     """Return whether ``key``, read from ``file``, is that of the run in ``folder``."""
     known = folder / KEY_ID
     return _is_inside(folder, file) or (
@@ -107,5 +120,5 @@ def _is_of(key: Key, folder: RunFolder, file: pathlib.Path) -> bool:
     )
 
 
-def _is_inside(folder: RunFolder, file: pathlib.Path) -> bool:
+def _is_inside(folder: RunFolder, file: Path) -> bool:
     return file.parent.resolve() == folder.path.resolve()

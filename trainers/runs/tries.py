@@ -32,7 +32,7 @@ class _Unkept(Keeper):
     def keep(self, done: int, middle: Callable[[], Any]) -> None:
         """Write no checkpoint."""
 
-    def _restore(self) -> None:
+    def restore(self, key: Key) -> None:
         """Begin anew."""
 
 
@@ -118,6 +118,12 @@ class Tries:
                 if entry.is_dir() and entry.name != str(state["done"]):
                     shutil.rmtree(entry)
             return state
+        secret = self.candidates[0].run.seed is None
+        if where is not None and secret and any(where.path.glob("*/")):
+            raise FolderError(
+                f"{where.path} holds a try that was stopped, but not what was drawn "
+                f"({_STATE}): tries cannot go on; choose another folder with --out"
+            )
         drawn = [list(one) for one in self.draw()]
         state = {"settings": settings, "drawn": drawn, "done": 0, "best": None}
         if where is not None:
@@ -134,6 +140,7 @@ class Tries:
         if here is not None:
             runner = OneProcess()
             _own(here)
+            here.settle(given.run)
         folder = here or RunFolder(os.devnull)
         try:
             keeper = runner.keeper(given, folder)

@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import multiprocessing
 import os
+import shutil
 import socket
 from unittest import mock
 
@@ -12,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from privaudit.files.folder import RunFolder
+from privaudit.files.folder import FolderError, RunFolder
 from privaudit.ledger import Ledger
 from tests.tiers import FULL, size
 from trainers.data import Dataset
@@ -44,6 +45,9 @@ CASES = {
     "dp-dsgt": training("dp-dsgt", model="tanh-mlp", hidden=80, optimiser="momentum"),
 }
 CASES = size(CASES, {"dp-dsgt": CASES["dp-dsgt"]})
+
+
+OTHERS = {"shards-1": "it is of another run", "key-0.releases": "it ends before"}
 
 
 def run_of(seed):
@@ -107,6 +111,21 @@ def work(rank, ports, folder):
         if rank == 0:
             kept = sorted(one.name for one in (folder / f"{seed}").glob("shards-*/*"))
             (folder / f"kept-{seed}").write_text("\n".join(kept))
+            shutil.copytree(folder / f"{seed}" / "shards-1", folder / f"shards-{seed}")
+        for name, words in OTHERS.items() if seed is None else ():
+            place, aside = folder / "None" / name, folder / "aside"
+            if rank == 0:
+                place.rename(aside)
+                if name == "shards-1":
+                    (folder / "shards-3").rename(place)
+                else:
+                    place.write_bytes(aside.read_bytes()[:64])
+            os.environ["MASTER_PORT"] = str(ports.pop())
+            with pytest.raises(FolderError, match=words):
+                trained(folder / "None", 4, None)
+            if rank == 0:
+                place.rename(folder / f"other-{name}")
+                aside.rename(place)
         os.environ["MASTER_PORT"] = str(ports.pop())
         trained(folder / f"{seed}", 4 if seed is None else 2, seed)
 
@@ -116,7 +135,7 @@ def done(tmp_path_factory):
     """What processes, started once, have made."""
     folder = tmp_path_factory.mktemp("shards")
     with contextlib.ExitStack() as stack:
-        free = [stack.enter_context(socket.socket()) for _ in range(5)]
+        free = [stack.enter_context(socket.socket()) for _ in range(5 + len(OTHERS))]
         for one in free:
             one.bind(("127.0.0.1", 0))
         ports = [one.getsockname()[1] for one in free]

@@ -44,8 +44,21 @@ class TestBytes:
     @pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
     def test_what_was_cut_off(self, share):
         content = checkpoint.pack({"a": torch.arange(100)})
-        with pytest.raises(ValueError, match="no checkpoint"):
+        with pytest.raises(ValueError, match=r"no checkpoint: it was cut or changed$"):
             checkpoint.unpack(content[: int(share * len(content))])
+
+    @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+    def test_what_was_changed(self):
+        content, said = checkpoint.pack({"a": torch.arange(9), "b": ["c", 1.5]}), set()
+        for place in range(0, len(content), 3):
+            changed = content[place] ^ 0x80
+            try:
+                checkpoint.unpack(
+                    content[:place] + bytes([changed]) + content[place + 1 :]
+                )
+            except ValueError as error:
+                said.add(str(error))
+        assert said == {"no checkpoint: it was cut or changed"}
 
     def test_another_state(self):
         kept = checkpoint.unpack(checkpoint.pack(Inner(torch.zeros(1), 1)))

@@ -24,6 +24,7 @@ from privaudit.release import NoSampling
 from privaudit.results import Claim
 from trainers.gradients.choose import differentiator
 from trainers.numerics import noise
+from trainers.runs import checkpoint
 from trainers.runs import run as runs
 from trainers.runs.problem import Problem
 from trainers.runs.run import Assignment, OneProcess, TrainingRun, train
@@ -104,6 +105,36 @@ class TestResume:
         (tmp_path / "checkpoint.pt").write_bytes(b"nothing")
         with pytest.raises(FolderError, match=r"checkpoint.pt is damaged"):
             done(tmp_path, plan())
+
+    @pytest.mark.sampled(3)
+    @pytest.mark.parametrize(
+        ("own", "other", "words"),
+        [
+            ({"seed": None}, {}, "another key or seed"),
+            ({"seed": None}, {"seed": None}, "another key or seed"),
+            ({}, {"seed": None}, "another key or seed"),
+            ({}, {"seed": 1}, "another key or seed"),
+            ({}, {"rounds": 50}, "other settings"),
+            ({}, {"step_size": 0.1}, "other settings"),
+            ({"algorithm": "dp-dsgd"}, {}, "other settings"),
+            ({}, None, "of an older version"),
+        ],
+    )
+    def test_the_checkpoint_of_another_run_is_refused(
+        self, tmp_path, eager, own, other, words
+    ):
+        for name, settings in (("own", own), ("other", other or {})):
+            with pytest.raises(Stopped):
+                done(tmp_path / name, plan(**settings), progress=stop_at(5))
+        path = tmp_path / "own" / "checkpoint.pt"
+        content = (tmp_path / "other" / "checkpoint.pt").read_bytes()
+        if other is None:
+            known = checkpoint.unpack(content)
+            content = checkpoint.pack({"middle": known["middle"]})
+        path.write_bytes(content)
+        said = rf"{path} is of a run with .*{words}.*: put back .*, or choose another"
+        with pytest.raises(FolderError, match=said):
+            done(tmp_path / "own", plan(**own))
 
     @pytest.mark.full
     def test_killed_at_any_moment(self, tmp_path):
@@ -416,6 +447,17 @@ class TestJournal:
         path.write_bytes(spoil(path.read_bytes(), other))
         with pytest.raises(FolderError, match=rf"key.releases cannot .*{why}"):
             done(tmp_path / "a", plan(seed=None))
+
+    def test_a_journal_is_no_older_than_its_checkpoint(self, tmp_path, eager):
+        """The machine's death may cost it what came later, and no more."""
+        self.stopped(tmp_path, 12)
+        path = tmp_path / "key.releases"
+        content = path.read_bytes()
+        path.write_bytes(content[: 64 * (1 + 3 * 10)])
+        with pytest.raises(FolderError, match=r"ends before checkpoint\.pt.*cannot go"):
+            done(tmp_path, plan(seed=None))
+        path.write_bytes(content[:-64])
+        assert done(tmp_path, plan(seed=None)).remarks == ()
 
     def test_without_its_journal_it_does_not_go_on(self, tmp_path):
         self.stopped(tmp_path / "a", 3)

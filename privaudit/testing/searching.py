@@ -48,7 +48,7 @@ _STOPS = (
 )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True)
 class Asked:
     """Arguments of an assertion; see `privaudit.testing.assert_private`."""
 
@@ -62,10 +62,15 @@ class Asked:
     seed: int
     vectorised: bool
 
-    @property
-    def claim(self) -> str:
-        """Fingerprint of the mechanism and what is claimed of it."""
+    def stated(self) -> str:
+        """Fingerprint of the mechanism as it is now, and of what is claimed of it."""
         return fingerprint((self.mechanism, self.epsilon, self.delta))
+
+    @functools.cached_property
+    def claim(self) -> str:
+        """The claim, by the mechanism as it was before any of its own runs."""
+        stated = self.stated()
+        return record.current().same.get(stated, stated)
 
     def told(self, found: Verdict, runs: int) -> str:
         """A verdict of at most ``runs`` runs, with the call that repeats it."""
@@ -103,7 +108,7 @@ def verdict_of(
 
     For a pair that is suspected it is the verdict on the first one.
     """
-    context = _context()
+    context, claim = _context(), asked.claim
     with _untraced(context) as traced:
         found, shown, settled = _verdict(assertion, test, asked, context)
     if traced and settled:
@@ -111,6 +116,7 @@ def verdict_of(
         stream = (asked.seed, 0, 0)
         given = asked.mechanism, asked.pair, None, asked.vectorised
         Sampler.of(*given, stream, None).show_once()
+    test.same[asked.stated()] = claim  # runs may change what the mechanism reads
     return found, shown
 
 

@@ -31,7 +31,11 @@ LISTS = neighbours(
 )
 
 
-_CALLS = []  # a closure that changes would be another mechanism
+_CALLS, SCALE = [], 1.0
+
+
+def by_global(data, rng):
+    return sum(data) + rng.laplace(scale=SCALE)
 
 
 def noisy_sum(data, rng):
@@ -176,6 +180,17 @@ class TestSearch:
 
         run()
         assert record.current().pairs == 2
+
+    def test_a_verdict_is_of_what_the_mechanism_reads(self, monkeypatch):
+        @settings(FEW, max_examples=5)
+        @given(LISTS)
+        def check(pair):
+            for scale in (1.0, 0.01):
+                monkeypatch.setattr(sys.modules[__name__], "SCALE", scale)
+                assert_private(by_global, pair, epsilon=1.0, runs=1000)
+
+        with pytest.raises(AssertionError, match="is not"):
+            check()
 
     def test_it_finds_a_pair_that_leaks_and_shows_the_first_one(self):
         def leaks_at_many(data, rng):

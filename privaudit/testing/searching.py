@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from privaudit.files.arguments import number
 from privaudit.files.fingerprints import fingerprint
 from privaudit.files.pasting import called, dp, name_of, pasted, repeat
 from privaudit.results import round_down
@@ -61,6 +62,10 @@ class Asked:
     score: Scoring
     seed: int
     vectorised: bool
+
+    def __post_init__(self) -> None:
+        for name in ("epsilon", "delta", "confidence"):
+            object.__setattr__(self, name, number(name, getattr(self, name)))
 
     def stated(self) -> str:
         """Fingerprint of the mechanism as it is now, and of what is claimed of it."""
@@ -141,9 +146,6 @@ def _verdict(
             suspect = test.suspects[key]
             return (*first[:2], True) if suspect else (None, "", suspect is not None)
         _judge(assertion, test, asked, key, first, searched=context is not None)
-        if fingerprint(asked.pair) != data:
-            name = name_of(asked.mechanism)
-            raise ValueError(f"{name} changed its data: give it a copy")
     found, shown = test.verdicts[key]
     if test.suspects.get(key) and not found.refuted:
         return (*test.evidence[claim][:2], True)  # it failed, and must fail again

@@ -1,6 +1,9 @@
 import functools
+import math
 import re
 import sys
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -115,8 +118,34 @@ class TestPrivate:
             data.append(0.0)
             return 0
 
-        with pytest.raises(ValueError, match="changed its data"):
-            assert_private(careless, ([], [1.0]), epsilon=1.0, runs=100)
+        for run in (assert_private, assert_refuted, judge):
+            with pytest.raises(ValueError, match="careless changed its data"):
+                run(careless, ([], [1.0]), epsilon=1.0, runs=100)
+
+    @pytest.mark.parametrize("kind", [Fraction, Decimal, np.float32, np.array, int])
+    def test_numbers_of_all_kinds(self, kind):
+        claim = {"epsilon": kind(1), "delta": kind(0), "runs": 100}
+        assert_private(noisy_sum, ([], [1.0]), **claim)
+        assert type(judge(noisy_sum, ([], [1.0]), **claim).epsilon) is float
+        with pytest.raises(AssertionError, match=r"not \(1, 0\)-DP"):
+            assert_private(exact_count, ([], [1.0]), **claim)
+
+    @pytest.mark.parametrize("epsilon", [np.ones(2), 10**400, "1", None, math.nan])
+    def test_what_is_no_epsilon(self, epsilon):
+        for run in (assert_private, judge):
+            with pytest.raises(ValueError, match="epsilon must be"):
+                run(noisy_sum, ([], [1.0]), epsilon=epsilon)
+
+    def test_data_that_contain_themselves(self):
+        loop = [1.0]
+        loop.append(loop)
+        assert_private(lambda data, rng: rng.normal(), ([], loop), epsilon=1.0)
+        with pytest.raises(AssertionError, match="is not"):
+            assert_private(exact_count, ([], loop), epsilon=1.0)
+
+    def test_a_score_that_no_float_holds(self):
+        with pytest.raises(ValueError, match="one number an output"):
+            judge(noisy_sum, ([], [1.0]), epsilon=1.0, score=lambda output: 10**400)
 
     def test_low_bits_are_read_only_if_asked_for(self):
         pair = ([], [1.0])

@@ -18,6 +18,7 @@ import math
 import numbers
 import sys
 import types
+import zlib
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -43,6 +44,7 @@ _LARGE = 1e100  # numbers above count by their logarithms, so that squares are f
 _MISSING = -1.5e150
 _WIDEST = 4096  # columns, or twice an output's parts: keys may be ever new
 _REST: Path = (..., "rest")  # parts beyond these share one
+_FEW = 16  # categories that are numbered as they come
 _FORM = ...  # the last of a path to a type of what has parts
 _DIGIT = 2**53
 _EPOCH = datetime.datetime(1970, 1, 1)
@@ -186,7 +188,7 @@ class Reader:
                 exact = part.astype(np.int64)
             else:
                 kinds, places = np.unique(part, return_inverse=True)
-                coded = [codes.setdefault(kind, len(codes)) for kind in kinds.tolist()]
+                coded = [_coded(codes, kind) for kind in kinds.tolist()]
                 exact = np.array(coded)[places.ravel()]
                 found[path] = exact.astype(float)
             # Sums of products modulo 2^64: events of which two are alike cost power.
@@ -238,7 +240,15 @@ class Reader:
     def _number(codes: dict[Hashable, int], leaf: Any) -> float:
         if isinstance(leaf, (int, float)):
             return _real(leaf)
-        return float(codes.setdefault(_exact(leaf), len(codes)))
+        return float(_coded(codes, _exact(leaf)))
+
+
+def _coded(codes: dict[Hashable, int], kind: Hashable) -> int:
+    """Code of a category; of many, by no order: that of many runs is by data set."""
+    if kind not in codes:
+        few = len(codes) < _FEW
+        codes[kind] = len(codes) if few else zlib.crc32(repr(kind).encode())
+    return codes[kind]
 
 
 def _one_array(outputs: Sequence[object]) -> Floats | None:

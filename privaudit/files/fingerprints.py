@@ -237,7 +237,7 @@ class _Walk:
 
 
 def _content(value: Any) -> Iterable[Any] | None:
-    """What is in a container; None for what is none."""
+    """Content of a container; None for what is none."""
     torch, networkx = (sys.modules.get(name) for name in ("torch", "networkx"))
     if torch is not None and isinstance(value, torch.Tensor):
         return [value.detach().cpu().numpy()]

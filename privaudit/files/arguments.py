@@ -256,7 +256,10 @@ def number(name: str, value: Any) -> float:
     """The argument ``name`` as a float; refused as by `public`, where that is slow."""
     if type(value) is float:
         return value
-    return float(_taken(name, value, [_KINDS["float"]]))
+    try:
+        return float(_taken(name, value, [_KINDS["float"]]))
+    except (OverflowError, TypeError):  # an array of several
+        raise ValueError(f"{name} must be a number, got {value!r}") from None
 
 
 @functools.cache

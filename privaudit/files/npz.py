@@ -63,5 +63,5 @@ def real_numbers(values: object) -> NDArray[np.float64]:
     try:
         with np.errstate(over="ignore"):  # to infinity, which is refused where it must
             return np.array(given, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (OverflowError, TypeError, ValueError) as error:
         raise ValueError(str(error)) from None

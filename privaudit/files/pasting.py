@@ -36,7 +36,7 @@ def pasted(pair: tuple[Any, Any]) -> tuple[str, list[str]]:
     try:
         shown = _literal(pair, modules)
         line = f"pair = {shown}"
-    except TypeError:
+    except (RecursionError, TypeError):
         with np.printoptions(threshold=200):
             shown, line = " ".join(repr(pair).split()), ""
     if len(shown) > _LONGEST:

@@ -82,8 +82,10 @@ class Pandas(Table):
 
     def content(self, table: Any) -> tuple[Any, ...]:
         """Plain values that are equal for equal tables, however these are kept."""
-        kinds, index = str(table.dtypes), table.index.tolist()
-        return kinds, index, table.T.to_numpy(object).tolist()
+        one, names = hasattr(table, "dtype"), getattr(table, "columns", [])
+        kinds = [str(table.dtype), table.name] if one else [*map(str, table.dtypes)]
+        values = table.T.to_numpy(object).tolist()
+        return kinds, [*names], table.index.tolist(), values
 
 
 def kind_of(data: Any) -> Table | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from privaudit.auditing.probes import pair as probes
-from privaudit.files.arguments import public
+from privaudit.files.arguments import number, public
 from privaudit.files.pasting import called, dp, name_of, repeat
 from privaudit.results import Relation, round_down, round_up
 from privaudit.testing import record
@@ -96,7 +96,9 @@ def assert_private(
     found, shown = verdict_of("assert_private", test, asked)
     if found is not None and found.refuted:
         first, evidence, _ = test.evidence[asked.claim]
-        text = f"{name_of(mechanism)} is not {dp(epsilon, delta)}.\n{evidence}"
+        text = (
+            f"{name_of(mechanism)} is not {dp(asked.epsilon, asked.delta)}.\n{evidence}"
+        )
         if first is not found:
             text += f"\nA later pair is refuted at its own level as well.\n{shown}"
         raise AssertionError(text)
@@ -134,11 +136,12 @@ def assert_refuted(
         few = f"so many runs show {round_down(found.most)} at most: try more"
         other = "try more runs, a pair that differs more, or a score"
         ended = {
-            "runs": few if found.most <= epsilon else other,
+            "runs": few if found.most <= asked.epsilon else other,
             "seconds": "the seconds of --privacy-budget ran out",
         }
         raise AssertionError(
-            f"{name_of(mechanism)} is not refuted to be {dp(epsilon, delta)}: "
+            f"{name_of(mechanism)} is not refuted to be "
+            f"{dp(asked.epsilon, asked.delta)}: "
             f"{ended.get(found.stopped, '')}.\n{shown}"
         )
 
@@ -186,6 +189,7 @@ def assert_accounts(
     from privaudit.accounting.certificate import Certificate
     from privaudit.api.accounts import ledger_from
 
+    epsilon, delta = number("epsilon", epsilon), number("delta", delta)
     if not epsilon >= 0:
         raise ValueError(f"epsilon must be >= 0, got {epsilon}")
     certificate = Certificate.of(ledger_from(source), relation)

@@ -30,8 +30,9 @@ from privaudit.auditing.bounds.contract import generator
 from privaudit.auditing.bounds.rank_walk import RankWalk
 from privaudit.auditing.bounds.two_binomial import TwoBinomial
 from privaudit.auditing.scores import Scores
-from privaudit.files.arguments import public
-from privaudit.files.fingerprints import check_differ
+from privaudit.files.arguments import number, public
+from privaudit.files.fingerprints import check_differ, fingerprint
+from privaudit.files.pasting import name_of
 from privaudit.testing.coins import LEVELS, Ranking, Stage, Worlds, chance_together
 from privaudit.testing.learning import Attack
 from privaudit.testing.outputs import Readings
@@ -113,8 +114,8 @@ def judge(
     Raises
     ------
     ValueError
-        If a value is out of its range, an output cannot be read, or all outputs are
-        None.
+        If a value is out of its range, an output cannot be read, all outputs are
+        None, or data were changed.
 
     Examples
     --------
@@ -124,10 +125,11 @@ def judge(
     >>> judge(count, ([], [1]), epsilon=1.0).refuted  # its epsilon is 2
     True
     """
+    epsilon, delta = number("epsilon", epsilon), number("delta", delta)
     _check(pair, epsilon, delta, confidence, runs, score, seed, k)
     if not seconds >= 0:
         raise ValueError(f"seconds must be >= 0, got {seconds}")
-    started = time.monotonic()
+    started, data = time.monotonic(), fingerprint(pair)
     alpha = (1 - confidence) / (k * (k + 1))
     sampler = Sampler.of(mechanism, pair, score, vectorised, (seed, k))
     claim = _as_written(epsilon)
@@ -178,6 +180,8 @@ def judge(
                 stopped = "refuted"
                 break
     refuted = stopped == "refuted"
+    if fingerprint(pair) != data:
+        raise ValueError(f"{name_of(mechanism)} changed its data: give it a copy")
     if done and sampler.reader.nothing:
         raise ValueError(
             f"the mechanism gave None in all {done:,} runs: let it return what it "

@@ -56,6 +56,8 @@ class Asserted:
     seconds: float = 0.0  # that they took
     # by the fingerprint of pair, mechanism and claim
     verdicts: dict[str, Any] = dataclasses.field(default_factory=dict)
+    # claims by the fingerprints that mechanisms have after their runs
+    same: dict[str, str] = dataclasses.field(default_factory=dict)
     # by claim: the first refuted pair's verdict, how it is told, and the seconds from
     # the start
     evidence: dict[str, tuple[Any, str, float]] = dataclasses.field(

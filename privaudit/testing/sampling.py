@@ -13,7 +13,7 @@ import numpy as np
 from privaudit.auditing.scores import real_numbers
 from privaudit.files.user_code import by_generator
 from privaudit.testing.coins import Worlds
-from privaudit.testing.outputs import Reader, Readings, parts_of
+from privaudit.testing.outputs import Reader, Readings
 
 __tracebackhide__ = True  # pytest shows where a test calls, and its mechanism
 
@@ -83,10 +83,7 @@ class Sampler:
         outputs = self.mechanism(data, size, self.draws)
         if callable(self.score):
             outputs = np.array(_numbers(self.score(outputs), size))
-        parts = parts_of(outputs, size)
-        if parts is None:
-            return self.reader.read(list(outputs))
-        return self.reader.read_arrays(parts)
+        return self.reader.read_many(outputs, size)
 
 
 def _scored(score: Callable[[Any], float], outputs: list[object]) -> list[float]:

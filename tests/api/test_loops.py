@@ -8,6 +8,7 @@ from unittest import mock
 
 import msgspec
 import numpy as np
+import pandas
 import pytest
 import torch
 from torch import nn
@@ -479,10 +480,14 @@ class TestRecordsInTheCode:
         inputs = torch.randn(8, 6, generator=torch.Generator().manual_seed(1))
         return inputs, torch.arange(8) % 3
 
-    @pytest.mark.parametrize("form", ["tensors", "arrays", "dataset", "a part"])
+    @pytest.mark.parametrize(
+        "form", ["tensors", "arrays", "read-only", "frame", "dataset", "a part"]
+    )
     def test_of_a_model(self, form):
         inputs, targets = self.records()
         reached = inputs[2:4] if form == "a part" else inputs
+        locked, frame = inputs.numpy()[:], pandas.DataFrame(inputs.numpy(), copy=False)
+        locked.flags.writeable = False
 
         class Centred(nn.Linear):
             def forward(self, x):
@@ -490,6 +495,8 @@ class TestRecordsInTheCode:
 
         share = {
             "arrays": (inputs.numpy(), targets.numpy()),
+            "read-only": (locked, targets.numpy()),
+            "frame": (frame, targets),
             "dataset": torch.utils.data.TensorDataset(inputs, targets),
         }.get(form, (inputs, targets))
         with pytest.raises(ValueError, match="the records that are trained on"):

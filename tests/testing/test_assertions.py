@@ -1,6 +1,9 @@
 import functools
+import math
 import re
 import sys
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -31,7 +34,11 @@ LISTS = neighbours(
 )
 
 
-_CALLS = []  # a closure that changes would be another mechanism
+_CALLS, SCALE = [], 1.0
+
+
+def by_global(data, rng):
+    return sum(data) + rng.laplace(scale=SCALE)
 
 
 def noisy_sum(data, rng):
@@ -111,8 +118,34 @@ class TestPrivate:
             data.append(0.0)
             return 0
 
-        with pytest.raises(ValueError, match="changed its data"):
-            assert_private(careless, ([], [1.0]), epsilon=1.0, runs=100)
+        for run in (assert_private, assert_refuted, judge):
+            with pytest.raises(ValueError, match="careless changed its data"):
+                run(careless, ([], [1.0]), epsilon=1.0, runs=100)
+
+    @pytest.mark.parametrize("kind", [Fraction, Decimal, np.float32, np.array, int])
+    def test_numbers_of_all_kinds(self, kind):
+        claim = {"epsilon": kind(1), "delta": kind(0), "runs": 100}
+        assert_private(noisy_sum, ([], [1.0]), **claim)
+        assert type(judge(noisy_sum, ([], [1.0]), **claim).epsilon) is float
+        with pytest.raises(AssertionError, match=r"not \(1, 0\)-DP"):
+            assert_private(exact_count, ([], [1.0]), **claim)
+
+    @pytest.mark.parametrize("epsilon", [np.ones(2), 10**400, "1", None, math.nan])
+    def test_what_is_no_epsilon(self, epsilon):
+        for run in (assert_private, judge):
+            with pytest.raises(ValueError, match="epsilon must be"):
+                run(noisy_sum, ([], [1.0]), epsilon=epsilon)
+
+    def test_data_that_contain_themselves(self):
+        loop = [1.0]
+        loop.append(loop)
+        assert_private(lambda data, rng: rng.normal(), ([], loop), epsilon=1.0)
+        with pytest.raises(AssertionError, match="is not"):
+            assert_private(exact_count, ([], loop), epsilon=1.0)
+
+    def test_a_score_that_no_float_holds(self):
+        with pytest.raises(ValueError, match="one number an output"):
+            judge(noisy_sum, ([], [1.0]), epsilon=1.0, score=lambda output: 10**400)
 
     def test_low_bits_are_read_only_if_asked_for(self):
         pair = ([], [1.0])
@@ -176,6 +209,17 @@ class TestSearch:
 
         run()
         assert record.current().pairs == 2
+
+    def test_a_verdict_is_of_what_the_mechanism_reads(self, monkeypatch):
+        @settings(FEW, max_examples=5)
+        @given(LISTS)
+        def check(pair):
+            for scale in (1.0, 0.01):
+                monkeypatch.setattr(sys.modules[__name__], "SCALE", scale)
+                assert_private(by_global, pair, epsilon=1.0, runs=1000)
+
+        with pytest.raises(AssertionError, match="is not"):
+            check()
 
     def test_it_finds_a_pair_that_leaks_and_shows_the_first_one(self):
         def leaks_at_many(data, rng):

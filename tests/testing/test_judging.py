@@ -43,6 +43,24 @@ def most_alarms(suites, chance):
     return int(stats.binom.isf(1e-6, suites, chance))
 
 
+class TestNotHidden:
+    """Noise beside a leak: texts that never repeat, in the order of the data sets."""
+
+    @pytest.mark.parametrize("vectorised", [False, True])
+    def test_by_texts_of_their_own(self, vectorised):
+        def mechanism(data, size, rng):
+            names = rng.integers(2**62, size=size).astype(str)
+            return {"name": names, "bit": np.where(rng.random(size) < 0.95, data, 0)}
+
+        def single(data, rng):
+            return {name: one[0] for name, one in mechanism(data, 1, rng).items()}
+
+        given = mechanism if vectorised else single
+        for runs in (2000, 20_000, 200_000):
+            kind = {"vectorised": vectorised, "runs": runs}
+            assert judge(given, (0, 1), epsilon=1.0, **kind).refuted
+
+
 class TestSound:
     @pytest.mark.sized
     @pytest.mark.parametrize("mechanism", [response, laplace])

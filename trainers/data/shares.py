@@ -337,7 +337,8 @@ def _pair(inputs: Any, targets: Any, name: str) -> Dataset | Lazy:
     if isinstance(inputs, np.memmap):
         # Without code of somebody's: a kind of memmap may read rows as it likes.
         mapped = np.ndarray.view(inputs, np.memmap)
-        return Lazy(OfFile(mapped, np.asarray(targets)), torch.arange(len(mapped)))
+        if mapped._mmap is not None:  # type: ignore[attr-defined]  # else a copy
+            return Lazy(OfFile(mapped, np.asarray(targets)), torch.arange(len(mapped)))
     return Dataset(*_tensors(inputs, targets, name))
 
 
@@ -369,7 +370,9 @@ def _tensor(values: Any, name: str = "a record", yes: Any = torch.float) -> Tens
             values = frame.astype(float).to_numpy()
     try:
         if not isinstance(values, Tensor):
-            values = torch.as_tensor(np.require(values, requirements=["C", "W"]))
+            values = np.require(values, requirements=["C", "W"])
+            native = values.dtype.newbyteorder("=")  # torch takes no other
+            values = torch.as_tensor(values.astype(native, copy=False))
     except (TypeError, ValueError):
         raise ValueError(
             f"{name} holds what is no number ({getattr(values, 'dtype', 'no array')}): "

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import pathlib
 import pickle
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
@@ -267,10 +268,13 @@ class Material:
 
 def _tensors(given: Any, depth: int = 3) -> Iterator[Tensor]:
     """Tensors of records in what was given: in lists of pairs, or of their datasets."""
+    if hasattr(given, "to_numpy"):  # pandas, which may give its own memory
+        given = given.to_numpy()
     if isinstance(given, np.ndarray):
         # What torch takes without a copy: others no tensor can share memory with.
-        with contextlib.suppress(TypeError, ValueError):
-            given = torch.from_numpy(given) if given.flags.writeable else None
+        with contextlib.suppress(TypeError, ValueError), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+            given = torch.from_numpy(given)
     if isinstance(given, Tensor):
         if given.layout is torch.strided:
             yield given

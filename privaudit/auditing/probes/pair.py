@@ -78,6 +78,8 @@ def probe(
         _released(release, data, seed, stream, runs)
         for data, stream in ((pair[0], 0), (pair[0], 0), (pair[1], 0), (pair[1], 1))
     )
+    if here.shape != other.shape:
+        return [_lengths(here, other)]
     repeatable = bool((here == again).all())
 
     def more(batch: int) -> tuple[Floats, Floats]:
@@ -107,6 +109,18 @@ def probe(
     if promises.timing:
         checks.append(pipelines.timing(run, pair, runs, seed))
     return checks
+
+
+def _lengths(here: Floats, other: Floats) -> Check:
+    one, two = here.shape[1], other.shape[1]
+    return Check(
+        name="length",
+        what="how many numbers are released does not tell the data sets apart",
+        findings=(
+            f"all releases on one data set have {one:,} numbers, on the other {two:,}: "
+            "their length tells them apart, and nothing else was looked at",
+        ),
+    )
 
 
 def _noisy(here: Floats) -> Check:

@@ -430,6 +430,14 @@ def test_releases_must_be_numbers_of_one_length():
         assert_probes(lambda data, rng: np.nan, PAIR)
     with pytest.raises(ValueError, match="one length"):
         assert_probes(lambda data, rng: rng.normal(size=rng.integers(1, 9)), PAIR)
+    for large in (10**400, Fraction(10**400, 3)):
+        with pytest.raises(ValueError, match="no numbers"):
+            assert_probes(lambda data, rng, large=large: large, PAIR)
+
+
+def test_a_length_that_the_data_decide_is_a_finding():
+    with pytest.raises(AssertionError, match="data set have 2 numbers, on the other 3"):
+        assert_probes(lambda data, rng: rng.normal(size=len(data)), PAIR)
 
 
 def test_a_release_may_take_a_seed_as_in_probe():

@@ -177,6 +177,16 @@ class TestLargerThanMemory:
         ):
             assert torch.equal(ours.double(), theirs.double())
 
+    @pytest.mark.parametrize("kind", ["f4", ">i8"])
+    def test_a_copy_of_what_is_mapped_lies_in_memory(self, kind, tmp_path):
+        mapped = np.memmap(tmp_path / "x", dtype="float32", mode="w+", shape=(20, 3))
+        mapped[:] = np.arange(60).reshape(20, 3)
+        copied = np.memmap(tmp_path / "x", np.float32, "r", shape=(20, 3)).astype(kind)
+        (share,) = shares_of([(copied, np.arange(20, dtype=">i8"))])
+        assert isinstance(share, Dataset)
+        assert share.inputs.flatten().tolist() == list(range(60))
+        assert share.targets.tolist() == list(range(20))
+
     def test_labels_are_checked_as_they_are_read(self, tmp_path):
         mapped = np.memmap(tmp_path / "x", dtype="float32", mode="w+", shape=(20, 3))
         labels = np.where(np.arange(20) < 10, 0, 7)

@@ -214,7 +214,7 @@ class _Walk:
         self.inside.pop()
 
     def _instance(self, value: Any) -> Iterator[bytes]:
-        """What it is pickled by, and its attributes: pickles know functions by name."""
+        """Parts of its pickle, and its attributes: a pickle names functions only."""
         state = getattr(value, "__dict__", None)
         try:
             pickled = value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)

@@ -13,9 +13,7 @@ import builtins
 import collections
 import contextlib
 import dataclasses
-import functools
 import hashlib
-import logging
 import os
 import pickle
 import random
@@ -40,10 +38,11 @@ _DRAWING = (
     np.random.RandomState,
     random.Random,
 )
+_DRAWS = ("<class 'torch._C.Generator'>",)
 _SLOTS = types.MemberDescriptorType, types.GetSetDescriptorType
 _OF_CLASSES = {  # that say nothing of what a class does, or repeat it
     *("__annotations__", "__dataclass_fields__", "__dataclass_params__", "__doc__"),
-    *("__dict__", "__module__", "__weakref__", "_abc_impl"),
+    *("__dict__", "__module__", "__slotnames__", "__weakref__", "_abc_impl"),
 }
 _HELD: list[object] = []  # what is known by its address must not be freed
 
@@ -111,7 +110,7 @@ class _Walk:
         elif isinstance(value, np.ndarray) and value.dtype.kind != "O":
             yield f"{value.dtype} {value.shape}".encode()
             yield value.tobytes()
-        elif isinstance(value, _DRAWING):
+        elif isinstance(value, _DRAWING) or f"{kind}" in _DRAWS:
             return  # whose state changes with each run
         elif (content := _content(value)) is not None:
             if id(value) in self.inside:  # it contains itself
@@ -143,8 +142,10 @@ class _Walk:
         elif isinstance(value, (type, types.FunctionType)):
             yield f"{value.__module__} {value.__qualname__}".encode()
             # Of a function that wraps another one __module__ is the other's.
-            names = getattr(value, "__globals__", {"__name__": value.__module__})
-            if not _is_known(names.get("__name__")):
+            of = value.__module__
+            if isinstance(value, types.FunctionType):
+                of = value.__globals__.get("__name__")
+            if not _is_known(of):
                 yield from self._read(value)
         elif isinstance(value, types.ModuleType):
             yield from self._module(value, None)
@@ -154,14 +155,10 @@ class _Walk:
                 yield from self.parts(value.__self__)
         elif isinstance(value, types.MethodType):
             yield from self.parts((value.__self__, value.__func__))
-        elif isinstance(value, functools.partial):
-            yield from self.parts((value.func, value.args, value.keywords))
         elif isinstance(value, (staticmethod, classmethod)):
             yield from self.parts(value.__func__)
         elif isinstance(value, property):
             yield from self.parts((value.fget, value.fset, value.fdel))
-        elif isinstance(value, logging.Logger):
-            yield value.name.encode()
         else:
             yield from self._instance(value)
 
@@ -217,30 +214,27 @@ class _Walk:
         self.inside.pop()
 
     def _instance(self, value: Any) -> Iterator[bytes]:
+        """Parts of its pickle, and its attributes: a pickle names functions only."""
         state = getattr(value, "__dict__", None)
-        if not _is_known(type(value).__module__):
-            slots = [
-                name
-                for kind in type(value).__mro__
-                for name, held in vars(kind).items()
-                if isinstance(held, types.MemberDescriptorType)
-            ]
-            state = {name: getattr(value, name, None) for name in slots} | (state or {})
-        if state is not None:
-            yield from self.parts(dict(state))
-            return
         try:
-            yield pickle.dumps(value, protocol=5)
+            pickled = value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
         except Exception:  # whatever an object's own pickling raises
-            _HELD.append(value)
-            yield str(id(value)).encode()
+            pickled = ()
+            if not state:
+                _HELD.append(value)
+                yield str(id(value)).encode()
+        for part in [pickled] if isinstance(pickled, str) else pickled:
+            yield from self.parts([*part] if isinstance(part, Iterator) else part)
+        yield from self.parts(dict(state or {}))
 
 
 def _content(value: Any) -> Iterable[Any] | None:
     """Content of a container; None for what is none."""
     torch, networkx = (sys.modules.get(name) for name in ("torch", "networkx"))
     if torch is not None and isinstance(value, torch.Tensor):
-        return [value.detach().cpu().numpy()]
+        half = value.dtype == torch.bfloat16  # which numpy has not
+        found = (value.float() if half else value).detach().cpu()
+        return str(value.dtype), found.numpy()
     if isinstance(value, np.ndarray):
         return value.shape, value.tolist()
     if isinstance(value, Mapping):
@@ -268,6 +262,7 @@ def _names(code: types.CodeType) -> frozenset[str]:
     return frozenset(found)
 
 
-def _is_known(module: str | None) -> bool:
+def _is_known(module: Any) -> bool:
     """Return whether a module's code is known by its name."""
-    return (module or "").partition(".")[0] in _LIBRARIES
+    named = isinstance(module, str | None)  # else of a class in C
+    return not named or (module or "").partition(".")[0] in _LIBRARIES

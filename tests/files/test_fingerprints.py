@@ -1,12 +1,15 @@
 """What a function reads is what it is; each case is patched and made anew."""
 
 import collections
+import copy
 import dataclasses
+import datetime
 import functools
 import logging
 import random
 import sys
 import types
+from fractions import Fraction
 from unittest import mock
 
 import numpy as np
@@ -196,6 +199,23 @@ class TestFunctions:
         DRAWS.random(), inner()
         assert fingerprint(made()) == before
 
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [
+            (DRAWS.laplace, DRAWS.normal),
+            (np.random.laplace, np.random.normal),
+            (np.add, np.subtract),
+            ([].append, [1].append),
+            (len, sum),
+            (functools.partial(by_helper, 1), functools.partial(by_helper, 2)),
+            (functools.cache(by_helper), functools.cache(by_global)),
+            (np.vectorize(lambda x: x), np.vectorize(lambda x: -x)),
+        ],
+    )
+    def test_functions_of_libraries_are_told_apart(self, one, other):
+        assert fingerprint(one) == fingerprint(one)
+        assert fingerprint(one) != fingerprint(other)
+
     def test_libraries_are_known_by_their_names(self):
         def made(data, rng):
             return np.linalg.norm(data) + rng.laplace() + np.sum(DRAWS.random(2))
@@ -239,6 +259,28 @@ class TestData:
         assert fingerprint([day, day]) == fingerprint([day, day.copy()])
         objects = np.array([shared, None], object)
         assert fingerprint(objects) == fingerprint(objects.copy())
+
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [
+            (Fraction(1, 2), Fraction(1, 3)),
+            (datetime.date(2020, 1, 1), datetime.date(2020, 1, 2)),
+            (collections.deque([1]), collections.deque([2])),
+            (types.SimpleNamespace(a=1), types.SimpleNamespace(a=2)),
+        ],
+    )
+    def test_values_of_other_kinds(self, one, other):
+        assert fingerprint([one, one]) == fingerprint([one, one])
+        assert fingerprint(one) == fingerprint(copy.deepcopy(one))
+        assert fingerprint(one) != fingerprint(other)
+
+    def test_times_of_pandas_and_half_tensors(self):
+        pandas, torch = map(pytest.importorskip, ("pandas", "torch"))
+        days = pandas.date_range("2020-01-01", periods=2)
+        assert fingerprint(days[0]) == fingerprint(days[0]) != fingerprint(days[1])
+        half = torch.ones(1, dtype=torch.bfloat16)
+        assert fingerprint(half) == fingerprint(half.clone()) != fingerprint(2 * half)
+        assert fingerprint(half) != fingerprint(half.float())
 
     def test_all_columns_of_wide_frames(self):
         pandas = pytest.importorskip("pandas")

@@ -47,6 +47,7 @@ from privaudit.release import (
     NoSampling,
     PoissonSampling,
     RandomAllocation,
+    Release,
     SamplingWithoutReplacement,
 )
 from privaudit.report.load import (
@@ -69,6 +70,8 @@ from trainers.runs.outcome import TrainingResult
 _SAME = 1e-6  # relative: figures of one version, computed on two machines
 _OTHER = 2e-3  # of two versions, whose accounts stop at .1 % of the true epsilon
 PROVED = "proved by the kernel: "
+_FILES = "idx", "edges", "arcs", "matrix", "file"  # what names of files begin with
+_ANY = Release.of_sum(norm_bound=1.0, noise_multiplier=1.0, sampling=NoSampling())
 _TOLD = 20  # differences that are printed, a line each; `summary` has all
 # What another version may say or compute otherwise, and what time decides.
 _OF_A_VERSION = {
@@ -626,7 +629,6 @@ def _ledger_by_settings(
     if is_place(name):  # evidence is read, code that it names is not run
         unchecked.append(f"the ledger against the settings, which needs {name} itself")
         return _by_own_algorithm(run)
-    settings: dict[str, Any] = {}  # where places of parameters are known
     try:
         training = _json.convert(run.config.training, Training, strict=False)
         nodes = 1 if training.family.central else training.nodes
@@ -655,13 +657,20 @@ def _ledger_by_settings(
         known: tuple[int | None, ...] = kept or _sizes(run.ledger, batch)
         least = max(1, math.ceil(batch or 1))
         sizes = tuple(least if size is None else size for size in known)
-        settings = {"places": _places(run)}
+        # How far noisy messages move depends on how many parameters are shared.
+        places, plan = _places(run), training
+        needs_model = not places and "shared" in plan.family.options.__struct_fields__
+        if needs_model:
+            places = {"*": range(1)}
+            plan = msgspec.structs.replace(
+                plan, options={**plan.options, "shared": "*"}
+            )
 
         def planned_for(sizes: tuple[int, ...]) -> Ledger:
             if tuning is not None and tuning.is_charged:
                 relation = run.upper.relation
                 return tuned_ledger(training, tuning, relation)
-            setting = training.setting(sizes, **settings)
+            setting = plan.setting(sizes, places)
             whole = training.family.planned(setting, run.config.noise_multiplier)
             clip = getattr(run.config, "clip", None)
             noise = None if clip is None else clip.noise_multiplier
@@ -672,15 +681,15 @@ def _ledger_by_settings(
             (least,) * nodes
         ):
             # Releases without sampling, where none was asked for, hide nothing more.
-            kinds = [
-                {type(e.release.sampling) for node in ledger.nodes for e in node}
-                for ledger in (run.ledger, expected)
-            ]
-            if kinds[0] and not kinds[0] & kinds[1]:
-                named = (
-                    " and ".join(sorted(k.__name__ for k in each)) for each in kinds
-                )
-                return _unlike(run, "how records are sampled", *named)
+            wanted = {type(e.release.sampling) for n in expected.nodes for e in n}
+            for node in run.ledger.nodes:
+                had = {type(e.release.sampling) for e in node}
+                if had and not had & wanted:
+                    named = (
+                        " and ".join(sorted(k.__name__ for k in each))
+                        for each in (had, wanted)
+                    )
+                    return _unlike(run, "how records are sampled", *named)
             unchecked.append(
                 "the ledger against the settings, as it does not say how many records "
                 "the nodes have"
@@ -688,17 +697,19 @@ def _ledger_by_settings(
             return None
         most = training.family.plans_at_most(training.setting(sizes))
     except (ValueError, KeyError, OSError) as error:
-        # Settings of this version were taken when it began: if files that they name are
-        # here, all but what promises nothing, or depends on a model that is not kept.
-        is_absent = any(isinstance(e, OSError) for e in (error, error.__cause__))
-        needs_model = settings == {"places": {}}
-        promised = run.config.version == __version__ and _promises(run)
-        if promised and not (is_absent or needs_model):
+        # Settings of this version were taken when it began, but for files that they
+        # name, which may be others by now, and what promises nothing.
+        own = run.config.settings
+        files = own.data, own.graph, own.partition
+        if not any(one.partition(":")[0] in _FILES for one in files) and (
+            run.config.version == __version__ and _promises(run)
+        ):
             return _again(run, error, "its ledger")
         unchecked.append(f"the ledger against the settings ({error})")
         return None
     whole = party is None and training.unit == "record"
-    whole = whole and (kept is not None or not is_own(training.data))
+    known_here = kept is not None or run.config.version == __version__
+    whole = whole and (known_here or not is_own(training.data))
     if whole and None not in known and sum(sizes) != training.train:
         # Batches of random allocation are whole, and sizes known to within half of one.
         allocated = batches_taken(training.sampling) or training.options.get("buffers")
@@ -714,25 +725,27 @@ def _ledger_by_settings(
         had = "; ".join(run.ledger.assumptions) or "nothing"
         return _unlike(run, "what its account assumes", had, missing)
     unchecked.append("how many records each node has, which needs the data")
+    if needs_model:
+        unchecked.append("the noise of messages, which needs the model")
     checked.append("the ledger against the settings")
     planned_here = expected.nodes[held.start : held.stop]
     many = [
-        sum(entry.count for node in nodes for entry in node)
+        [sum(entry.count for entry in node) for node in nodes]
         for nodes in (run.ledger.nodes, planned_here)
     ]
     if isinstance(run, FinishedTraining) and run.has_missed:
         unchecked.append("how many rounds it missed, which the others know")
         if (unlike := _missed_unlike(run, training.rounds, *many)) is not None:
             return unlike
-    elif RESUMED in run.ledger.assumptions and many[0] <= many[1] and not most:
-        return _unlike(
-            run,
-            "the number of releases, some made again with other sums,",
-            f"{many[0]:,}",
-            f"more than {many[1]:,}",
-        )
+    elif RESUMED in run.ledger.assumptions and not most:
+        had, planned = map(sum, many)
+        if had <= planned:
+            what = "the number of releases, some made again with other sums,"
+            return _unlike(run, what, f"{had:,}", f"more than {planned:,}")
     for node, own, planned in zip(held, run.ledger.nodes, planned_here, strict=True):
         more = RESUMED in run.ledger.assumptions
+        if needs_model:
+            own, planned = (tuple(map(_counted, each)) for each in (own, planned))
         if _has_all(own, planned) and (more or _has_all(planned, own)):
             continue  # in whatever order
         if getattr(run, "has_missed", False) and _has_part(run.ledger, own, planned):
@@ -749,6 +762,11 @@ def _ledger_by_settings(
                 if where != "count" or not most:
                     return _unlike(run, f"{where} of node {node}", had, wanted)
     return None
+
+
+def _counted(entry: Entry) -> Entry:
+    """As many releases, of which no more is said."""
+    return msgspec.structs.replace(entry, release=_ANY)
 
 
 def _promises(run: Finished) -> bool:
@@ -782,18 +800,20 @@ def _overlap_unlike(run: Finished, overlap: int, unit: str) -> Difference | None
 
 
 def _missed_unlike(
-    run: FinishedTraining, rounds: int, had: int, planned: int
+    run: FinishedTraining, rounds: int, had: Sequence[int], planned: Sequence[int]
 ) -> Difference | None:
     """Difference of the rounds that a party missed from how many it released in."""
-    pairs = run.result.missed or ()
-    missed = sum(two - one for one, two in pairs)
+    pairs, wanted = run.result.missed or (), ""
     if run.config.party is None:
         wanted = "nothing: there are no parties"
     elif not pairs or any(not 0 <= one <= two <= rounds for one, two in pairs):
         wanted = f"some of its {rounds:,} rounds"
-    elif had < planned * (rounds - missed) // rounds:
-        wanted = f"more rounds, as {had:,} of {planned:,} releases are there"
     else:
+        done = rounds - len({k for pair in pairs for k in range(*pair)})
+        for own, whole in zip(had, planned, strict=True):
+            if own < whole * done // rounds:
+                wanted = f"more rounds, as {own:,} of {whole:,} releases are there"
+    if not wanted:
         return None
     file, by = run.path / "result.json", "config and ledger have"
     return Difference(file, "what it missed", str(pairs), wanted, by)

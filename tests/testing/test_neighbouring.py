@@ -703,7 +703,7 @@ class TestExtremes:
         """As what looks at the middle rank needs: one record moves a median."""
         seen = set()
 
-        @settings(FEW, max_examples=60)
+        @settings(FEW, max_examples=300)
         @given(neighbours(st.lists(st.floats(0, 9), min_size=5), relation=REPLACE))
         def check(pair):
             one, other = map(np.median, pair)

@@ -70,6 +70,7 @@ from trainers.runs.outcome import TrainingResult
 _SAME = 1e-6  # relative: figures of one version, computed on two machines
 _OTHER = 2e-3  # of two versions, whose accounts stop at .1 % of the true epsilon
 PROVED = "proved by the kernel: "
+_GIVEN = "model", "data", "loss", "transform", "classes"
 _FILES = "idx", "edges", "arcs", "matrix", "file"  # what names of files begin with
 _ANY = Release.of_sum(norm_bound=1.0, noise_multiplier=1.0, sampling=NoSampling())
 _TOLD = 20  # differences that are printed, a line each; `summary` has all
@@ -464,9 +465,27 @@ def _audits_of(
             unchecked.append(f"{one.path.name}, an audit that is not finished")
             continue
         done = _run(one.path, settings)
-        yield from done.differences
+        yield from done.differences or _of_another(run, done.found)
         checked += [f"{what} ({one.path.name})" for what in done.checked]
         unchecked += [f"{what} ({one.path.name})" for what in done.unchecked]
+
+
+def _of_another(run: FinishedTraining, audit: Any) -> Iterator[Difference]:
+    """Settings of an audit in the folder of ``run`` that are of another training."""
+    file, by = audit.path / "config.json", "that of the run says"
+    pairs = [
+        (name, getattr(audit.config, name), getattr(run.config, name))
+        for name in ("training", "noise_multiplier")
+    ]
+    if audit.path.name.startswith("audit-canaries-"):
+        pairs += [("canaries", audit.config.runs, run.config.canaries)]
+    for name, one, other in pairs:
+        if isinstance(one, dict):  # what Python was given has no name there
+            left = {key: value for key, value in one.items() if key in _GIVEN}
+            inner, one, other = _first_unequal(one, {**other, **left})
+            name = f"{name}.{inner}"
+        if one != other:
+            yield Difference(file, name, str(one), str(other), by)
 
 
 def _again(run: Any, error: Exception, by: str = "its ledger and scores") -> Difference:

@@ -2,6 +2,7 @@
 
 import contextlib
 import pkgutil
+import shutil
 from unittest import mock
 
 import numpy as np
@@ -16,9 +17,12 @@ from privaudit.auditing.experiments.one_run_bounds import one_run_estimator
 from privaudit.auditing.experiments.reach import ideal_scores
 from privaudit.auditing.scores import Scores
 from privaudit.cli import main
+from privaudit.files.folder import RunFolder
+from privaudit.files.manifest import audits_in, seal
 from privaudit.ledger import Entry, Ledger
 from privaudit.report.load import load
 from tests.api.test_run_audits import shares
+from tests.report.test_verify import edited
 from trainers.data.records import PrivateData
 from trainers.numerics.randomness import Streams
 from trainers.oracles.mechanism import Mechanism
@@ -269,6 +273,27 @@ class TestKept:
         assert "those of others are" not in text
         assert main(["show", str(folder)]) == 0
         assert "canaries of one run" in capsys.readouterr().out
+
+    @pytest.mark.parametrize(
+        ("change", "says"),
+        [
+            (lambda c: c["training"].update(graph="ring"), "training.graph"),
+            (lambda c: c["training"].update(algorithm="dp-dsgd"), "training.algorithm"),
+            (lambda c: c.update(noise_multiplier=9.0), "noise_multiplier"),
+        ],
+    )
+    def test_an_audit_of_another_training_is_no_evidence(
+        self, kept, tmp_path, change, says
+    ):
+        folder = shutil.copytree(kept[1], tmp_path / "run")
+        audit = folder / "audit-canaries-releases"
+        edited(audit / "config.json", change)
+        seal(RunFolder(audit))
+        seal(RunFolder(folder), audits_in(RunFolder(folder)))
+        assert says in [one.what for one in pa.verify(folder).differences]
+        shutil.rmtree(audit)
+        seal(RunFolder(folder), audits_in(RunFolder(folder)))
+        assert not pa.verify(folder)
 
     @pytest.mark.full
     def test_command(self, tmp_path, capsys):

@@ -190,6 +190,10 @@ def load_sweep(path: pathlib.Path) -> FoundSweep:
         names = [str(audit["name"]) for audit in plan["audits"]]
     except (KeyError, TypeError) as error:
         raise folder.broken(PLAN, error) from None
+    for name in names:
+        plain = bool(name) and pathlib.PurePath(name).name == name
+        if not plain or names.count(name) > 1:
+            raise folder.broken(PLAN, f"{name!r} is no folder's name, or two audits'")
     # A file may have named others before.
     names += sorted(
         entry.name

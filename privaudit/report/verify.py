@@ -61,7 +61,7 @@ from privaudit.report.load import (
 from privaudit.report.program import FinishedProgram
 from privaudit.report.proved import proved
 from privaudit.report.recorded import FinishedRecord
-from privaudit.report.sweep import FoundSweep, is_sweep, load_sweep
+from privaudit.report.sweep import PLAN, FoundSweep, is_sweep, load_sweep
 from privaudit.results import UpperBound, own_by, worst_bound
 from privaudit.task_settings import batches_taken, is_own
 from privaudit.version import __version__
@@ -264,6 +264,11 @@ def _sweep(path: pathlib.Path, settings: bool) -> Verification:
     found, folder = load_sweep(path), SweepFolder(path)
     manifest = _manifest.content(folder)
     digests = _digests(folder, manifest, folder.manifests())
+    planned = {one["name"]: one for one in folder.read(PLAN, dict)["audits"]}
+    differ = dict(digests or {})
+    for row in found.rows:
+        if row.finished is not None and row.name in planned:
+            differ |= _planned_unlike(row.finished, planned[row.name])
     parts = [
         _run(path / row.name, settings)
         for row in found.rows
@@ -280,12 +285,24 @@ def _sweep(path: pathlib.Path, settings: bool) -> Verification:
         checked=tuple(dict.fromkeys(checked)),
         unchecked=tuple(dict.fromkeys([*unchecked, *_page_in(path)])),
         differences=(
-            *(digests or {}).values(),
+            *differ.values(),
             *(one for part in parts for one in part.differences),
         ),
         manifest=manifest,
         has_manifest=digests is not None and all(part.has_manifest for part in parts),
     )
+
+
+def _planned_unlike(run: Any, planned: dict[str, Any]) -> dict[str, Difference]:
+    """Difference of an audit's settings from what the sweep planned, by its folder."""
+    left = {"version", "torch_version"}
+    left |= {"noise_multiplier"} if planned.get("calibrate") else set()
+    own, plan = RunFolder(run.path).read("config.json", dict), planned.get("audit")
+    kept = {key: own.get(key) for key in left}
+    wanted = {**plan, **kept} if isinstance(plan, dict) else kept
+    where, had, asked = _first_unequal(own, wanted)
+    file, by = run.path / "config.json", f"{PLAN} has"
+    return {run.path.name: Difference(file, where, had, asked, by)} if where else {}
 
 
 def _page_in(path: pathlib.Path) -> list[str]:

@@ -24,6 +24,7 @@ from privaudit.cli import COULD_NOT, FINE, REFUTED, main
 from privaudit.files import json as _json
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.report.sweep import load_sweep
+from privaudit.report.verify import verify
 
 SMALL = {"runs": 60, "block": 20, "rounds": 3, "model": "softmax"}
 
@@ -159,6 +160,24 @@ class TestRun:
             folder.write("scores.npz", b"")
         said = sweep_run._outcome(other, tmp_path, 1, 1 << 30, print)
         assert "seed = 0, not 1" in said
+
+    def test_audits_are_those_that_were_planned(self, tmp_path):
+        """Not each other's, nor of a folder elsewhere."""
+        path = tmp_path / "sweep"
+        swept(path, plan_of(audit=TWO))
+        assert verify(path)
+        (path / "manifest.json").unlink()
+        one, other = (path / name for name in NAMES)
+        for there, here in ((one, path / "x"), (other, one), (path / "x", other)):
+            there.rename(here)
+        found = [each.what for each in verify(path).differences]
+        assert len(found) == 2
+        for name in ("../sweep/x", "", ".", NAMES[1]):
+            plan = json.loads((path / "sweep.json").read_text())
+            plan["audits"][0]["name"] = name
+            (path / "sweep.json").write_text(json.dumps(plan))
+            with pytest.raises(FolderError, match="no folder's name, or two audits'"):
+                verify(path)
 
     def test_an_unfinished_sweep_can_be_shown(self, tmp_path):
         plan = plan_of(audit=TWO)

@@ -57,6 +57,11 @@ def planted_in(
             "canaries are planted where one process trains all nodes: leave canaries, "
             "or parties and torchrun, out"
         )
+    if training.unit != "record":
+        raise ValueError(
+            f"a canary in the run is one record more, and {training.algorithm} protects "
+            f"a {training.unit}: leave canaries out, and attack it by an audit"
+        )
     if training.relation(settings.relation) != "add-or-remove-one":
         raise ValueError(
             "a canary is one record more, and tells nothing of replace-one: leave "

@@ -355,6 +355,7 @@ class TestRefused:
             ({"canary_nodes": "first"}, "or all; got 'first'"),
             ({"canary_nodes": "0", "canaries": None}, "give canaries"),
             ({"canaries": 100_000}, "a parameter each"),
+            ({"algorithm": "dp-fedavg"}, "dp-fedavg protects a user"),
             ({"relation": "replace-one"}, "leave canaries or relation out"),
             ({"algorithm": "dsgt", "epsilon": None}, "promises nothing"),
             ({"sampling": "random-allocation", "batch_size": 10}, "Poisson"),

@@ -59,8 +59,8 @@ def planted_in(
         )
     if training.unit != "record":
         raise ValueError(
-            f"a canary in the run is one record more, and {training.algorithm} protects "
-            f"a {training.unit}: leave canaries out, and attack it by an audit"
+            f"a canary in the run is one record more, and {training.algorithm} "
+            f"protects a {training.unit}: leave canaries out, and attack it by an audit"
         )
     if training.relation(settings.relation) != "add-or-remove-one":
         raise ValueError(

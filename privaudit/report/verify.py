@@ -435,7 +435,7 @@ def _figures(
         again, by = _training_again(run), "ledger.json gives"
         checked.append("the account from its ledger")
         yield from _audits_of(run, checked, unchecked, settings)
-        unchecked.append("accuracies, which need the data")
+        unchecked.append("accuracies and curves, which need the data")
         if run.result.independence:
             said = own_by(run.result.independence, run.upper.unit)
             unchecked.append(f"that {said}, which is as the run says")
@@ -545,6 +545,12 @@ def _training_again(run: FinishedTraining) -> Any:
         if written.protected != run.result.protected:
             told = str(written.protected), str(run.result.protected)
             return Difference(file, "protected", *told, "config.json says")
+        party = run.config.party
+        others = {*range(party.parties)} - {party.party} if party else set()
+        gone = [number for number, _ in (*run.left, *run.returned)]
+        if not others >= {*gone} or len({*gone}) < len(gone):
+            told = str(gone), "other parties, each once"
+            return Difference(file, "who was lost", *told, "config.json has")
         if how is UNSET and _promises(run):
             told = "not said", "said"
             return Difference(file, "independence", *told, "this version has it")

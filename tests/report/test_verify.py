@@ -250,6 +250,12 @@ class TestSound:
         (one,) = forged(training).differences
         assert one.what == "what it missed"
 
+    @pytest.mark.parametrize("key", ["left", "returned"])
+    def test_nobody_is_lost_without_parties(self, training, key):
+        edited(training / "result.json", lambda c: c.update({key: [[1, 3]]}))
+        (one,) = forged(training).differences
+        assert one.what == "who was lost"
+
     def test_what_a_study_says_of_its_noise(self, training):
         edited(training / "result.json", lambda c: c.update(protected=True))
         seal(RunFolder(training))

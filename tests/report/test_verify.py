@@ -287,6 +287,17 @@ class TestSound:
         assert found, found.unchecked
         assert any("against the settings (no" in one for one in found.unchecked)
 
+    def test_messages_without_their_model_are_counted(self, tmp_path):
+        """Their noise goes by how many parameters are shared, which nobody knows."""
+        run = dataclasses.replace(plan("partpsp", rounds=4), claim=None)
+        trained(tmp_path, run, relation="replace-one")
+        (tmp_path / "model.safetensors").unlink()
+        found = forged(tmp_path)
+        assert found
+        assert "the noise of messages, which needs the model" in found.unchecked
+        edited(tmp_path / "ledger.json", fewer)
+        assert "number of releases" in str(forged(tmp_path).differences)
+
     def test_an_own_algorithm_is_assumed(self, tmp_path, capsys):
         """What settings say of it needs none of its code."""
         how = ["--model", "softmax", "--set", "rounds=2", "--set", "nodes=2"]

@@ -53,6 +53,8 @@ AREAS = {  # code, and where its rules are tested; doctests count too
     "privaudit/accounting": "tests/accounting tests/test_kernel.py",
     "privaudit/auditing/bounds": "tests/auditing/bounds",
     "privaudit/files/manifest.py": "tests/files",
+    "privaudit/report/difference.py": "tests/report/test_verify.py",
+    "privaudit/report/planned.py": "tests/report/test_verify.py",
     "privaudit/report/verify.py": "tests/report/test_verify.py",
     "trainers/gradients": "tests/trainers/gradients tests/trainers/models",
     "trainers/numerics": "tests/trainers/numerics",

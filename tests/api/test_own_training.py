@@ -15,7 +15,7 @@ from torch import nn
 import privaudit as pa
 from privaudit.report.command import again
 from privaudit.report.load import load
-from privaudit.report.verify import _ledger_by_settings
+from privaudit.report.planned import ledger_by_settings
 
 SCRIPT = """
 import sys, torch, privaudit as pa
@@ -252,7 +252,7 @@ class TestOverlap:
         del ledger["overlap"]
         told = "the number of nodes at which a record may be is 1, config.json says 2"
         less = dataclasses.replace(run, ledger=pa.Ledger.from_json(json.dumps(ledger)))
-        found = _ledger_by_settings(less, [], [])
+        found = ledger_by_settings(less, [], [])
         assert told in str(found)
 
     @pytest.mark.parametrize(

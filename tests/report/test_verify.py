@@ -18,8 +18,9 @@ from privaudit.files import json as _json
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.files.manifest import audits_in, seal
 from privaudit.ledger import Ledger
+from privaudit.report.difference import agree
 from privaudit.report.load import load
-from privaudit.report.verify import Difference, _agree, _training_again, verify
+from privaudit.report.verify import Difference, _training_again, verify
 from tests.auditing.audits import audit
 from tests.files.test_signature import written
 from tests.report import runs
@@ -381,10 +382,10 @@ class TestSound:
     def test_a_bound_of_another_version_may_only_be_weaker(self, loose):
         for side, weaker in (("lower", 0.5), ("upper", 2.0)):
             where = f"verdict.{side}.epsilon"
-            assert _agree(1.0, 1.0, where, loose)
-            assert _agree(weaker, 1.0, where, loose) is loose
-            assert not _agree(1.0, weaker, where, loose)
-            assert not _agree(weaker, 1.0, f"{side}.tpr", loose)
+            assert agree(1.0, 1.0, where, loose)
+            assert agree(weaker, 1.0, where, loose) is loose
+            assert not agree(1.0, weaker, where, loose)
+            assert not agree(weaker, 1.0, f"{side}.tpr", loose)
 
     @pytest.mark.parametrize("name", ["notes.txt", "key.pem", "more/model.safetensors"])
     def test_whatever_was_added(self, training, capsys, name):

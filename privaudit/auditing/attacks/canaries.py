@@ -30,9 +30,14 @@ class Canary:
     # exactly at the clip; None if its gradient is that of ``record``. Of several,
     # (samples,) whole numbers: along which parameter each one's is
     direction: Tensor | None = None
+    nodes: tuple[int, ...] = (CANARY_NODE,)  # that several join, dealt to these in turn
 
     def __len__(self) -> int:
         return len(self.record)
+
+    def at(self, node: int) -> slice:
+        """Those that join ``node``, one of ``nodes``."""
+        return slice(self.nodes.index(node), None, len(self.nodes))
 
     def along(self, values: Tensor) -> Tensor:
         """Parts of ``values``, (..., dims), along crafted gradients: (..., samples)."""
@@ -42,8 +47,11 @@ class Canary:
         return values[..., self.direction].double()
 
     def planted(self, runs: Tensor, *, replaces: bool = False) -> Planted:
-        """Itself in those ``runs``, (runs,) bool; or in the place of a record."""
-        return Planted(self.record, runs, self.direction, replaces)
+        """Itself in those ``runs``, (runs,) bool or (runs, samples).
+
+        ``replaces``: in the place of a record.
+        """
+        return Planted(self.record, runs, self.direction, replaces, self.nodes)
 
 
 def blank(problem: Problem, seed: int) -> Canary:
@@ -130,8 +138,7 @@ def quiet_gradients(problem: Problem, count: int, seed: int) -> Canary:
     """As `quiet_gradient`, ``count`` of them, each along a parameter of its own."""
     if count == 1:
         return quiet_gradient(problem, seed)
-    crafted = _crafted(problem, count, _quietest(problem, seed))
-    return Canary(crafted.records, crafted.coordinates)
+    return _crafted(problem, count, _quietest(problem, seed))
 
 
 def random_gradient(problem: Problem, seed: int) -> Canary:
@@ -151,29 +158,7 @@ CANARIES: dict[str, Callable[[Problem, int], Canary]] = {
 }
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Canaries:
-    """Canaries that may be planted, each by its own coin."""
-
-    records: Dataset  # one sample a canary
-    # (canaries,): the parameter that each one's gradient is along; None if it is that
-    # of the record
-    coordinates: Tensor | None = None
-    nodes: tuple[int, ...] = (CANARY_NODE,)  # which they join, dealt to these in turn
-
-    def __len__(self) -> int:
-        return len(self.records)
-
-    def planted(self, coins: Tensor) -> Planted:
-        """Those that join by ``coins``, (runs, canaries)."""
-        return Planted(self.records, coins, self.coordinates, nodes=self.nodes)
-
-    def at(self, node: int) -> slice:
-        """Those that join ``node``, one of ``nodes``."""
-        return slice(self.nodes.index(node), None, len(self.nodes))
-
-
-def canaries_of(problem: Problem, kind: str, count: int, seed: int) -> Canaries:
+def canaries_of(problem: Problem, kind: str, count: int, seed: int) -> Canary:
     """``count`` canaries of a kind of `KINDS`; ``ValueError`` if there are too few."""
     if kind == CRAFTED:
         return _crafted(problem, count, _quietest(problem, seed))
@@ -190,7 +175,7 @@ def canaries_of(problem: Problem, kind: str, count: int, seed: int) -> Canaries:
         shape = (count, *own.inputs.shape[1:])
         inputs = torch.rand(shape, generator=generator, dtype=own.inputs.dtype)
         label = torch.randint(classes, (count,), generator=generator)
-        return Canaries(Dataset(low + inputs * (high - low), label))
+        return Canary(Dataset(low + inputs * (high - low), label))
     # Held-out records with a wrong label, a little apart where one is used again.
     test = problem.test
     chosen = torch.arange(count) % len(test)
@@ -198,12 +183,12 @@ def canaries_of(problem: Problem, kind: str, count: int, seed: int) -> Canaries:
     again = 0.05 * torch.randn(inputs.shape, generator=generator, dtype=inputs.dtype)
     again[: len(test)] = 0
     shift = torch.randint(1, classes, (count,), generator=generator)
-    return Canaries(Dataset(inputs + again, (test.targets[chosen] + shift) % classes))
+    return Canary(Dataset(inputs + again, (test.targets[chosen] + shift) % classes))
 
 
 def public_canaries(
     problem: Problem, count: int, seed: int, nodes: tuple[int, ...] = (CANARY_NODE,)
-) -> Canaries:
+) -> Canary:
     """``count`` crafted gradients along parameters that are chosen without the data."""
     dims = problem.start(seed).shape[2]
     order = torch.randperm(dims, generator=public_generator(seed, "canaries of a run"))
@@ -215,7 +200,7 @@ def _crafted(
     count: int,
     order: Tensor,
     nodes: tuple[int, ...] = (CANARY_NODE,),
-) -> Canaries:
+) -> Canary:
     """Crafted gradients along the first ``count`` of the parameters in ``order``."""
     if len(order) < count:
         raise ValueError(
@@ -223,7 +208,7 @@ def _crafted(
             f"{len(order):,}: plant fewer canaries, or use a larger model"
         )
     several = blank(problem, 0).record.select(torch.zeros(count, dtype=torch.long))
-    return Canaries(several, order[:count], nodes)
+    return Canary(several, order[:count], nodes)
 
 
 def _quietest(problem: Problem, seed: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import copy
 import threading
 from collections.abc import Callable
@@ -36,7 +37,26 @@ def canary_losses(scene: Scene, gradients: Differentiator, models: Tensor) -> Te
     return loss(outputs.double(), targets.expand(runs, *targets.shape[1:]))
 
 
-class OwnScore(Adversary):
+class OfFinalModel(Adversary):
+    """Scores the final model of the canary's node, and sees nothing before."""
+
+    @abc.abstractmethod
+    def scores(self, models: Tensor, gradients: Differentiator) -> Tensor:
+        """(runs,) or (runs, canaries), given models of the canary's node."""
+
+    def watch(self, runs: int, gradients: Differentiator) -> Watcher:
+        return _Watcher(self, gradients)
+
+
+class _Watcher(Watcher):
+    def __init__(self, by: OfFinalModel, gradients: Differentiator) -> None:
+        self._by, self._gradients = by, gradients
+
+    def score(self, models: Tensor) -> Tensor:
+        return self._by.scores(models[:, CANARY_NODE], self._gradients)
+
+
+class OwnScore(OfFinalModel):
     """The score that a user's ``function`` gives the final model: more for members."""
 
     def __init__(self, scene: Scene, function: Callable[..., Any], name: str) -> None:
@@ -44,35 +64,27 @@ class OwnScore(Adversary):
         self.function, self._turn = function, threading.Lock()
         self.sees = f"the final model of its node, as {name} scores it"
 
-    def watch(self, runs: int, gradients: Differentiator) -> Watcher:
-        return _OwnWatcher(self, self._turn)
-
-
-class _OwnWatcher(Watcher):
-    def __init__(self, by: OwnScore, turn: threading.Lock) -> None:
-        self._by, self._turn = by, turn
-
-    def score(self, models: Tensor) -> Tensor:
+    def scores(self, models: Tensor, gradients: Differentiator) -> Tensor:
         """Ask the function, which is called by one thread at a time."""
-        module = copy.deepcopy(self._by.scene.problem.module).eval()
+        module = copy.deepcopy(self.scene.problem.module).eval()
         found = torch.zeros(len(models), dtype=torch.float64)
-        with self._turn, torch.no_grad(), checked(self._by.sees.partition(", as ")[2]):
-            for run, vector in enumerate(models[:, CANARY_NODE]):
+        with self._turn, torch.no_grad(), checked(self.sees.partition(", as ")[2]):
+            for run, vector in enumerate(models):
                 vector_to_parameters(vector.clone(), trained(module).values())
-                found[run] = float(self._by.function(module))
+                found[run] = float(self.function(module))
         if not torch.isfinite(found).all():
-            raise ValueError(f"{self._by.sees}: scores must be finite numbers")
+            raise ValueError(f"{self.sees}: scores must be finite numbers")
         return found
 
 
-class FinalLoss(Adversary):
+class FinalLoss(OfFinalModel):
     """The loss of the canary under the final model of its node, negated."""
 
     name = "final-loss"
     sees = "the canary's loss under the final model of its node"
 
-    def watch(self, runs: int, gradients: Differentiator) -> Watcher:
-        return _Watcher(self.scene, gradients)
+    def scores(self, models: Tensor, gradients: Differentiator) -> Tensor:
+        return -canary_losses(self.scene, gradients, models)
 
 
 class AllLosses(FinalLoss):
@@ -82,15 +94,7 @@ class AllLosses(FinalLoss):
     sees = "the canary's loss under the model of its node after every round"
 
     def watch(self, runs: int, gradients: Differentiator) -> Watcher:
-        return _OfAllRounds(self.scene, gradients)
-
-
-class _Watcher(Watcher):
-    def __init__(self, scene: Scene, gradients: Differentiator) -> None:
-        self._scene, self._gradients = scene, gradients
-
-    def score(self, models: Tensor) -> Tensor:
-        return -canary_losses(self._scene, self._gradients, models[:, CANARY_NODE])
+        return _OfAllRounds(self, gradients)
 
 
 class _OfAllRounds(_Watcher):

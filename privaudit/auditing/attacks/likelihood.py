@@ -11,7 +11,7 @@ from torch import Tensor
 
 from privaudit.accounting.factorization import Buffers, turn_norm, turn_rows
 from privaudit.auditing.attacks.canaries import CANARY_NODE, reference_of
-from privaudit.auditing.attacks.contract import Differentiator, Known, Scene
+from privaudit.auditing.attacks.contract import Differentiator, Scene
 from trainers.data import Dataset
 from trainers.oracles.oracle import Mechanism, ReleaseObserver, clip_weights
 
@@ -72,7 +72,7 @@ def of_canary_node(
 
 
 def clipped_sum(
-    scene: Known, gradients: Differentiator, node: int, index: int, at: Tensor
+    scene: Scene, gradients: Differentiator, node: int, index: int, at: Tensor
 ) -> Tensor:
     """(runs, dims): sum of a node's clipped gradients at ``at``, without a canary."""
     clip, _ = scene.mechanism.at(index)

@@ -9,13 +9,8 @@ import torch
 from torch import Tensor
 
 from privaudit.auditing.attacks.canaries import CANARY_NODE
-from privaudit.auditing.attacks.contract import (
-    Adversary,
-    Differentiator,
-    Scene,
-    Watcher,
-)
-from privaudit.auditing.attacks.final_loss import canary_losses
+from privaudit.auditing.attacks.contract import Differentiator, Scene
+from privaudit.auditing.attacks.final_loss import OfFinalModel, canary_losses
 from privaudit.auditing.membership import lira, rmia
 from trainers.algorithms.family import Noise
 from trainers.data import Dataset
@@ -77,7 +72,7 @@ def losses(gradients: Differentiator, models: Tensor, data: Dataset) -> np.ndarr
     return torch.cat(found).numpy()
 
 
-class LiRA(Adversary):
+class LiRA(OfFinalModel):
     """Likelihood ratio of the canary's log odds (or <g, theta>): `privaudit.lira`."""
 
     name = "lira"
@@ -101,17 +96,14 @@ class LiRA(Adversary):
         """(runs, 1), the canary's."""
         return canary_losses(self.scene, gradients, models)[:, None].numpy()
 
-    def watch(self, runs: int, gradients: Differentiator) -> Watcher:
-        return _Watcher(self, gradients)
-
-    def scores(self, models: Tensor, gradients: Differentiator) -> np.ndarray:
-        """(runs, 1), given the final models of the canary's node, (runs, dims)."""
-        return lira(
+    def scores(self, models: Tensor, gradients: Differentiator) -> Tensor:
+        found = lira(
             self.losses(models, gradients),
             self._known,
             self.references.included.numpy(),
             log_odds=self.scene.canary.direction is None,
         )
+        return torch.from_numpy(found[:, 0])
 
 
 class RMIA(LiRA):
@@ -128,27 +120,18 @@ class RMIA(LiRA):
             scene.problem.gradients(), self.references.models, self._others
         )
 
-    def scores(self, models: Tensor, gradients: Differentiator) -> np.ndarray:
-        return rmia(
+    def scores(self, models: Tensor, gradients: Differentiator) -> Tensor:
+        found = rmia(
             self.losses(models, gradients),
             self._known,
             losses(gradients, models, self._others),
             self._known_others,
             self.references.included.numpy(),
         )
+        return torch.from_numpy(found[:, 0])
 
 
 NO_PROBABILITY = (
     "rmia reads the probability of a record's label, and a crafted gradient has none: "
     "choose a canary that is a record, such as mislabelled"
 )
-
-
-class _Watcher(Watcher):
-    def __init__(self, attack: LiRA, gradients: Differentiator) -> None:
-        self._attack = attack
-        self._gradients = gradients
-
-    def score(self, models: Tensor) -> Tensor:
-        found = self._attack.scores(models[:, CANARY_NODE], self._gradients)
-        return torch.from_numpy(found[:, 0])

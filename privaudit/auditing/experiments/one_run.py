@@ -18,9 +18,9 @@ import torch
 from msgspec import UNSET, UnsetType
 
 from privaudit.auditing.attacks.canaries import canaries_of, public_canaries
+from privaudit.auditing.attacks.contract import Scene
 from privaudit.auditing.attacks.many import (
     MANY,
-    ManyScene,
     ManyWatcher,
 )
 from privaudit.auditing.attacks.models import FinalModels
@@ -63,9 +63,9 @@ def run(
     canaries = canaries_of(problem, audit.canary, audit.runs, audit.seed)
     planted = Streams(audit.seed).worlds(audit.runs)
     start = problem.start(audit.seed)
-    scene = ManyScene(
+    scene = Scene(
         problem=problem,
-        canaries=canaries,
+        canary=canaries,
         noise_multiplier=audit.noise_multiplier,
         start=start[0, 0],
     )
@@ -89,7 +89,7 @@ def run(
         memory_limit=memory_limit,
     )
     member = planted.numpy()
-    score = watcher.scores(models).numpy().astype(np.float64)
+    score = watcher.score(models).numpy().astype(np.float64)
     right = accuracy(gradients, models, problem.test).mean(1).numpy()
     folder.write("ledger.json", ledger.to_json().encode())
     folder.write("curves.json", _json.encode(curve.curves()))
@@ -122,9 +122,9 @@ class PlantedInRun:
     ) -> None:
         self.nodes = nodes
         self._canaries = public_canaries(problem, count, public_seed, nodes)
-        self._scene = scene = ManyScene(
+        self._scene = scene = Scene(
             problem=problem,
-            canaries=self._canaries,
+            canary=self._canaries,
             noise_multiplier=noise_multiplier,
             start=problem.start(public_seed)[0, 0],
         )
@@ -166,7 +166,7 @@ class PlantedInRun:
             if (found := measure(models - self._added().to(models))) is not None:
                 self.without = float(found.mean())
         self.scores = {
-            one.name: one.scores(models).numpy().astype(np.float64)
+            one.name: one.score(models).numpy().astype(np.float64)
             for one in self._watchers
         }
 
@@ -174,14 +174,14 @@ class PlantedInRun:
         """Expected part of the canaries there were in each model, (nodes, dims)."""
         scene, canaries, there = self._scene, self._canaries, self.member
         assert there is not None
-        assert canaries.coordinates is not None
+        assert canaries.direction is not None
         known = FinalModels.map_of(scene.problem)
         added = np.zeros((len(known.seen), len(scene.start)))
         for node in self.nodes:
             clips = [scene.scales(k, node)[0] * (n == node) for n, k in known.inputs]
             share = scene.rates[node] / scene.divisors[node]
             moved, own = share * (known.seen[:, 1:] @ clips), canaries.at(node)
-            added[:, canaries.coordinates[own]] = np.outer(moved, there[own])
+            added[:, canaries.direction[own]] = np.outer(moved, there[own])
         return torch.as_tensor(added)
 
     def judged(self, audit: Audit, folder: RunFolder, run: RunFolder) -> AuditResult:

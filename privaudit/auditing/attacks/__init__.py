@@ -5,7 +5,7 @@ from privaudit.auditing.attacks.contract import Adversary as Adversary
 from privaudit.auditing.attacks.contract import Scene as Scene
 from privaudit.auditing.attacks.contract import Watcher as Watcher
 from privaudit.auditing.attacks.final_loss import AllLosses, FinalLoss
-from privaudit.auditing.attacks.models import (
+from privaudit.auditing.attacks.messages import (
     AllModels,
     FinalModels,
     FinalModelsOfColluders,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils import vector_to_parameters
 
-from privaudit.auditing.attacks.canaries import CANARY_NODE
+from privaudit.auditing.attacks.canaries import CANARY_NODE, repeated
 from privaudit.auditing.attacks.contract import (
     Adversary,
     Differentiator,
@@ -29,12 +29,9 @@ def canary_losses(scene: Scene, gradients: Differentiator, models: Tensor) -> Te
     if canary.direction is not None:
         found = canary.along(models)
         return found if len(canary) > 1 else found[:, 0]
-    runs = len(models)
-    inputs = canary.record.inputs.expand(runs, *canary.record.inputs.shape)
+    inputs, targets = repeated(canary.record, len(models))
     outputs = gradients.outputs(models, inputs)[:, 0]
-    targets = canary.record.targets
-    loss = scene.problem.material.loss
-    return loss(outputs.double(), targets.expand(runs, *targets.shape[1:]))
+    return scene.problem.material.loss(outputs.double(), targets[:, 0])
 
 
 class OfFinalModel(Adversary):

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privaudit.auditing.attacks.canaries import CANARY_NODE
+from privaudit.auditing.attacks.canaries import CANARY_NODE, repeated
 from privaudit.auditing.attacks.contract import Differentiator, Scene
 from privaudit.auditing.attacks.final_loss import OfFinalModel, canary_losses
 from privaudit.auditing.membership import lira, rmia
@@ -64,9 +64,8 @@ def losses(gradients: Differentiator, models: Tensor, data: Dataset) -> np.ndarr
     part = max(1, _VALUES // data.inputs.numel())
     found = []
     for some in models.split(part):
-        inputs = data.inputs.expand(len(some), *data.inputs.shape)
+        inputs, targets = repeated(data, len(some))
         outputs = gradients.outputs(some, inputs).double()  # (models, records, classes)
-        targets = data.targets.expand(len(some), *data.targets.shape)
         each = gradients.loss(outputs.flatten(0, 1), targets.flatten(0, 1))
         found.append(each.view(len(some), len(data)))
     return torch.cat(found).numpy()

@@ -23,7 +23,7 @@ from privaudit.auditing.attacks.many import (
     MANY,
     ManyWatcher,
 )
-from privaudit.auditing.attacks.models import FinalModels
+from privaudit.auditing.attacks.messages import FinalModels
 from privaudit.auditing.experiments.judgement import end, judge
 from privaudit.auditing.experiments.outcome import AuditResult
 from privaudit.auditing.experiments.plan import Audit

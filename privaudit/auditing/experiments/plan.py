@@ -29,7 +29,8 @@ from privaudit.auditing.attacks.canaries import (
 )
 from privaudit.auditing.attacks.final_loss import FinalLoss
 from privaudit.auditing.attacks.many import MANY
-from privaudit.auditing.attacks.models import FinalModels
+from privaudit.auditing.attacks.messages import FinalModels
+from privaudit.auditing.attacks.perturbed import is_overheard
 from privaudit.auditing.bounds import ESTIMATORS
 from privaudit.auditing.bounds.ledger_family import BOTH, FAMILY
 from privaudit.auditing.experiments import one_run_plan
@@ -177,13 +178,7 @@ def strongest(training: Training) -> str:
         return "final-loss"
     if training.family.stays_home(training.setting()):
         return "neighbour"
-    mixing = training.mixing()
-    graphs = [mixing.at(k) > 0 for k in range(mixing.period)]
-    others = [node for node in range(mixing.nodes) if node != CANARY_NODE]
-    hears_all = (
-        all(bool((g[node] >= g[CANARY_NODE]).all()) for g in graphs) for node in others
-    )
-    return "neighbour" if any(hears_all) else "final-loss"
+    return "neighbour" if is_overheard(training.mixing()) else "final-loss"
 
 
 def of_final_models(problem: Problem, *, crafted: bool) -> str | None:

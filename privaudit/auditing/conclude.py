@@ -43,12 +43,17 @@ class Tested:
     at: float | None = None
     seed: int = 0  # of the estimators' own coins
 
+    @property
+    def level(self) -> float:
+        """The confidence at which bounds are computed."""
+        return self.at or self.confidence
+
     def bound(self, estimator: Estimator) -> Bound:
         """The bound of the scores by ``estimator``."""
         found = estimator(
             self.scores,
             self.claim.delta,
-            self.at or self.confidence,
+            self.level,
             relation=self.claim.relation,
             threat_model=self.sees,
             seed=self.seed,
@@ -67,7 +72,7 @@ class Tested:
         return most_shown(
             *(estimator, scores.member_runs, scores.non_member_runs),
             self.claim.delta,
-            self.at or self.confidence,
+            self.level,
             design=scores.design,
             seed=self.seed,
             worlds=scores.member,

@@ -24,7 +24,7 @@ from privaudit.auditing.attacks.contract import Watcher
 from privaudit.auditing.attacks.final_loss import OwnScore
 from privaudit.auditing.experiments import one_run
 from privaudit.auditing.experiments.judgement import end, is_refuted, judge
-from privaudit.auditing.experiments.looks import Looks
+from privaudit.auditing.experiments.looks import stages
 from privaudit.auditing.experiments.outcome import AuditResult
 from privaudit.auditing.experiments.plan import Audit as Audit
 from privaudit.auditing.experiments.plan import planted_together
@@ -181,13 +181,6 @@ def train_block(
         block = Block(planted.numpy(), score, right, ledger)
         found.append((block, None if number else curve.curves()))
     return found
-
-
-def stages(audit: Audit) -> tuple[int, ...]:
-    """Runs after which an audit may end."""
-    if not audit.stop_when_refuted:
-        return (audit.runs,)
-    return Looks.of(audit.runs, audit.block).at
 
 
 def run(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -13,8 +13,8 @@ from privaudit.accounting.certificate import keep_witness
 from privaudit.accounting.views import account_observed, observed_by
 from privaudit.auditing.bounds import ESTIMATORS, Bound, Estimator
 from privaudit.auditing.bounds.ledger_family import BOTH, FAMILY, both, family_bound
-from privaudit.auditing.conclude import Tested, conclude, stronger
-from privaudit.auditing.experiments.looks import Looks, Stopped
+from privaudit.auditing.conclude import Concluded, Tested, conclude, stronger
+from privaudit.auditing.experiments.looks import Asked, level
 from privaudit.auditing.experiments.one_run_bounds import one_run_estimator
 from privaudit.auditing.experiments.outcome import AuditResult, Gap
 from privaudit.auditing.experiments.reach import reachable
@@ -25,21 +25,6 @@ from privaudit.files.manifest import write_result
 from privaudit.ledger import Entry, Ledger
 from privaudit.records import AuditRecord
 from privaudit.results import Claim, Relation, UpperBound, worst_bound
-
-
-class Asked(Protocol):
-    """Those settings of an audit, of whatever, that its bounds depend on."""
-
-    @property
-    def claim(self) -> Claim: ...
-    @property
-    def estimator(self) -> str: ...
-    @property
-    def confidence(self) -> float: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def one_run(self) -> bool: ...
 
 
 def judge(
@@ -72,36 +57,14 @@ def judge(
         worst = nodes[node]
         told = msgspec.structs.replace(ledger, nodes=(ledger.nodes[node],))
     seen = seen_in(audit, ledger)
-    scores = Scores.of_runs(member, score, design_of(audit))
+    design: Design = "one-run" if audit.one_run else "coin-flip"
+    scores = Scores.of_runs(member, score, design)
     entries = entries_of(audit, seen)
-    confidence, stopped = audit.confidence, None
-    if audit.stop_when_refuted:
-        looks = Looks.of(audit.runs, audit.block)
-        confidence = looks.confidence(len(member), audit.confidence)
-        stopped = Stopped.at(looks, len(member))
-
-    tested = Tested(
-        scores=scores,
-        claim=audit.claim,
-        sees=threat_model,
-        confidence=audit.confidence,
-        at=confidence,  # at every look at once: see `Looks`
-        seed=audit.seed,
-    )
-
-    def gap(estimator: Estimator | None, found: Bound | None) -> Gap | None:
-        if estimator is None or found is None or not entries:
-            return None
-        alone = estimator is other or not estimator.limited_by_runs
-        most = tested.most(estimator) if alone else concluded.most
-        node = attacked(audit, nodes)
-        own = Certificate.of(seen, found.lower.relation).node(node)
-        upper = nodes[node]
-        return gap_of(audit, estimator, found, own, upper, member, confidence, most)
 
     def named(name: str) -> Estimator:
         return estimator_of(audit, name, entries, len(scores), audit.confidence)
 
+    tested = tested_by(audit, scores, threat_model)
     concluded = conclude(
         tested,
         audit.estimator,
@@ -111,25 +74,64 @@ def judge(
         ours=True,
         stronger=stronger(audit.adversary, audit.canary),
     )
-    verdict, other = concluded.verdict, concluded.other
-    if stopped is not None:
-        stopped.check(verdict.status)
+    node = attacked(audit, nodes)
+    own = Certificate.of(seen, relation).node(node) if entries else None
     return AuditResult(
-        verdict=verdict,
-        status=verdict.status,
-        evidence=concluded.main.evidence,
         nodes=nodes,
         noise_multiplier=audit.noise_multiplier,
         accuracy=None if np.isnan(right).any() else float(right.mean()),
+        **outcome_of(audit, tested, concluded, own, nodes[node], seconds),
+    )
+
+
+def tested_by(audit: Asked, scores: Scores, sees: str) -> Tested:
+    """The scores so far; their bounds say the confidence of all looks together."""
+    return Tested(
+        scores=scores,
+        claim=audit.claim,
+        sees=sees,
+        confidence=audit.confidence,
+        at=level(audit, len(scores))[0],
+        seed=audit.seed,
+    )
+
+
+def outcome_of(
+    audit: Asked,
+    tested: Tested,
+    found: Concluded,
+    own: Certificate | None,
+    upper: UpperBound | None,
+    seconds: float,
+) -> dict[str, Any]:
+    """Fields of an `Outcome`: the verdict, and what limits it.
+
+    ``own``, ``upper``: what the canary's node released, and its account.
+    """
+    scores, stopped = tested.scores, level(audit, len(tested.scores))[1]
+    if stopped is not None:
+        stopped.check(found.verdict.status)
+
+    def gap(by: Estimator | None, of: Bound | None) -> Gap | None:
+        if by is None or of is None or own is None or upper is None:
+            return None
+        alone = by is found.other or not by.limited_by_runs
+        most = tested.most(by) if alone else found.most
+        return gap_of(tested, by, of, own, upper, most)
+
+    return dict(
+        verdict=found.verdict,
+        status=found.verdict.status,
+        evidence=found.main.evidence,
         member_runs=scores.member_runs,
         non_member_runs=scores.non_member_runs,
         seconds=round(seconds, 3),
-        gap=gap(concluded.estimator, concluded.main),
-        beside=concluded.shown,
+        gap=gap(found.estimator, found.main),
+        beside=found.shown,
+        beside_gap=gap(found.other, found.beside),
         stopped=stopped,
         # Of runs that are independent, which the canaries of one run are not.
-        rates=None if audit.one_run else attack_rates(scores, confidence),
-        beside_gap=gap(other, concluded.beside),
+        rates=None if audit.one_run else attack_rates(scores, tested.level),
     )
 
 
@@ -140,11 +142,6 @@ def end(
     if ledger is not None:
         keep_witness(folder, ledger, claim.relation, claim.delta)
     write_result(folder, result)
-
-
-def design_of(audit: Asked) -> Design:
-    """Design of an audit's worlds: how they are dealt, and their unit."""
-    return "one-run" if audit.one_run else "coin-flip"
 
 
 def attacked(audit: AuditRecord[Any], nodes: tuple[UpperBound, ...]) -> int:
@@ -177,20 +174,12 @@ def is_refuted(
 ) -> bool:
     """Return whether the claim is refuted at the look after these runs."""
     member, score, _ = runs
-    looks = Looks.of(audit.runs, audit.block)
     first = member.reshape(len(member), -1)[:, 0]
     if not 0 < np.count_nonzero(first) < len(member):
         return False
     relation = audit.claim.relation
     entries = entries_of(audit, seen_in(audit, ledger))
-    tested = Tested(
-        scores=Scores.of_runs(member, score, "coin-flip"),
-        claim=audit.claim,
-        sees="",
-        confidence=audit.confidence,
-        at=looks.confidence(len(member), audit.confidence),
-        seed=audit.seed,
-    )
+    tested = tested_by(audit, Scores.of_runs(member, score, "coin-flip"), "")
     found = tested.bound(estimator_named(audit.estimator, entries, relation))
     return found.epsilon > audit.claim.epsilon
 
@@ -217,33 +206,30 @@ def estimator_named(
 
 
 def gap_of(
-    audit: Asked,
+    tested: Tested,
     estimator: Estimator,
     found: Bound,
     certificate: Certificate,
     upper: UpperBound,
-    member: np.ndarray,
-    confidence: float,
     most: float,
 ) -> Gap | None:
     """Gap between the certified epsilon of a canary's node and the bound, in parts.
 
     ``most``: the bound of an attack that never errs. None for releases not Gaussian.
     """
-    delta, relation = audit.claim.delta, found.lower.relation
+    delta, relation = tested.claim.delta, found.lower.relation
     (entries,) = certificate.ledger.nodes
     if not _in_sequence(certificate):
         return None
-    design = design_of(audit)
     reach = reachable(
         estimator,
         entries,
         relation,
-        member,
+        tested.scores.by_run()[0],
         delta,
-        confidence,
-        audit.seed,
-        design,
+        tested.level,
+        tested.seed,
+        tested.scores.design,
     )
     if reach is None:
         return None

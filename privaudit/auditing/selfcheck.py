@@ -80,17 +80,8 @@ def _dyadic(epsilon: float) -> Mechanism:
     )
 
 
-def _none() -> Mechanism:
-    return Mechanism(
-        "no leak",
-        lambda random, member: random.normal(size=len(member)),
-        lambda delta: 0.0,
-        gaussian=True,
-    )
-
-
 MECHANISMS = (
-    _none(),
+    dataclasses.replace(_gaussian(0.0), name="no leak", epsilon=lambda delta: 0.0),
     _gaussian(1.0),
     _gaussian(0.25),
     _laplace(1.0),

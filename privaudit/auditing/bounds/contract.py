@@ -65,6 +65,28 @@ class Evidence:
     testing_runs: int = 0
     note: str = ""
 
+    @classmethod
+    def of_called(
+        cls,
+        scores: Scores,
+        called: np.ndarray,
+        threshold: float,
+        flipped: bool,
+        note: str,
+    ) -> Evidence:
+        """Evidence of all ``scores``, ``called`` member or not; rates have no limits.
+
+        ``flipped``: whether low scores say "member".
+        """
+        return cls(
+            threshold=float(threshold),
+            tail="lower" if flipped else "upper",
+            tpr=Rate.unlimited(called[scores.member]),
+            fpr=Rate.unlimited(called[~scores.member]),
+            testing_runs=len(scores),
+            note=note,
+        )
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:

@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from privaudit.auditing.bounds._null_walk import NullWalk
+from privaudit.auditing.bounds._null_walk import NullWalk, reaches
 from privaudit.auditing.bounds._ranks import Pair
 from privaudit.auditing.bounds.binomial import least_hits, limit_down
 from privaudit.auditing.bounds.contract import (
     Estimator,
     Evidence,
-    Rate,
     generator,
 )
 from privaudit.auditing.scores import Scores
@@ -209,11 +208,7 @@ class _GivenCounts:
         )
         top = found[:, np.searchsorted(cuts, lengths)]
         left = self.members - found[:, np.searchsorted(cuts, runs - lengths)]
-        bottom = lengths - left
-        reached = (
-            (top >= limits[0]) | (bottom >= limits[1]) | (top + bottom >= limits[2])
-        )
-        return reached.any(axis=1)
+        return reaches(top, lengths - left, limits)
 
 
 def _leaky(epsilon: float, delta: float) -> Pair:
@@ -264,14 +259,7 @@ def _evidence(scores: Scores, way: Way, flipped: bool) -> Evidence:
         ~scores.member[called_out]
     )
     guesses = len(called_in) + len(called_out)
-    above = scores.score >= scores.score[edge]
-    if flipped:
-        above = scores.score <= scores.score[edge]
-    return Evidence(
-        threshold=float(scores.score[edge]),
-        tail="lower" if flipped else "upper",
-        tpr=Rate.unlimited(above[scores.member]),
-        fpr=Rate.unlimited(above[~scores.member]),
-        testing_runs=len(scores),
-        note=f"{right:,} of {guesses:,} guesses right at the {ends} of the ranking",
-    )
+    at = scores.score[edge]
+    called = scores.score <= at if flipped else scores.score >= at
+    note = f"{right:,} of {guesses:,} guesses right at the {ends} of the ranking"
+    return Evidence.of_called(scores, called, at, flipped, note)

@@ -40,7 +40,6 @@ from privaudit.auditing.bounds.binomial import limit_down
 from privaudit.auditing.bounds.contract import (
     Estimator,
     Evidence,
-    Rate,
     generator,
 )
 from privaudit.auditing.scores import Scores
@@ -112,17 +111,10 @@ class TopHalf(Estimator):
         best = max(right, runs - right)
         share = self.reversed_share if flipped else 1 - self.reversed_share
         low = float(limit_down(best, runs, share * alpha))
-        if flipped:
-            called = ~called
-        edge = order[runs // 2 - 1]
-        return max(0.5, low), Evidence(
-            threshold=float(scores.score[edge]),
-            tail="lower" if flipped else "upper",
-            tpr=Rate.unlimited(called[scores.member]),
-            fpr=Rate.unlimited(called[~scores.member]),
-            testing_runs=runs,
-            note=f"{best:,} of {runs:,} guesses right, in the long run {low:.4f}",
-        )
+        edge = scores.score[order[runs // 2 - 1]]
+        note = f"{best:,} of {runs:,} guesses right, in the long run {low:.4f}"
+        called ^= flipped
+        return max(0.5, low), Evidence.of_called(scores, called, edge, flipped, note)
 
     def refuted(
         self, scores: Scores, alpha: float, seed: int
@@ -254,14 +246,9 @@ def evidence_of_top(scores: Scores, order: Ints, right: int, flipped: bool) -> E
     members = scores.member_runs
     called = np.zeros(len(scores), dtype=np.bool_)
     called[order[:members]] = True
-    return Evidence(
-        threshold=float(scores.score[order[members - 1]]),
-        tail="lower" if flipped else "upper",
-        tpr=Rate.unlimited(called[scores.member]),
-        fpr=Rate.unlimited(called[~scores.member]),
-        testing_runs=len(scores),
-        note=f"{right:,} of {members:,} members among the first {members:,}",
-    )
+    edge = scores.score[order[members - 1]]
+    note = f"{right:,} of {members:,} members among the first {members:,}"
+    return Evidence.of_called(scores, called, edge, flipped, note)
 
 
 def least_noise_refuted(

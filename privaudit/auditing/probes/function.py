@@ -109,24 +109,17 @@ def _of_one_record(
     norms = np.linalg.norm(np.stack(moved), axis=2)  # (neighbours, runs)
     rounding = 1e-6 * float(np.linalg.norm(plain, axis=1).max())
     farthest = float(norms.max())
-    too_far = ""
-    if promise.sensitivity is not None:
-        allowed = promise.sensitivity * (1 + 1e-6) + rounding
-        if farthest > allowed:
-            too_far = (
-                f"one record moved what is released by {farthest:.4g}; "
-                f"{promise.sensitivity:.4g} is promised"
-            )
+    promised, found, skipped = promise.sensitivity, [], ""
+    if promised is None:
+        skipped = f"none is promised; it moved by up to {farthest:.4g}"
+    elif farthest > promised * (1 + 1e-6) + rounding:
+        found.append(
+            f"one record moved what is released by {farthest:.4g}; "
+            f"{promised:.4g} is promised"
+        )
     used = norms[-1] > rounding
     return [
-        Check(
-            name="sensitivity",
-            what=_FAR,
-            findings=(too_far,) if too_far else (),
-            skipped=""
-            if promise.sensitivity is not None
-            else f"none is promised; it moved by up to {farthest:.4g}",
-        ),
+        Check(name="sensitivity", what=_FAR, findings=tuple(found), skipped=skipped),
         _sampling(mechanism, promise, data, plain, used),
     ]
 
@@ -169,24 +162,25 @@ def _in_one_place(
         for i in range(len(placed))
         for j in range(i)
     )
-    found = []
-    if promise.sensitivity is not None:
-        allowed = 2 * promise.sensitivity * (1 + 1e-6) + rounding
-        if apart > allowed:
+    promised, found, skipped = promise.sensitivity, [], ""
+    if promised is None:
+        skipped = f"none is promised; two records in one place differ by {apart:.4g}"
+    else:
+        if apart > 2 * promised * (1 + 1e-6) + rounding:
             found.append(
                 f"two records in one place moved what is released by {apart:.4g}, and "
-                f"each by {promise.sensitivity:.4g} at most is promised, so "
-                f"{2 * promise.sensitivity:.4g} together"
+                f"each by {promised:.4g} at most is promised, so {2 * promised:.4g} "
+                "together"
             )
         # Its presence alone, in the mean: the noise of both is independent.
         mean = float(np.linalg.norm((with_null - plain).mean(0)))
         runs, dims = plain.shape
         error = float(plain.std(0).max()) * math.sqrt(2 / runs)
-        most = promise.sensitivity + error * (math.sqrt(dims) + rows.DEVIATIONS)
+        most = promised + error * (math.sqrt(dims) + rows.DEVIATIONS)
         if mean > most:
             found.append(
                 f"a null record's presence moved what is released by {mean:.4g} in the "
-                f"mean; {promise.sensitivity:.4g} is promised"
+                f"mean; {promised:.4g} is promised"
             )
     used = np.linalg.norm(stacked[-1] - with_null, axis=1) > rounding
     base = np.concatenate([data, np.zeros((1, data.shape[1]))])
@@ -195,9 +189,7 @@ def _in_one_place(
             name="sensitivity",
             what=f"{_FAR}; {PAIRED}",
             findings=tuple(found),
-            skipped=""
-            if promise.sensitivity is not None
-            else f"none is promised; two records in one place differ by {apart:.4g}",
+            skipped=skipped,
         ),
         _sampling(mechanism, promise, base, with_null, used),
     ]

@@ -205,10 +205,7 @@ def public_canaries(
 
 
 def _crafted(
-    problem: Problem,
-    count: int,
-    order: Tensor,
-    nodes: tuple[int, ...] = (CANARY_NODE,),
+    problem: Problem, count: int, order: Tensor, nodes: tuple[int, ...] = (CANARY_NODE,)
 ) -> Canary:
     """Crafted gradients along the first ``count`` of the parameters in ``order``."""
     if len(order) < count:

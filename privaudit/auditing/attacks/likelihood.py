@@ -206,8 +206,7 @@ class MatchedFilter:
 
         def outside(vector: Tensor, ridge: Tensor) -> Tensor:
             inner = torch.linalg.solve(
-                gram + ridge[:, None, None] * eye,
-                (others @ vector[:, :, None]),
+                gram + ridge[:, None, None] * eye, (others @ vector[:, :, None])
             )
             return vector - (others.mT @ inner)[:, :, 0]
 

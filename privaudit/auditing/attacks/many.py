@@ -202,10 +202,7 @@ class ManyLiRA(ManyFinalLosses):
         )
         worlds = torch.stack([coins < 0.5, coins >= 0.5], 1).flatten(0, 1)
         self._references = References.trained(
-            scene.problem,
-            canary.planted(worlds),
-            scene.noise_multiplier,
-            scene.start,
+            scene.problem, canary.planted(worlds), scene.noise_multiplier, scene.start
         )
         self._had = self._references.included.numpy()
         self._known = self._under(self._references.models)

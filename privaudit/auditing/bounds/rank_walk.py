@@ -13,11 +13,7 @@ from scipy import special
 from privaudit.auditing.bounds._null_walk import NullWalk, reaches
 from privaudit.auditing.bounds._ranks import Pair
 from privaudit.auditing.bounds.binomial import least_hits, limit_down
-from privaudit.auditing.bounds.contract import (
-    Estimator,
-    Evidence,
-    generator,
-)
+from privaudit.auditing.bounds.contract import Estimator, Evidence, generator
 from privaudit.auditing.scores import Scores
 from privaudit.task_settings import AtLeastOne, Inside, Positive
 

@@ -37,11 +37,7 @@ from scipy import special
 from privaudit.accounting.pld.closed_form import epsilon_down
 from privaudit.auditing.bounds._ranks import Pair, chance_of_top
 from privaudit.auditing.bounds.binomial import limit_down
-from privaudit.auditing.bounds.contract import (
-    Estimator,
-    Evidence,
-    generator,
-)
+from privaudit.auditing.bounds.contract import Estimator, Evidence, generator
 from privaudit.auditing.scores import Scores
 from privaudit.task_settings import Inside
 

@@ -19,10 +19,7 @@ from msgspec import UNSET, UnsetType
 
 from privaudit.auditing.attacks.canaries import canaries_of, public_canaries
 from privaudit.auditing.attacks.contract import Scene
-from privaudit.auditing.attacks.many import (
-    MANY,
-    ManyWatcher,
-)
+from privaudit.auditing.attacks.many import MANY, ManyWatcher
 from privaudit.auditing.attacks.messages import FinalModels
 from privaudit.auditing.experiments.judgement import end, judge
 from privaudit.auditing.experiments.outcome import AuditResult

@@ -90,9 +90,7 @@ def _of_any(problem: Problem, noise_multiplier: float, seed: int) -> list[Check]
     first, recording = Messages(), Recording()
     seen = (recording,) if given else ()
     models, ledger = problem.train(
-        noise_multiplier,
-        Streams(seed),
-        observers=Observers((first,), seen),
+        noise_multiplier, Streams(seed), observers=Observers((first,), seen)
     )
     second = Messages()
     again, _ = problem.train(

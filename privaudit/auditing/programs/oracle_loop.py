@@ -167,11 +167,7 @@ def _concluded(
 ) -> AuditedScores:
     entries = ledger.nodes[CANARY_NODE]
     tested = Tested(
-        scores=scores,
-        claim=claim,
-        sees=sees,
-        confidence=how.confidence,
-        seed=how.seed,
+        scores=scores, claim=claim, sees=sees, confidence=how.confidence, seed=how.seed
     )
     found = conclude(
         tested,

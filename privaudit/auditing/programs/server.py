@@ -229,11 +229,7 @@ class Servers:
     """
 
     def __init__(
-        self,
-        text: str,
-        time_limit: float = TIME_LIMIT,
-        retries: int = 1,
-        many: int = 1,
+        self, text: str, time_limit: float = TIME_LIMIT, retries: int = 1, many: int = 1
     ) -> None:
         self._retries = retries
         self._all = [Server(text, time_limit) for _ in range(many)]

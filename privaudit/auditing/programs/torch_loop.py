@@ -285,11 +285,7 @@ def audit(
     ('unproven', True)
     """
     how = ProgramSettings(
-        epsilon=epsilon,
-        delta=delta,
-        runs=runs,
-        seed=seed,
-        confidence=confidence,
+        epsilon=epsilon, delta=delta, runs=runs, seed=seed, confidence=confidence
     )
     return audit_with(GradientCanary, train, ledger, canaries, how)
 
@@ -451,9 +447,7 @@ def _against(seen: Ledger, ledger: Ledger) -> Check:
         ]
         found = (f"the training made {words[0]}; accounted are {words[1]}",)
     return Check(
-        name="ledger",
-        what="what a run releases is what is accounted",
-        findings=found,
+        name="ledger", what="what a run releases is what is accounted", findings=found
     )
 
 

@@ -20,18 +20,28 @@ from privaudit.auditing.attacks.contract import (
     Watcher,
 )
 from privaudit.files.user_code import checked
+from trainers.data import Dataset
 from trainers.gradients.per_sample import trained
+
+_VALUES = 1 << 22  # of inputs that losses are taken of at once
+
+
+def losses(gradients: Differentiator, models: Tensor, data: Dataset) -> Tensor:
+    """(models, records), of models (models, dims)."""
+    found = []
+    for some in models.split(max(1, _VALUES // data.inputs.numel())):
+        inputs, targets = repeated(data, len(some))
+        outputs = gradients.outputs(some, inputs).double()  # (models, records, classes)
+        each = gradients.loss(outputs.flatten(0, 1), targets.flatten(0, 1))
+        found.append(each.view(len(some), len(data)))
+    return torch.cat(found)
 
 
 def canary_losses(scene: Scene, gradients: Differentiator, models: Tensor) -> Tensor:
-    """(runs,) or (runs, canaries): losses under ``models``; <g, theta> if crafted."""
-    canary = scene.canary
-    if canary.direction is not None:
-        found = canary.along(models)
-        return found if len(canary) > 1 else found[:, 0]
-    inputs, targets = repeated(canary.record, len(models))
-    outputs = gradients.outputs(models, inputs)[:, 0]
-    return scene.problem.material.loss(outputs.double(), targets[:, 0])
+    """(models, canaries), of models (models, dims); <g, theta> if crafted."""
+    if scene.canary.direction is not None:
+        return scene.canary.along(models)
+    return losses(gradients, models, scene.canary.record)
 
 
 class OfFinalModel(Adversary):
@@ -81,7 +91,8 @@ class FinalLoss(OfFinalModel):
     sees = "the canary's loss under the final model of its node"
 
     def scores(self, models: Tensor, gradients: Differentiator) -> Tensor:
-        return -canary_losses(self.scene, gradients, models)
+        found = -canary_losses(self.scene, gradients, models)
+        return found if len(self.scene.canary) > 1 else found[:, 0]
 
 
 class AllLosses(FinalLoss):

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from privaudit.auditing.attacks.canaries import CANARY_NODE, reference_of
 from privaudit.auditing.attacks.contract import Differentiator, Scene, Watcher
+from privaudit.auditing.attacks.final_loss import canary_losses, losses
 from privaudit.auditing.attacks.likelihood import TurnScores, clipped_sum, log_ratio
 from privaudit.auditing.attacks.references import (
     NO_PROBABILITY,
     References,
-    losses,
     population,
 )
 from privaudit.auditing.membership import lira, rmia
@@ -144,22 +144,15 @@ class ManyFinalLosses(ManyWatcher):
         canary = self._scene.canary
         found = torch.zeros(len(canary), dtype=torch.float64)
         for node in canary.nodes:
-            own = self._losses(models[:, node].cpu())
+            own = self._losses(models[:, node].cpu())[0]
             found[canary.at(node)] = own[canary.at(node)]
         return found
 
     def _losses(self, models: Tensor) -> Tensor:
-        """(canaries,), under models (1, dims); a crafted g has the loss <g, theta>."""
-        canary = self._scene.canary
-        if canary.direction is not None:
-            return models[0, canary.direction].double()
-        outputs = self._gradients.outputs(models, canary.record.inputs[None])[0]
-        loss = self._scene.problem.material.loss
-        return loss(outputs.double(), canary.record.targets)
+        return canary_losses(self._scene, self._gradients, models)
 
     def score(self, models: Tensor) -> Tensor:
-        begun = self._losses(self._scene.start[None])
-        return begun - self._of_nodes(models)
+        return self._losses(self._scene.start[None])[0] - self._of_nodes(models)
 
 
 class ManyLosses(ManyFinalLosses):
@@ -178,7 +171,7 @@ class ManyLosses(ManyFinalLosses):
         self._rounds += 1
 
     def score(self, models: Tensor) -> Tensor:
-        begun = self._losses(self._scene.start[None])
+        begun = self._losses(self._scene.start[None])[0]
         return begun + self._total / max(1, self._rounds)
 
 
@@ -209,7 +202,7 @@ class ManyLiRA(ManyFinalLosses):
 
     def _under(self, models: Tensor) -> np.ndarray:
         """(models, canaries): losses, of models (models, dims)."""
-        return torch.stack([self._losses(one[None]) for one in models]).numpy()
+        return torch.cat([self._losses(one[None]) for one in models]).numpy()
 
     def score(self, models: Tensor) -> Tensor:
         crafted = self._scene.canary.direction is not None

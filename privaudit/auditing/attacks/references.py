@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from privaudit.auditing.attacks.canaries import CANARY_NODE, repeated
+from privaudit.auditing.attacks.canaries import CANARY_NODE
 from privaudit.auditing.attacks.contract import Differentiator, Scene
-from privaudit.auditing.attacks.final_loss import OfFinalModel, canary_losses
+from privaudit.auditing.attacks.final_loss import OfFinalModel, canary_losses, losses
 from privaudit.auditing.membership import lira, rmia
 from trainers.algorithms.family import Noise
 from trainers.data import Dataset
@@ -21,7 +20,6 @@ from trainers.runs.problem import Planted, Problem
 REFERENCES = 128  # models that an attacker trains for one canary
 _BLOCK = 32  # at a time
 _POPULATION = 1000  # held-out records at most that RMIA compares with
-_VALUES = 1 << 22  # of inputs that losses are taken of at once
 _KEY = "reference models"  # no audit has it
 
 
@@ -59,18 +57,6 @@ def population(problem: Problem) -> Dataset:
     return Dataset(test.inputs[:_POPULATION], test.targets[:_POPULATION])
 
 
-def losses(gradients: Differentiator, models: Tensor, data: Dataset) -> np.ndarray:
-    """(models, records), of models (models, dims)."""
-    part = max(1, _VALUES // data.inputs.numel())
-    found = []
-    for some in models.split(part):
-        inputs, targets = repeated(data, len(some))
-        outputs = gradients.outputs(some, inputs).double()  # (models, records, classes)
-        each = gradients.loss(outputs.flatten(0, 1), targets.flatten(0, 1))
-        found.append(each.view(len(some), len(data)))
-    return torch.cat(found).numpy()
-
-
 class LiRA(OfFinalModel):
     """Likelihood ratio of the canary's log odds (or <g, theta>): `privaudit.lira`."""
 
@@ -89,15 +75,12 @@ class LiRA(OfFinalModel):
             scene.noise_multiplier,
             scene.start,
         )
-        self._known = self.losses(self.references.models, scene.problem.gradients())
-
-    def losses(self, models: Tensor, gradients: Differentiator) -> np.ndarray:
-        """(runs, 1), the canary's."""
-        return canary_losses(self.scene, gradients, models)[:, None].numpy()
+        gradients = scene.problem.gradients()
+        self._known = canary_losses(scene, gradients, self.references.models)
 
     def scores(self, models: Tensor, gradients: Differentiator) -> Tensor:
         found = lira(
-            self.losses(models, gradients),
+            canary_losses(self.scene, gradients, models),
             self._known,
             self.references.included.numpy(),
             log_odds=self.scene.canary.direction is None,
@@ -121,7 +104,7 @@ class RMIA(LiRA):
 
     def scores(self, models: Tensor, gradients: Differentiator) -> Tensor:
         found = rmia(
-            self.losses(models, gradients),
+            canary_losses(self.scene, gradients, models),
             self._known,
             losses(gradients, models, self._others),
             self._known_others,

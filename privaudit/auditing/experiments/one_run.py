@@ -88,12 +88,27 @@ def run(
     member = planted.numpy()
     score = watcher.score(models).numpy().astype(np.float64)
     right = accuracy(gradients, models, problem.test).mean(1).numpy()
+    runs, curves = (member, score, right), _json.encode(curve.curves())
+    seconds = time.monotonic() - began
+    return _ended(audit, folder, ledger, curves, runs, seconds, watcher.sees)
+
+
+def _ended(
+    audit: Audit,
+    folder: RunFolder,
+    ledger: Ledger,
+    curves: bytes,
+    runs: tuple[np.ndarray, np.ndarray, np.ndarray],
+    seconds: float,
+    sees: str,
+) -> AuditResult:
+    """Keep what a run left, and judge it."""
+    member, score, right = runs
     folder.write("ledger.json", ledger.to_json().encode())
-    folder.write("curves.json", _json.encode(curve.curves()))
+    folder.write("curves.json", curves)
     kept = _npz.packed(member=member, score=score, design="one-run", accuracy=right)
     folder.write("scores.npz", kept)
-    seconds = time.monotonic() - began
-    result = judge(audit, ledger, (member, score, right), seconds, watcher.sees)
+    result = judge(audit, ledger, runs, seconds, sees)
     end(folder, audit.claim, ledger, result)
     return result
 
@@ -189,11 +204,6 @@ class PlantedInRun:
         assert member is not None
         right = np.array([np.nan])  # the models' quality is the run's
         ledger = run.read("ledger.json", Ledger)
-        folder.write("ledger.json", ledger.to_json().encode())
-        folder.write("curves.json", (run / "curves.json").read_bytes())
-        kept = _npz.packed(member=member, score=score, design="one-run", accuracy=right)
-        folder.write("scores.npz", kept)
+        curves = (run / "curves.json").read_bytes()
         (sees,) = [one.sees for one in self._watchers if one.name == audit.adversary]
-        result = judge(audit, ledger, (member, score, right), 0.0, sees)
-        end(folder, audit.claim, ledger, result)
-        return result
+        return _ended(audit, folder, ledger, curves, (member, score, right), 0.0, sees)

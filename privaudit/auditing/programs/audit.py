@@ -246,8 +246,7 @@ def run(
     if ledger is not None:
         folder.write("ledger.json", ledger.to_json().encode())
     done = kept_batches(audit, folder)
-    began = time.monotonic()
-    kept = time.monotonic()
+    began = kept = time.monotonic()
     progress(min(len(done) * audit.batch, audit.runs), audit.runs)
 
     def batch(number: int) -> NDArray[np.float64]:

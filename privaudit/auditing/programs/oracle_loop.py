@@ -27,7 +27,6 @@ from privaudit.auditing.experiments.judgement import estimator_named
 from privaudit.auditing.programs.scored import AuditedScores
 from privaudit.auditing.rates import attack_rates
 from privaudit.auditing.scores import Scores
-from privaudit.ledger import Ledger
 from privaudit.results import Claim, worst_bound
 from privaudit.settings import BoundSettings
 from trainers.data.shares import private_data
@@ -159,15 +158,13 @@ def audit(
             "given, which is not the one that is audited"
         )
     scores = Scores.of_runs(member, score, "coin-flip")
-    return _concluded(ledger, scores, attacker.told, claim, how)
-
-
-def _concluded(
-    ledger: Ledger, scores: Scores, sees: str, claim: Claim, how: BoundSettings
-) -> AuditedScores:
     entries = ledger.nodes[CANARY_NODE]
     tested = Tested(
-        scores=scores, claim=claim, sees=sees, confidence=how.confidence, seed=how.seed
+        scores=scores,
+        claim=claim,
+        sees=attacker.told,
+        confidence=how.confidence,
+        seed=seed,
     )
     found = conclude(
         tested,

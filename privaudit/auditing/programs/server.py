@@ -26,8 +26,8 @@ from privaudit.auditing.programs.targets import (
     Worlds,
     checked,
     function_of,
+    one_by_one,
     parts_of,
-    spread_seed,
 )
 from privaudit.files.user_code import ForeignError
 
@@ -245,26 +245,19 @@ class Servers:
             server.close()
 
     def __call__(self, worlds: Worlds, seed: int) -> NDArray[np.float64]:
-        """Scores of the runs, (runs,); ``seed`` is the first's, see `spread_seed`."""
+        """As a `Score`, see `one_by_one`."""
         server = self._free.get()
+
+        def once(member: bool, seed: int) -> float:
+            for _ in range(self._retries):
+                with contextlib.suppress(ForeignError):
+                    return server.ask(member, seed)
+            return server.ask(member, seed)
+
         try:
-            return np.array(
-                [
-                    self._once(server, bool(member), spread_seed(seed, i))
-                    for i, member in enumerate(worlds)
-                ]
-            )
+            return one_by_one(once, worlds, seed)
         finally:
             self._free.put(server)
-
-    def _once(self, server: Server, member: bool, seed: int) -> float:
-        for left in range(self._retries, -1, -1):
-            try:
-                return server.ask(member, seed)
-            except ForeignError:
-                if not left:
-                    raise
-        raise AssertionError("unreachable")
 
 
 def _text(content: bytes) -> str:

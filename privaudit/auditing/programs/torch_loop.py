@@ -35,9 +35,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from privaudit.accounting import account_nodes
-from privaudit.auditing.bounds import ESTIMATORS, Estimator
-from privaudit.auditing.bounds.ledger_family import FAMILY, family_bound
+from privaudit.auditing.bounds import Estimator
+from privaudit.auditing.bounds.ledger_family import FAMILY
 from privaudit.auditing.conclude import BEST, Tested, conclude, stronger
+from privaudit.auditing.experiments.judgement import estimator_named
 from privaudit.auditing.experiments.one_run_bounds import one_run_estimator
 from privaudit.auditing.probes.batches import check_batches
 from privaudit.auditing.probes.contract import Check
@@ -365,10 +366,8 @@ def _judged(
         sees += f"; {canaries} canaries a training"
 
     def named(name: str) -> Estimator:
-        if name == FAMILY:
-            return family_bound(entries, relation)
-        if canaries == 1:
-            return ESTIMATORS[name]
+        if name == FAMILY or canaries == 1:
+            return estimator_named(name, entries, relation)
         return one_run_estimator(
             name,
             entries,

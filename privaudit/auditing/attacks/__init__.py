@@ -9,10 +9,10 @@ from privaudit.auditing.attacks.messages import (
     AllModels,
     FinalModels,
     FinalModelsOfColluders,
+    Observing,
 )
 from privaudit.auditing.attacks.neighbour import Neighbour
 from privaudit.auditing.attacks.noisy_gradients import NoisyGradients
-from privaudit.auditing.attacks.observing import Observing
 from privaudit.auditing.attacks.references import RMIA, LiRA
 
 ADVERSARIES: dict[str, type[Adversary]] = {

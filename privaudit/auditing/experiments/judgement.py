@@ -219,7 +219,8 @@ def gap_of(
     """
     delta, relation = tested.claim.delta, found.lower.relation
     (entries,) = certificate.ledger.nodes
-    if not _in_sequence(certificate):
+    noisy = bool(entries) and all(entry.release.is_private for entry in entries)
+    if not noisy or certificate.has_passes:  # or some may hold no record
         return None
     reach = reachable(
         estimator,
@@ -247,10 +248,3 @@ def gap_of(
         counted=found.lower.counted,
         most=most,
     )
-
-
-def _in_sequence(node: Certificate) -> bool:
-    """Return whether a node's releases all have noise, and may hold any record."""
-    (entries,) = node.ledger.nodes
-    noisy = bool(entries) and all(entry.release.is_private for entry in entries)
-    return noisy and not node.has_passes

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from privaudit.auditing.probes.contract import Check
+from privaudit.auditing.probes import Check
 from privaudit.auditing.probes.releases import WHAT, Probed, counted
 from privaudit.auditing.probes.streams import (
     Watched,

@@ -22,9 +22,8 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
+from privaudit.auditing.probes import Check, rows
 from privaudit.auditing.probes import noise as law
-from privaudit.auditing.probes import rows
-from privaudit.auditing.probes.contract import Check
 from privaudit.figure_settings import ProbeSettings
 from privaudit.files.user_code import by_seed, held
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from privaudit.auditing.attacks.canaries import CANARY_NODE, mislabelled
+from privaudit.auditing.probes import Check
 from privaudit.auditing.probes import noise as law
 from privaudit.auditing.probes import streams as drawn
-from privaudit.auditing.probes.contract import Check
 from privaudit.figure_settings import ProbeSettings
 from privaudit.ledger import Ledger
 from privaudit.release import PoissonSampling, RandomAllocation, Release, Sampling

@@ -22,9 +22,8 @@ from privaudit.auditing.attacks.canaries import (
 from privaudit.auditing.attacks.contract import Scene
 from privaudit.auditing.attacks.noisy_gradients import NoisyGradients
 from privaudit.auditing.bounds.ledger_family import BOTH, has_family
-from privaudit.auditing.conclude import BEST, Tested, conclude, stronger
+from privaudit.auditing.conclude import BEST, AuditedScores, Tested, conclude, stronger
 from privaudit.auditing.experiments.judgement import estimator_named
-from privaudit.auditing.programs.scored import AuditedScores
 from privaudit.auditing.rates import attack_rates
 from privaudit.auditing.scores import Scores
 from privaudit.results import Claim, worst_bound

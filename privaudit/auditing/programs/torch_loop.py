@@ -37,12 +37,11 @@ from torch import Tensor
 from privaudit.accounting import account_nodes
 from privaudit.auditing.bounds import Estimator
 from privaudit.auditing.bounds.ledger_family import FAMILY
-from privaudit.auditing.conclude import BEST, Tested, conclude, stronger
+from privaudit.auditing.conclude import BEST, AuditedScores, Tested, conclude, stronger
 from privaudit.auditing.experiments.judgement import estimator_named
 from privaudit.auditing.experiments.one_run_bounds import one_run_estimator
+from privaudit.auditing.probes import Check
 from privaudit.auditing.probes.batches import check_batches
-from privaudit.auditing.probes.contract import Check
-from privaudit.auditing.programs.scored import AuditedScores
 from privaudit.auditing.programs.targets import spread_seed
 from privaudit.auditing.scores import Design, Scores
 from privaudit.files.json import Summary

@@ -146,7 +146,7 @@ class Canaries:
             upper=upper,
             stronger=stronger("releases", "record"),
         )
-        return AuditedScores.of(concluded, found, concluded.shown)
+        return AuditedScores.of(concluded, found)
 
 
 @public

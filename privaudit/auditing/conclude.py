@@ -185,15 +185,11 @@ class AuditedScores:
 
     @classmethod
     def of(
-        cls,
-        found: Concluded,
-        scores: Scores,
-        beside: LowerBound | None,
-        rates: AttackRates | None = None,
+        cls, found: Concluded, scores: Scores, rates: AttackRates | None = None
     ) -> AuditedScores:
         """Conclusion from ``scores``."""
         counts = scores.member_runs, scores.non_member_runs
-        return cls(found.verdict, *counts, found.most, beside, rates)
+        return cls(found.verdict, *counts, found.most, found.shown, rates)
 
     @property
     def status(self) -> Status:

@@ -14,7 +14,7 @@ from privaudit.auditing.bounds.binomial import mass
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_LARGEST = 64.0  # beyond it no number of runs decides anything; e^64 is a finite double
+LARGEST = 64.0  # beyond it no number of runs decides anything; e^64 is a finite double
 _TOLERANCE = 1e-4  # of the bisection, in epsilon; the safe end is returned
 
 
@@ -112,7 +112,7 @@ class NullWalk:
             if np.count_nonzero(crossing) > allowed:
                 break
             low, high = high, 2 * high
-            if low >= _LARGEST:
+            if low >= LARGEST:
                 return low
         walks = walks.only(crossing)
         while high - low > _TOLERANCE:

@@ -40,16 +40,11 @@ from trainers.runs.problem import Observers, Problem
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Messages:
-    to: Observer
+class _Copied:
+    to: Any  # an observer of messages, or of releases
 
     def messages(self, k: int, sent: Mapping[str, Tensor]) -> None:
         self.to.messages(k, {name: each.cpu() for name, each in sent.items()})
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Releases:
-    to: ReleaseObserver
 
     def release(
         self, index: int, at: Tensor, gradient: Tensor, nodes: Sequence[int]
@@ -66,12 +61,12 @@ class OnHost:
     @property
     def observers(self) -> tuple[Observer, ...]:
         """As the watcher's."""
-        return tuple(map(_Messages, self.watcher.observers))
+        return tuple(map(_Copied, self.watcher.observers))
 
     @property
     def release_observers(self) -> tuple[ReleaseObserver, ...]:
         """As the watcher's."""
-        return tuple(map(_Releases, self.watcher.release_observers))
+        return tuple(map(_Copied, self.watcher.release_observers))
 
     def after_round(self, done: int, models: Tensor) -> None:
         """Show the models, (runs, nodes, dims), if the watcher looks at them."""

@@ -6,7 +6,7 @@ more. What the oracle adds is known: bounds within its family hold.
 
 from __future__ import annotations
 
-import dataclasses
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -30,7 +30,6 @@ from privaudit.results import Claim, worst_bound
 from privaudit.settings import BoundSettings
 from trainers.data.shares import private_data
 from trainers.gradients.choose import differentiator
-from trainers.gradients.differentiator import Differentiator
 from trainers.gradients.per_sample import parameter_vector
 from trainers.numerics.keys import Key
 from trainers.numerics.randomness import Streams
@@ -40,40 +39,21 @@ from trainers.runs.material import Material
 from trainers.runs.problem import crafted
 
 
-@dataclasses.dataclass(frozen=True)
-class _Asked:
-    """Facts of a loop for an adversary, in place of a `Problem` and training."""
-
-    material: Material
-    made: Mechanism
-    labels: tuple[int, ...] = ()
-
-    @property
-    def training(self) -> _Asked:
-        return self
-
-    @property
-    def shares(self) -> Any:
-        return self.material.shares
-
-    @property
-    def module(self) -> torch.nn.Module:
-        return self.material.module
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return tuple(map(len, self.shares))
-
-    def mechanism(self, noise_multiplier: float) -> Mechanism:
-        return self.made
-
-    def gradients(self) -> Differentiator:
-        return differentiator(
-            self.material.module, self.material.loss, *self.material.example
-        )
-
-    def start(self, seed: int) -> torch.Tensor:
-        return parameter_vector(self.module).repeat(1, len(self.shares), 1)
+def _asked(material: Material, made: Mechanism) -> Any:
+    """Facts of a loop for an adversary, in place of a `Problem` and its training."""
+    shares, module = material.shares, material.module
+    found = types.SimpleNamespace(
+        material=material,
+        labels=(),
+        shares=shares,
+        module=module,
+        sizes=tuple(map(len, shares)),
+        mechanism=lambda noise_multiplier: made,
+        gradients=lambda: differentiator(module, material.loss, *material.example),
+        start=lambda seed: parameter_vector(module).repeat(1, len(shares), 1),
+    )
+    found.training = found
+    return found
 
 
 def audit(
@@ -113,7 +93,7 @@ def audit(
     if inner.mechanism.sampling == "without-replacement":
         raise ValueError("a loop with batches of fixed size has no canary to be added")
     material = material.in_memory()
-    asked: Any = _Asked(material, inner.mechanism)
+    asked = _asked(material, inner.mechanism)
     runs, seed = how.runs, how.seed
     many = planted_together(asked, inner.mechanism.of(CANARY_NODE))
     canary = quiet_gradients(asked, many, seed)
@@ -175,4 +155,4 @@ def audit(
         stronger=stronger("noisy-gradients", "gradient"),
     )
     rates = attack_rates(scores, how.confidence)
-    return AuditedScores.of(found, scores, found.shown, rates)
+    return AuditedScores.of(found, scores, rates)

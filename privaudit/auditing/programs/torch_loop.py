@@ -392,13 +392,13 @@ def _judged(
         upper=nodes[worst],
         stronger=stronger("noisy-gradients", "gradient"),
     )
-    shown = found.shown
-    if shown is not None and canaries > 1:
-        also = (
-            f"{shown.valid_for}, independent between trainings, steps and directions,"
-        )
-        shown = msgspec.structs.replace(shown, valid_for=also)
-    return AuditedScores.of(found, tested.scores, shown)
+    audited = AuditedScores.of(found, tested.scores)
+    shown = audited.beside
+    if shown is None or canaries == 1:
+        return audited
+    also = f"{shown.valid_for}, independent between trainings, steps and directions,"
+    shown = msgspec.structs.replace(shown, valid_for=also)
+    return dataclasses.replace(audited, beside=shown)
 
 
 _PENDING = Check(name="pending", what="")

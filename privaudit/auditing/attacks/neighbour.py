@@ -16,11 +16,12 @@ from privaudit.auditing.attacks.contract import (
 )
 from privaudit.auditing.attacks.likelihood import clipped_sum, log_ratio
 from privaudit.auditing.attacks.messages import LinearAdversary
-from privaudit.auditing.attacks.perturbed import PerturbedWatcher, perturbs
+from privaudit.auditing.attacks.perturbed import PerturbedWatcher
 from trainers.algorithms.asynchronous.virtual_time import Asynchronous
 from trainers.algorithms.dinno import Dinno
 from trainers.algorithms.optimisers import OPTIMISERS, Adam
 from trainers.network.engine import Observer
+from trainers.oracles.messages.oracle import MessageMechanism
 
 
 def adam_of(scene: Scene) -> tuple[Dinno, Adam] | None:
@@ -167,7 +168,7 @@ class Neighbour(LinearAdversary):
 
     def __init__(self, scene: Scene) -> None:
         self._by: Callable[[Scene, Differentiator], Watcher] | None = None
-        if perturbs(scene):
+        if isinstance(scene.mechanism, MessageMechanism):
             self._by = PerturbedWatcher
         elif adam_of(scene) is not None and self._hears_all(scene):
             self._by = AdamWatcher

@@ -29,11 +29,6 @@ from trainers.oracles.messages.noise import planned_scales
 from trainers.oracles.messages.oracle import MessageMechanism, shared_places
 
 
-def perturbs(scene: Scene) -> bool:
-    """Return whether the algorithm's messages carry the noise."""
-    return isinstance(scene.mechanism, MessageMechanism)
-
-
 def is_overheard(mixing: Mixing) -> bool:
     """Return whether another node hears the canary's and all that it hears."""
     graphs = [mixing.at(k) > 0 for k in range(mixing.period)]

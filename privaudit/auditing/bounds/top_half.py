@@ -253,35 +253,22 @@ def least_noise_refuted(
     most: float,
     tolerance: float = _TOLERANCE,
 ) -> float | None:
-    """A noise that is refuted, near the least; None if nothing is."""
-    bracket = _octave(refuted, least, most)
-    if bracket is None:
-        return None
-    low, high = bracket
-    while high - low > tolerance * high:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if refuted(middle) else (middle, high)
-    return high
+    """A noise that is refuted, near the least; None if nothing is.
 
-
-def _octave(
-    refuted: Callable[[float], bool], least: float, most: float
-) -> tuple[float, float] | None:
-    """Two noises a factor two apart at most, of which the larger alone is refuted.
-
-    Halvings and doublings of the claimed noise. ``least`` if all is refuted, or None.
+    By halvings and doublings of the claimed noise, 1, and by bisection.
     """
     if not refuted(most):
         return None
     high = min(max(1.0, least), most)
-    if not refuted(high):
+    if refuted(high):
+        low = max(high / 2, least)
+        while low < high and refuted(low):
+            low, high = max(low / 2, least), low
+    else:
         low, high = high, min(2 * high, most)
         while not refuted(high):
             low, high = high, min(2 * high, most)
-        return low, high
-    while high > least:
-        low = max(high / 2, least)
-        if not refuted(low):
-            return low, high
-        high = low
-    return least, least
+    while high - low > tolerance * high:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if refuted(middle) else (middle, high)
+    return high

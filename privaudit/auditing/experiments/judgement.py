@@ -43,14 +43,7 @@ def judge(
     """
     member, score, right = runs
     relation = audit.claim.relation  # what the two worlds differ in: see `Audit`
-    nodes = account_observed(
-        audit.algorithm,
-        ledger,
-        audit.claim.observer or None,
-        audit.claim.delta,
-        relation,
-        audit.account,
-    )
+    nodes = accounts_of(audit, ledger)
     worst, told = worst_bound(nodes), ledger
     if _by_node(audit, ledger):
         node = attacked(audit, nodes)
@@ -142,6 +135,14 @@ def end(
     if ledger is not None:
         keep_witness(folder, ledger, claim.relation, claim.delta)
     write_result(folder, result)
+
+
+def accounts_of(audit: AuditRecord[Any], ledger: Ledger) -> tuple[UpperBound, ...]:
+    """The account of each node, by whom the claim is about."""
+    claim, observer = audit.claim, audit.claim.observer or None
+    return account_observed(
+        audit.algorithm, ledger, observer, claim.delta, claim.relation, audit.account
+    )
 
 
 def attacked(audit: AuditRecord[Any], nodes: tuple[UpperBound, ...]) -> int:

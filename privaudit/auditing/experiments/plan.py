@@ -15,7 +15,6 @@ from privaudit.accounting.account import method_named
 from privaudit.accounting.views import (
     ANY_NODE,
     Observer,
-    account_observed,
     check_observer,
 )
 from privaudit.auditing.attacks import ADVERSARIES
@@ -34,6 +33,7 @@ from privaudit.auditing.attacks.perturbed import is_overheard
 from privaudit.auditing.bounds import ESTIMATORS
 from privaudit.auditing.bounds.ledger_family import BOTH, FAMILY
 from privaudit.auditing.experiments import one_run_plan
+from privaudit.auditing.experiments.judgement import accounts_of
 from privaudit.auditing.experiments.planted import PLANTED
 from privaudit.auditing.experiments.presets import AUDITED, training_upon
 from privaudit.files.user_code import is_place
@@ -218,17 +218,9 @@ def _alone(audit: Audit) -> str:
 
 def certified_claim(plan: Audit, problem: Problem) -> Claim:
     """Claim that the account certifies for the noise of ``plan``, to be tested."""
-    claim, ledger = plan.claim, problem.ledger(plan.noise_multiplier)
-    nodes = account_observed(
-        plan.algorithm,
-        ledger,
-        claim.observer or None,
-        claim.delta,
-        claim.relation,
-        plan.account,
-    )
+    worst = worst_bound(accounts_of(plan, problem.ledger(plan.noise_multiplier)))
     return msgspec.structs.replace(
-        claim, epsilon=worst_bound(nodes).epsilon, source="the account of its noise"
+        plan.claim, epsilon=worst.epsilon, source="the account of its noise"
     )
 
 

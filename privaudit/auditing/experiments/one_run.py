@@ -46,12 +46,8 @@ def run(
 ) -> AuditResult:
     """Train once, score every canary, account and judge.
 
-    Raises
-    ------
-    privaudit.files.folder.FolderError
-        If the folder is another audit's, damaged, or cannot be written.
-    ValueError
-        If the settings do not fit the data, or training diverges.
+    `FolderError` if the folder is another audit's, damaged, or cannot be written;
+    ``ValueError`` if the settings do not fit the data, or training diverges.
     """
     problem = audit.problem()
     if folder.settle(audit) and folder.has("result.json"):

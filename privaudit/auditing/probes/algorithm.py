@@ -45,20 +45,9 @@ def probe(training: Training, how: ProbeSettings = ProbeSettings()) -> list[Chec
     """All checks of the algorithm that ``training`` describes.
 
     Where an algorithm releases something else than gradients, only what holds for any
-    algorithm is looked at, and the other checks say so.
-
-    Parameters
-    ----------
-    training
-        Whose algorithm; `PROBED` are small settings.
-    how
-        Its noise multiplier, runs made at once, seed, and how many seeds of known
-        generators are tried, each in some 30 us.
-
-    Raises
-    ------
-    ValueError
-        If the algorithm promises nothing.
+    algorithm is looked at, and the other checks say so. `PROBED` are small settings; a
+    seed of known generators takes some 30 us to try. ``ValueError`` if the algorithm
+    promises nothing.
     """
     if not training.family.private:
         raise ValueError(

@@ -40,18 +40,9 @@ def probe(
 ) -> list[Check]:
     """All checks of ``mechanism`` on made-up data, Gaussian.
 
-    Parameters
-    ----------
-    mechanism, promise
-        What to look at; and what it is held against, by which data and how many seeds.
-    null
-        (features,): a record that gives nothing or little, zeros by default; it stands
-        in the place of one that is not there where one more shifts what is drawn.
-
-    Raises
-    ------
-    ValueError
-        If it gives no finite vector of one length.
+    ``null``, (features,): a record that gives nothing or little, zeros by default; it
+    stands in the place of one that is not there where one more shifts what is drawn.
+    ``ValueError`` if the mechanism gives no finite vector of one length.
     """
     runs, seed = promise.runs, promise.seed
     if null is None:

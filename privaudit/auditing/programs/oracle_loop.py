@@ -67,26 +67,10 @@ def audit(
 ) -> AuditedScores:
     """Run ``loop`` with and without a canary, and conclude from its releases.
 
-    Parameters
-    ----------
-    loop
-        Asks an oracle for noisy gradients.
-    shadow
-        Makes what the loop is given of an oracle with a canary.
-    inner
-        The user's own, whose mechanism is that of all.
-    material, claim
-        The data, model and loss; and what is tested.
-    how
-        Runs, seed and confidence.
-    progress
-        Called with the runs done and all runs.
-
-    Raises
-    ------
-    ValueError
-        If a value is out of its range, or the loop's releases are none, or differ from
-        run to run.
+    ``shadow`` makes what the loop is given of an oracle with a canary; ``inner`` is the
+    user's own oracle, whose mechanism is that of all. ``progress`` is called with the
+    runs done and all runs. ``ValueError`` if a value is out of its range, or the loop's
+    releases are none, or differ from run to run.
     """
     if not callable(loop):
         raise ValueError(f"loop is a function of an oracle, got {type(loop).__name__}")

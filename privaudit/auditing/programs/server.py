@@ -17,7 +17,6 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +45,7 @@ def _call(
         return str(error)
 
 
-class Processes:
+class Processes(contextlib.AbstractContextManager["Processes"]):
     """Calls ``module:function``, or one pickled, in ``many`` fresh processes."""
 
     def __init__(self, function: Function, name: str, many: int) -> None:
@@ -62,9 +61,6 @@ class Processes:
         self._pool = concurrent.futures.ProcessPoolExecutor(
             many, multiprocessing.get_context("spawn")
         )
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -222,7 +218,7 @@ class Server:
         self._errors.close()
 
 
-class Servers:
+class Servers(contextlib.AbstractContextManager["Servers"]):
     """Up to ``many`` processes of a command, asked by as many threads.
 
     ``time_limit``: seconds of a score; ``retries`` of a run that failed, at its seed.
@@ -236,9 +232,6 @@ class Servers:
         self._free: queue.SimpleQueue[Server] = queue.SimpleQueue()
         for server in self._all:
             self._free.put(server)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         for server in self._all:

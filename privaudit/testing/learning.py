@@ -66,14 +66,8 @@ class Attack:
             planned("the score" if given else reader.name(at), column(at), everything)
             for at in _telling(past.columns, worlds)
         ]
-        learned = (
-            []
-            if given
-            else [
-                planned(name, score, ~half)
-                for name, score in _learned(past[half], worlds[half])
-            ]
-        )
+        scores = () if given else _learned(past[half], worlds[half])
+        learned = [planned(name, score, ~half) for name, score in scores]
 
         def surely(attack: Attack) -> float:  # but for one standard deviation
             runs = np.count_nonzero(~half) if attack in learned else len(worlds)

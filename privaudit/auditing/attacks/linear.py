@@ -128,9 +128,9 @@ class LinearMap:
     seen: np.ndarray  # (outputs, 1 + inputs): the first column is the start's
     # (inputs, 1 + inputs): where each gradient was asked for, likewise
     asked: np.ndarray
-    told: tuple[Told, ...] = ()  # (outputs,): round, name and node of each output
+    told: tuple[Told, ...]  # (outputs,): round, name and node of each output
     # places in ``inputs``, in the order in which gradients were asked for
-    turns: tuple[int, ...] = ()
+    turns: tuple[int, ...]
 
     @classmethod
     def of(

@@ -44,9 +44,10 @@ def judge(
     member, score, right = runs
     relation = audit.claim.relation  # what the two worlds differ in: see `Audit`
     nodes = accounts_of(audit, ledger)
-    worst, told = worst_bound(nodes), ledger
-    if _by_node(audit, ledger):
-        node = attacked(audit, nodes)
+    worst, told, node = worst_bound(nodes), ledger, attacked(audit, nodes)
+    own_noise = isinstance(audit.noise_multiplier, tuple)
+    if own_noise and ledger.overlap in (UNSET, 1) and audit.claim.observer is UNSET:
+        # Nodes have noise and promises of their own, for their records.
         worst = nodes[node]
         told = msgspec.structs.replace(ledger, nodes=(ledger.nodes[node],))
     seen = seen_in(audit, ledger)
@@ -67,7 +68,6 @@ def judge(
         ours=True,
         stronger=stronger(audit.adversary, audit.canary),
     )
-    node = attacked(audit, nodes)
     own = Certificate.of(seen, relation).node(node) if entries else None
     return AuditResult(
         nodes=nodes,
@@ -148,12 +148,6 @@ def accounts_of(audit: AuditRecord[Any], ledger: Ledger) -> tuple[UpperBound, ..
 def attacked(audit: AuditRecord[Any], nodes: tuple[UpperBound, ...]) -> int:
     """The canary's node; of several, that of the largest of ``nodes``' accounts."""
     return max(audit.canary_nodes, key=lambda node: nodes[node].epsilon)
-
-
-def _by_node(audit: AuditRecord[Any], ledger: Ledger) -> bool:
-    """Return whether nodes have noise and promises of their own, for their records."""
-    own = isinstance(audit.noise_multiplier, tuple)
-    return own and ledger.overlap in (UNSET, 1) and audit.claim.observer is UNSET
 
 
 def entries_of(audit: AuditRecord[Any], ledger: Ledger) -> tuple[Entry, ...]:

@@ -52,25 +52,17 @@ def probe(
     plain = _released(mechanism, data, range(seed, seed + runs))
     again = _released(mechanism, data, [seed])
     repeatable = bool((plain[:1] == again).all())
-    checks = [
-        Check(
-            name="repeatable",
-            what="equal seeds give equal bits, so that comparisons mean something",
-            findings=()
-            if repeatable
-            else (
-                "two calls with equal data and seed differ: it draws from elsewhere",
-            ),
-        )
-    ]
     if repeatable:
-        checks += _of_one_record(mechanism, promise, data, plain, null)
+        found, of_one = (), _of_one_record(mechanism, promise, data, plain, null)
     else:
-        checks += [
+        found = ("two calls with equal data and seed differ: it draws from elsewhere",)
+        of_one = [
             Check(name=name, what=what, skipped="equal seeds differ")
             for name, what in (("sensitivity", _FAR), ("sampling", _RATE))
         ]
-    return [*checks, *_of_noise(plain, promise)]
+    what = "equal seeds give equal bits, so that comparisons mean something"
+    first = Check(name="repeatable", what=what, findings=found)
+    return [first, *of_one, *_of_noise(plain, promise)]
 
 
 _FAR = "one record moves what is released no further than promised"

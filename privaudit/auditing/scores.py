@@ -99,12 +99,10 @@ class Scores:
             )
         chance = chance_of_counts(self.member_runs, self.non_member_runs)
         if design != "fixed" and chance < LEAST_CHANCE:
-            what = "runs" if design == "coin-flip" else "canaries"
-            mend = (
-                "declare the design fixed"
-                if design == "coin-flip"
-                else "toss a fair coin for each, as privaudit.canaries does"
-            )
+            what, mend = "runs", "declare the design fixed"
+            if design == "one-run":
+                what = "canaries"
+                mend = "toss a fair coin for each, as privaudit.canaries does"
             raise ValueError(
                 f"{self.member_runs:,} member and {self.non_member_runs:,} non-member "
                 f"{what} are refused as {design}: fair coins deal worlds so unevenly "

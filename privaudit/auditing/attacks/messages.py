@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from privaudit.accounting.views import ANY_NODE, observed_by
@@ -258,9 +259,8 @@ class Observing(LinearAdversary):
         """Whose messages it has, round by round: its own among them."""
         mixing, who = scene.problem.training.mixing(), self._who
         graphs = [mixing.at(k) > 0 for k in range(mixing.period)]
-        nodes = range(mixing.nodes)
         if who.everybody:
-            return [list(nodes) for _ in graphs]
+            return [list(range(mixing.nodes)) for _ in graphs]
         if who.wire is not None:
             ways = (who.wire, who.wire[::-1])
             heard = [[one for one, by in ways if graph[by, one]] for graph in graphs]
@@ -270,11 +270,18 @@ class Observing(LinearAdversary):
                     "nodes; choose two that are neighbours"
                 )
             return heard
-        own = list(who.nodes)
-        return [
-            [node for node in nodes if node in own or graph[own, node].any()]
-            for graph in graphs
-        ]
+        return heard_by(who.nodes, graphs)
+
+
+def heard_by(
+    nodes: Sequence[int], graphs: Sequence[NDArray[np.bool_]]
+) -> list[list[int]]:
+    """Whose messages ``nodes`` have in each of ``graphs``: their own among them."""
+    own = list(nodes)
+    return [
+        [node for node in range(len(graph)) if node in own or graph[own, node].any()]
+        for graph in graphs
+    ]
 
 
 def _most_told(scene: Scene) -> Who:

@@ -20,7 +20,7 @@ from privaudit.api.place import Place, short_name
 from privaudit.api.planting import estimator_named, named
 from privaudit.api.trainings import own_data
 from privaudit.api.watch import Watch
-from privaudit.auditing.programs.scored import AuditedScores
+from privaudit.auditing.conclude import AuditedScores
 from privaudit.files.arguments import public
 from privaudit.files.extras import need
 from privaudit.files.folder import FolderError, RunFolder

@@ -11,9 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from privaudit.accounting import account_nodes
 from privaudit.auditing.bounds import Estimator, OneRun
-from privaudit.auditing.conclude import Tested, conclude, stronger
+from privaudit.auditing.conclude import AuditedScores, Tested, conclude, stronger
 from privaudit.auditing.experiments.one_run_bounds import one_run_estimator
-from privaudit.auditing.programs.scored import AuditedScores
 from privaudit.auditing.scores import Scores
 from privaudit.files.arguments import public
 from privaudit.ledger import Ledger
@@ -147,7 +146,7 @@ class Canaries:
             upper=upper,
             stronger=stronger("releases", "record"),
         )
-        return AuditedScores.of(concluded, found, concluded.shown)
+        return AuditedScores.of(concluded, found)
 
 
 @public

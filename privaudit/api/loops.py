@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from privaudit.accounting.filters import Budget
     from privaudit.api.watch import Watch
-    from privaudit.auditing.programs.scored import AuditedScores
+    from privaudit.auditing.conclude import AuditedScores
     from trainers.numerics.keys import Key
     from trainers.numerics.releases import ReleaseJournal
     from trainers.oracles.mechanism import Mechanism

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from privaudit.auditing.probes.contract import Check
+from privaudit.auditing.probes import Check
 from privaudit.figure_settings import ProbeSettings
 from privaudit.files.arguments import public
 from privaudit.files.json import Summary

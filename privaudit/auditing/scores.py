@@ -23,6 +23,7 @@ from privaudit.files.npz import real_numbers
 Design = Literal["coin-flip", "fixed", "one-run"]
 DESIGNS: tuple[Design, ...] = get_args(Design)
 CANARY_NODE = 0  # the node whose data the canary joins
+_WORLDS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}  # in a .csv
 LEAST_CHANCE = 1e-6  # of what is seen of the worlds, for coins to be believed
 
 
@@ -98,12 +99,10 @@ class Scores:
             )
         chance = chance_of_counts(self.member_runs, self.non_member_runs)
         if design != "fixed" and chance < LEAST_CHANCE:
-            what = "runs" if design == "coin-flip" else "canaries"
-            mend = (
-                "declare the design fixed"
-                if design == "coin-flip"
-                else "toss a fair coin for each, as privaudit.canaries does"
-            )
+            what, mend = "runs", "declare the design fixed"
+            if design == "one-run":
+                what = "canaries"
+                mend = "toss a fair coin for each, as privaudit.canaries does"
             raise ValueError(
                 f"{self.member_runs:,} member and {self.non_member_runs:,} non-member "
                 f"{what} are refused as {design}: fair coins deal worlds so unevenly "
@@ -242,27 +241,11 @@ def checked_runs(
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
     """Worlds and scores of any number of runs, read-only, checked as in ``Scores``."""
     check_aligned(score, member, ("scores", "member"))
-    worlds, scores = _worlds(member), _finite(score)
-    if len(worlds) != len(scores):
-        raise ValueError(
-            f"every run needs a world and a score, got {len(worlds):,} "
-            f"worlds and {len(scores):,} scores"
-        )
-    return worlds, scores
-
-
-def _worlds(member: ArrayLike) -> NDArray[np.bool_]:
     given = np.asarray(member)
     if given.ndim != 1:
         raise ValueError(f"member must be one number a run, got shape {given.shape}")
     if given.dtype != np.bool_ and not np.isin(given, (0, 1)).all():
         raise ValueError("member must hold 0 (not a member) and 1 (member) only")
-    worlds = given.astype(np.bool_)
-    worlds.setflags(write=False)
-    return worlds
-
-
-def _finite(score: ArrayLike) -> NDArray[np.float64]:
     try:
         scores = real_numbers(score)
     except ValueError as error:
@@ -276,8 +259,15 @@ def _finite(score: ArrayLike) -> NDArray[np.float64]:
             f"(the first is {scores[wrong[0]]} in row {wrong[0]}); a run that "
             "diverged needs a finite score that is given in both worlds alike"
         )
-    scores.setflags(write=False)
-    return scores
+    worlds = given.astype(np.bool_)
+    if len(worlds) != len(scores):
+        raise ValueError(
+            f"every run needs a world and a score, got {len(worlds):,} "
+            f"worlds and {len(scores):,} scores"
+        )
+    for array in (worlds, scores):
+        array.setflags(write=False)
+    return worlds, scores
 
 
 def _suffix(path: pathlib.Path) -> str:
@@ -327,9 +317,9 @@ def _read_csv(path: pathlib.Path) -> tuple[list[int], list[float]]:
     try:
         for line, (world, value) in _csv.rows(path, ("member", "score")):
             try:
-                member.append(_world(world))
+                member.append(_WORLDS[world.strip().lower()])
                 score.append(float(value))
-            except ValueError:
+            except (KeyError, ValueError):
                 raise ValueError(
                     f"line {line}: member must be 0 or 1 and score a number, got "
                     f"{reprlib.repr(world)} and {reprlib.repr(value)}"
@@ -337,10 +327,3 @@ def _read_csv(path: pathlib.Path) -> tuple[list[int], list[float]]:
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     return member, score
-
-
-def _world(text: str) -> int:
-    worlds = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
-    if text.strip().lower() not in worlds:
-        raise ValueError(text)
-    return worlds[text.strip().lower()]

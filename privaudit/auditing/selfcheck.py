@@ -80,17 +80,8 @@ def _dyadic(epsilon: float) -> Mechanism:
     )
 
 
-def _none() -> Mechanism:
-    return Mechanism(
-        "no leak",
-        lambda random, member: random.normal(size=len(member)),
-        lambda delta: 0.0,
-        gaussian=True,
-    )
-
-
 MECHANISMS = (
-    _none(),
+    dataclasses.replace(_gaussian(0.0), name="no leak", epsilon=lambda delta: 0.0),
     _gaussian(1.0),
     _gaussian(0.25),
     _laplace(1.0),
@@ -157,13 +148,15 @@ def selfcheck(
     allowed = int(np.argmax(tail <= _CHANCE / max(1, len(cells))))
     rows = []
     for estimator, mechanism, delta in cells:
-        truth = mechanism.epsilon(delta)
-        bounds = np.array(
-            [
-                _audit(estimator, mechanism, delta, runs, confidence, seed, repeat)
-                for repeat in range(repeats)
-            ]
-        )
+        truth, bounds = mechanism.epsilon(delta), np.zeros(repeats)
+        name = zlib.crc32(mechanism.name.encode())
+        for repeat in range(repeats):
+            random = np.random.default_rng([seed, repeat, runs, name])
+            member = random.random(runs) < 0.5
+            scores = Scores(member, mechanism.draw(random, member), "coin-flip")
+            bounds[repeat] = estimator(
+                scores, delta, confidence, threat_model="scores", seed=repeat
+            ).epsilon
         row = Row(
             estimator=estimator.name,
             mechanism=mechanism.name,
@@ -180,24 +173,6 @@ def selfcheck(
         rows.append(row)
         progress(row)
     return rows
-
-
-def _audit(
-    estimator: Estimator,
-    mechanism: Mechanism,
-    delta: float,
-    runs: int,
-    confidence: float,
-    seed: int,
-    repeat: int,
-) -> float:
-    random = np.random.default_rng(
-        [seed, repeat, runs, zlib.crc32(mechanism.name.encode())]
-    )
-    member = random.random(runs) < 0.5
-    scores = Scores(member, mechanism.draw(random, member), "coin-flip")
-    bound = estimator(scores, delta, confidence, threat_model="scores", seed=repeat)
-    return bound.epsilon
 
 
 def table(rows: Iterable[Row]) -> str:

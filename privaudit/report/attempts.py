@@ -145,9 +145,8 @@ def _key_of(config: dict[str, Any]) -> bytes | None:
 def _bound(run: Attempt, confidence: float) -> LowerBound:
     """The lower bound of one audit, by its own method, at another confidence."""
     config, scores = run.config, run.scores
-    block = run.config.batch if isinstance(run, FinishedProgram) else run.config.block
     if config.stop_when_refuted:
-        looks = Looks.of(config.runs, block)
+        looks = Looks.of(config.runs, config.block)
         confidence = looks.confidence(len(scores), confidence)
     found = _estimator(run, confidence)(
         scores,

@@ -57,18 +57,11 @@ def chance(
 ) -> float:
     """Largest chance of as many right guesses, or more, under (epsilon, delta)-DP.
 
-    Grows with epsilon and delta.
-
-    Parameters
-    ----------
-    right, guesses
-        Right guesses, and all, of weight 1, 2, ...  # (levels,)
-    runs
-        How many there were, those without a guess included.
-    uniform
-        A random number in [0, 1), independent of the runs: that part of the chance of
-        just as many is left out where the result stays above `_COARSE`. So a count that
-        says little says no less than it should.
+    Grows with epsilon and delta. ``right``, ``guesses``: right ones, and all, of weight
+    1, 2, ...  # (levels,). ``runs``: those without a guess included. ``uniform``: a
+    random number in [0, 1), independent of the runs: that part of the chance of just as
+    many is left out where the result stays above `_COARSE`, so that a count that says
+    little says no less than it should.
 
     >>> coins = chance(np.array([9]), np.array([10]), 10, 0.0, 0.0)  # 11 of 2^10 ways
     >>> 0 <= coins - 11 / 1024 < 1e-7  # and what doubles may be off

@@ -154,13 +154,12 @@ def of_edges(
             if frozenset((one, two)) not in known
             for edge in between(one, two)
         ]
-        if replace:
-            assume(free)
-            place = draw(st.integers(0, len(listed) - 1))
-            more = draw(st.sampled_from(free))
-            return edges, kind([*listed[:place], more, *listed[place + 1 :]])
+        assume(free or not replace)
         place = draw(st.integers(0, len(listed) - 1))
-        return kind([*listed[:place], *listed[place + 1 :]]), edges
+        before, after = listed[:place], listed[place + 1 :]
+        if replace:
+            return edges, kind([*before, draw(st.sampled_from(free)), *after])
+        return kind([*before, *after]), edges
     many = collections.Counter(node for edge in listed for node in edge)
     node = draw(st.sampled_from([node for node, _ in many.most_common()]))
     rest = [edge for edge in listed if node not in edge]

@@ -231,11 +231,7 @@ class _Evidence:
     counted: float = 0.0  # what the test of two binomials refutes
 
     def add_best(
-        self,
-        seen: list[tuple[Worlds, Readings]],
-        delta: float,
-        alpha: float,
-        seed: int,
+        self, seen: list[tuple[Worlds, Readings]], delta: float, alpha: float, seed: int
     ) -> None:
         """All runs by their one number: what `best` does at alpha, with its seed."""
         score = np.concatenate([part.columns[:, 0] for _, part in seen])

@@ -66,14 +66,8 @@ class Attack:
             planned("the score" if given else reader.name(at), column(at), everything)
             for at in _telling(past.columns, worlds)
         ]
-        learned = (
-            []
-            if given
-            else [
-                planned(name, score, ~half)
-                for name, score in _learned(past[half], worlds[half])
-            ]
-        )
+        scores = () if given else _learned(past[half], worlds[half])
+        learned = [planned(name, score, ~half) for name, score in scores]
 
         def surely(attack: Attack) -> float:  # but for one standard deviation
             runs = np.count_nonzero(~half) if attack in learned else len(worlds)
@@ -142,14 +136,12 @@ def _bins(columns: Floats, worlds: Worlds) -> Score:
         ]
         ratios[:, index] = np.log(here[1]) - np.log(here[0])
     order = np.arange(columns.shape[1])
-    return lambda readings: ratios[
-        _places(_same(readings, len(order)), edges), order
-    ].sum(axis=1)
 
+    def score(readings: Readings) -> Floats:
+        places = _places(readings.columns[:, : len(order)], edges)
+        return ratios[places, order].sum(axis=1)
 
-def _same(readings: Readings, width: int) -> Floats:
-    """The columns that there were when a score was learned."""
-    return readings.columns[:, :width]
+    return score
 
 
 def _summed(readings: Readings) -> Readings:
@@ -181,7 +173,7 @@ def _linear(columns: Floats, worlds: Worlds) -> Score:
     table = table - mean
     normal = table.T @ table + np.eye(table.shape[1])
     weights = np.linalg.solve(normal, table.T @ (worlds - worlds.mean()))
-    return lambda readings: cut(_same(readings, len(weights))) @ weights
+    return lambda readings: cut(readings.columns[:, : len(weights)]) @ weights
 
 
 def _trees(columns: Floats, worlds: Worlds) -> Score:
@@ -203,7 +195,7 @@ def _trees(columns: Floats, worlds: Worlds) -> Score:
 
     def score(readings: Readings) -> Floats:
         with threads.limit(limits=1):
-            return trees.decision_function(_same(readings, columns.shape[1]))
+            return trees.decision_function(readings.columns[:, : columns.shape[1]])
 
     return score
 

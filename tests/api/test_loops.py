@@ -15,7 +15,7 @@ from torch import nn
 
 import privaudit as pa
 from privaudit.auditing.attacks.canaries import planted_together
-from privaudit.auditing.programs.oracle_loop import _Asked
+from privaudit.auditing.programs.oracle_loop import _asked
 from privaudit.ledger import Ledger
 from trainers.oracles.oracle import Oracle
 
@@ -454,7 +454,7 @@ class TestAudit:
             batch_size=batch,
         )
         made = oracle._inner.mechanism
-        asked = _Asked(oracle._material.in_memory(), made)
+        asked = _asked(oracle._material.in_memory(), made)
         assert planted_together(asked, made) == planted
 
     def test_refuses_a_loop_that_asks_for_nothing(self):

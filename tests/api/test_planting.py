@@ -70,7 +70,7 @@ class TestSound:
             for seed in (0, 1)
         ]
         places = [
-            public_canaries(mock_problem(one), 200, 0).coordinates for one in problems
+            public_canaries(mock_problem(one), 200, 0).direction for one in problems
         ]
         assert torch.equal(*places)
         assert len(places[0].unique()) == 200
@@ -139,9 +139,9 @@ class TestDeclaredNodes:
             oracle = problem.training.family.oracle(
                 PrivateData.of(
                     list(problem.shares),
-                    canary=canaries.records,
+                    canary=canaries.record,
                     canary_nodes=canaries.nodes,
-                    coordinates=canaries.coordinates,
+                    coordinates=canaries.direction,
                 ),
                 problem.gradients(),
                 Mechanism(40.0, clip_norm=0.5),
@@ -151,8 +151,8 @@ class TestDeclaredNodes:
             seen.append(oracle.gradient(problem.start(0)) * 40)
         moved = seen[1] - seen[0]
         expected = torch.zeros_like(moved)
-        expected[0, 1, canaries.coordinates[0::2]] = 0.5
-        expected[0, 0, canaries.coordinates[1::2]] = 0.5
+        expected[0, 1, canaries.direction[0::2]] = 0.5
+        expected[0, 0, canaries.direction[1::2]] = 0.5
         torch.testing.assert_close(moved, expected, atol=1e-5, rtol=0)
 
     @pytest.mark.full

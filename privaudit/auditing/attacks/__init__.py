@@ -5,14 +5,14 @@ from privaudit.auditing.attacks.contract import Adversary as Adversary
 from privaudit.auditing.attacks.contract import Scene as Scene
 from privaudit.auditing.attacks.contract import Watcher as Watcher
 from privaudit.auditing.attacks.final_loss import AllLosses, FinalLoss
-from privaudit.auditing.attacks.models import (
+from privaudit.auditing.attacks.messages import (
     AllModels,
     FinalModels,
     FinalModelsOfColluders,
+    Observing,
 )
 from privaudit.auditing.attacks.neighbour import Neighbour
 from privaudit.auditing.attacks.noisy_gradients import NoisyGradients
-from privaudit.auditing.attacks.observing import Observing
 from privaudit.auditing.attacks.references import RMIA, LiRA
 
 ADVERSARIES: dict[str, type[Adversary]] = {

@@ -73,24 +73,24 @@ class Actions(Adversary):
             )
             seen.append(log.features())
             worlds.append(planted)
-        self._centre = torch.cat(seen).mean(0)
+        self.centre = torch.cat(seen).mean(0)
         fitted = LogisticRegression(C=0.03, max_iter=1000).fit(
-            (torch.cat(seen) - self._centre).numpy(), torch.cat(worlds).numpy()
+            (torch.cat(seen) - self.centre).numpy(), torch.cat(worlds).numpy()
         )
-        self._weights = torch.from_numpy(fitted.coef_[0])
+        self.weights = torch.from_numpy(fitted.coef_[0])
 
     def watch(self, runs: int, gradients: Differentiator) -> Watcher:
-        return _Watcher(self._centre, self._weights)
+        return _Watcher(self)
 
 
-class _Watcher(Watcher):
-    def __init__(self, centre: Tensor, weights: Tensor) -> None:
-        self._log = ActionLog()
-        self._centre, self._weights = centre, weights
+class _Watcher(ActionLog, Watcher):
+    def __init__(self, by: Actions) -> None:
+        super().__init__()
+        self._by = by
 
     @property
     def observers(self) -> tuple[Observer, ...]:
-        return (self._log,)
+        return (self,)
 
     def score(self, models: Tensor) -> Tensor:
-        return (self._log.features() - self._centre) @ self._weights
+        return (self.features() - self._by.centre) @ self._by.weights

@@ -30,9 +30,14 @@ class Canary:
     # exactly at the clip; None if its gradient is that of ``record``. Of several,
     # (samples,) whole numbers: along which parameter each one's is
     direction: Tensor | None = None
+    nodes: tuple[int, ...] = (CANARY_NODE,)  # that several join, dealt to these in turn
 
     def __len__(self) -> int:
         return len(self.record)
+
+    def at(self, node: int) -> slice:
+        """Those that join ``node``, one of ``nodes``."""
+        return slice(self.nodes.index(node), None, len(self.nodes))
 
     def along(self, values: Tensor) -> Tensor:
         """Parts of ``values``, (..., dims), along crafted gradients: (..., samples)."""
@@ -42,8 +47,11 @@ class Canary:
         return values[..., self.direction].double()
 
     def planted(self, runs: Tensor, *, replaces: bool = False) -> Planted:
-        """Itself in those ``runs``, (runs,) bool; or in the place of a record."""
-        return Planted(self.record, runs, self.direction, replaces)
+        """Itself in those ``runs``, (runs,) bool or (runs, samples).
+
+        ``replaces``: in the place of a record.
+        """
+        return Planted(self.record, runs, self.direction, replaces, self.nodes)
 
 
 def blank(problem: Problem, seed: int) -> Canary:
@@ -71,17 +79,23 @@ def mislabelled(problem: Problem, seed: int) -> Canary:
 
 def out_of_distribution(problem: Problem, seed: int) -> Canary:
     """An image of uniform noise over the range of the data, labelled at random."""
+    return _of_noise(problem, 1, seed)
+
+
+def _of_noise(problem: Problem, count: int, seed: int) -> Canary:
+    """``count`` of these; one where there are no classes."""
     generator = public_generator(seed, "canary")
-    own = problem.shares[CANARY_NODE].inputs
-    noise = torch.rand(own[:1].shape, generator=generator, dtype=own.dtype)
-    record = own.min() + noise * (own.max() - own.min())
+    own = problem.shares[CANARY_NODE]
+    low, high = own.inputs.min(), own.inputs.max()
+    shape = (count, *own.inputs.shape[1:])
+    noise = torch.rand(shape, generator=generator, dtype=own.inputs.dtype)
     classes = classes_of(problem)
     if classes is not None:
-        label = torch.randint(classes, (1,), generator=generator)
-        return Canary(Dataset(record, label))
-    targets = problem.shares[CANARY_NODE].targets
-    far = targets.abs().max() * torch.ones_like(targets[:1])  # as far as any
-    return Canary(Dataset(record, far))
+        targets = torch.randint(classes, (count,), generator=generator)
+    else:
+        far = own.targets.abs().max()  # as far as any
+        targets = far * torch.ones_like(own.targets[:1])
+    return Canary(Dataset(low + noise * (high - low), targets))
 
 
 def classes_of(problem: Problem) -> int | None:
@@ -123,15 +137,23 @@ def quiet_gradient(problem: Problem, seed: int) -> Canary:
     Coordinates that none touches if there are any; else a direction orthogonal to all
     at the start; else the one in which these are smallest.
     """
-    return Canary(blank(problem, seed).record, _quiet(problem, seed))
+    start = problem.start(seed)[0, 0]
+    known = _few_gradients(problem, start)
+    vector = _random(len(start), seed)
+    if known is not None and (silent := (known == 0).all(0)).any():
+        vector = silent.double()
+    elif known is not None:
+        _, _, rows = torch.linalg.svd(known, full_matrices=False)
+        full = len(rows) == len(start)
+        vector = rows[-1] if full else vector - rows.T @ (rows @ vector)
+    return Canary(blank(problem, seed).record, vector / vector.norm())
 
 
 def quiet_gradients(problem: Problem, count: int, seed: int) -> Canary:
     """As `quiet_gradient`, ``count`` of them, each along a parameter of its own."""
     if count == 1:
         return quiet_gradient(problem, seed)
-    crafted = _crafted(problem, count, _quietest(problem, seed))
-    return Canary(crafted.records, crafted.coordinates)
+    return _crafted(problem, count, _quietest(problem, seed))
 
 
 def random_gradient(problem: Problem, seed: int) -> Canary:
@@ -151,33 +173,10 @@ CANARIES: dict[str, Callable[[Problem, int], Canary]] = {
 }
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Canaries:
-    """Canaries that may be planted, each by its own coin."""
-
-    records: Dataset  # one sample a canary
-    # (canaries,): the parameter that each one's gradient is along; None if it is that
-    # of the record
-    coordinates: Tensor | None = None
-    nodes: tuple[int, ...] = (CANARY_NODE,)  # which they join, dealt to these in turn
-
-    def __len__(self) -> int:
-        return len(self.records)
-
-    def planted(self, coins: Tensor) -> Planted:
-        """Those that join by ``coins``, (runs, canaries)."""
-        return Planted(self.records, coins, self.coordinates, nodes=self.nodes)
-
-    def at(self, node: int) -> slice:
-        """Those that join ``node``, one of ``nodes``."""
-        return slice(self.nodes.index(node), None, len(self.nodes))
-
-
-def canaries_of(problem: Problem, kind: str, count: int, seed: int) -> Canaries:
+def canaries_of(problem: Problem, kind: str, count: int, seed: int) -> Canary:
     """``count`` canaries of a kind of `KINDS`; ``ValueError`` if there are too few."""
     if kind == CRAFTED:
         return _crafted(problem, count, _quietest(problem, seed))
-    generator = public_generator(seed, "canary")
     classes = classes_of(problem)
     if classes is None or (kind == MISLABELLED and problem.test is None):
         raise ValueError(
@@ -185,25 +184,20 @@ def canaries_of(problem: Problem, kind: str, count: int, seed: int) -> Canaries:
             f"none; choose {CRAFTED}"
         )
     if kind == NOISE:
-        own = problem.shares[CANARY_NODE]
-        low, high = own.inputs.min(), own.inputs.max()
-        shape = (count, *own.inputs.shape[1:])
-        inputs = torch.rand(shape, generator=generator, dtype=own.inputs.dtype)
-        label = torch.randint(classes, (count,), generator=generator)
-        return Canaries(Dataset(low + inputs * (high - low), label))
+        return _of_noise(problem, count, seed)
     # Held-out records with a wrong label, a little apart where one is used again.
-    test = problem.test
+    generator, test = public_generator(seed, "canary"), problem.test
     chosen = torch.arange(count) % len(test)
     inputs = test.inputs[chosen]
     again = 0.05 * torch.randn(inputs.shape, generator=generator, dtype=inputs.dtype)
     again[: len(test)] = 0
     shift = torch.randint(1, classes, (count,), generator=generator)
-    return Canaries(Dataset(inputs + again, (test.targets[chosen] + shift) % classes))
+    return Canary(Dataset(inputs + again, (test.targets[chosen] + shift) % classes))
 
 
 def public_canaries(
     problem: Problem, count: int, seed: int, nodes: tuple[int, ...] = (CANARY_NODE,)
-) -> Canaries:
+) -> Canary:
     """``count`` crafted gradients along parameters that are chosen without the data."""
     dims = problem.start(seed).shape[2]
     order = torch.randperm(dims, generator=public_generator(seed, "canaries of a run"))
@@ -211,11 +205,8 @@ def public_canaries(
 
 
 def _crafted(
-    problem: Problem,
-    count: int,
-    order: Tensor,
-    nodes: tuple[int, ...] = (CANARY_NODE,),
-) -> Canaries:
+    problem: Problem, count: int, order: Tensor, nodes: tuple[int, ...] = (CANARY_NODE,)
+) -> Canary:
     """Crafted gradients along the first ``count`` of the parameters in ``order``."""
     if len(order) < count:
         raise ValueError(
@@ -223,16 +214,16 @@ def _crafted(
             f"{len(order):,}: plant fewer canaries, or use a larger model"
         )
     several = blank(problem, 0).record.select(torch.zeros(count, dtype=torch.long))
-    return Canaries(several, order[:count], nodes)
+    return Canary(several, order[:count], nodes)
 
 
 def _quietest(problem: Problem, seed: int) -> Tensor:
     """All parameters: first where records' gradients at the start are small."""
     start = problem.start(seed)[0, 0]
-    if sum(problem.sizes) * len(start) > _MOST_VALUES:
+    known = _few_gradients(problem, start)
+    if known is None:
         return torch.randperm(len(start), generator=public_generator(seed, "canary"))
-    loud = all_gradients(problem, start).double().square().sum(0)
-    return torch.argsort(loud, stable=True)
+    return torch.argsort(known.square().sum(0), stable=True)
 
 
 def planted_together(problem: Problem, mechanism: Mechanism) -> int:
@@ -242,10 +233,11 @@ def planted_together(problem: Problem, mechanism: Mechanism) -> int:
     planted, so that less noise than is promised still shows; one always is.
     """
     start = problem.start(0)[0, 0]
-    if sum(problem.sizes) * len(start) > _MOST_VALUES:
+    known = _few_gradients(problem, start)
+    if known is None:
         return min(TOGETHER, len(start))
     records = problem.sizes[CANARY_NODE]
-    own = all_gradients(problem, start)[:records].double()
+    own = known[:records]
     clip, multiplier = mechanism.at(0)
     moved = own * (clip / own.norm(dim=1).clamp_min(1e-300)).clamp_max(1)[:, None]
     rate = min(mechanism.batch(records) / records, 1.0)
@@ -265,6 +257,21 @@ def all_gradients(problem: Problem, start: Tensor) -> Tensor:
     )
 
 
+def _few_gradients(problem: Problem, start: Tensor) -> Tensor | None:
+    """`all_gradients` in doubles; None where they would be too many values."""
+    if sum(problem.sizes) * len(start) > _MOST_VALUES:
+        return None
+    return all_gradients(problem, start).double()
+
+
+def repeated(data: Dataset, runs: int) -> tuple[Tensor, Tensor]:
+    """Inputs and targets of all records, (runs, records, ...), alike in each run."""
+    return (
+        data.inputs.expand(runs, *data.inputs.shape),
+        data.targets.expand(runs, *data.targets.shape),
+    )
+
+
 def reference_of(problem: Problem) -> PerSample:
     """Gradients of single records, by the problem's own loss."""
     return PerSample(problem.module, problem.material.loss)
@@ -272,33 +279,14 @@ def reference_of(problem: Problem) -> PerSample:
 
 def is_silent(problem: Problem, start: Tensor, direction: Tensor) -> bool:
     """Return whether no gradient at ``start`` touches a coordinate of ``direction``."""
-    if sum(problem.sizes) * len(start) > _MOST_VALUES:
+    known = _few_gradients(problem, start)
+    if known is None:
         return False
-    touched = (all_gradients(problem, start) != 0).any(0)
     where = direction != 0 if direction.is_floating_point() else direction
-    return not bool(touched[where].any())
+    return not bool((known != 0).any(0)[where].any())
 
 
 def _random(dims: int, seed: int) -> Tensor:
     generator = public_generator(seed, "canary")
     vector = torch.randn(dims, generator=generator, dtype=torch.float64)
-    return vector / vector.norm()
-
-
-def _quiet(problem: Problem, seed: int) -> Tensor:
-    start = problem.start(seed)[0, 0]
-    dims = len(start)
-    if sum(problem.sizes) * dims > _MOST_VALUES:
-        return _random(dims, seed)
-    gradients = all_gradients(problem, start).double()
-    silent = (gradients == 0).all(0)
-    if silent.any():
-        vector = silent.double()
-    else:
-        _, _, rows = torch.linalg.svd(gradients, full_matrices=False)
-        if len(rows) < dims:
-            vector = _random(dims, seed)
-            vector = vector - rows.T @ (rows @ vector)
-        else:
-            vector = rows[-1]
     return vector / vector.norm()

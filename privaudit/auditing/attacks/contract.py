@@ -22,13 +22,18 @@ from trainers.runs.problem import Problem
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Known:
+class Scene:
     """Knowledge of every adversary of a training: all but coins, batches and noise."""
 
     problem: Problem  # the algorithm, its settings and all records but the canary
+    canary: Canary  # what may be planted: at node 0, or several of one run at theirs
     # what the mechanism makes its noise from, at all nodes or at each
     noise_multiplier: Noise
     start: Tensor  # (dims,): where all nodes of all runs start
+    replaces: bool = False  # whether the canary comes in the place of a record
+    # who attacks, as `Observer.parse` takes it, or ``any-node``; None: as the adversary
+    # says
+    observer: str | None = None
 
     @functools.cached_property
     def mechanism(self) -> Mechanism:
@@ -56,17 +61,6 @@ class Known:
         clip = clip if clip < float("inf") else 1.0
         return clip, clip * (multiplier or 1.0)
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Scene(Known):
-    """Knowledge of an adversary of many runs, and the canary's possible values."""
-
-    canary: Canary  # what may be planted at node 0
-    replaces: bool = False  # whether the canary comes in the place of a record
-    # who attacks, as `Observer.parse` takes it, or ``any-node``; None: as the adversary
-    # says
-    observer: str | None = None
-
     @functools.cached_property
     def silent(self) -> bool:
         """Return whether no other record can reach the canary's crafted direction."""
@@ -74,27 +68,21 @@ class Scene(Known):
         return direction is not None and is_silent(self.problem, self.start, direction)
 
 
-class Shown:
-    """Base of watchers of many runs and of one: what they see of a training."""
-
-    @property
-    def release_observers(self) -> tuple[ReleaseObserver, ...]:
-        """Observers of every release; none by default."""
-        return ()
-
-    def after_round(  # few look at models
-        self, done: int, models: Tensor
-    ) -> None:
-        """See the models, (runs, nodes, dims), after ``done`` rounds."""
-
-
-class Watcher(Shown, abc.ABC):
+class Watcher(abc.ABC):
     """Shown one block of runs; a higher score says "member"."""
 
     @property
     def observers(self) -> tuple[Observer, ...]:
         """Observers of the messages of every round; none by default."""
         return ()
+
+    @property
+    def release_observers(self) -> tuple[ReleaseObserver, ...]:
+        """Observers of every release; none by default."""
+        return ()
+
+    def after_round(self, done: int, models: Tensor) -> None:  # noqa: B027  # few look
+        """See the models, (runs, nodes, dims), after ``done`` rounds."""
 
     @abc.abstractmethod
     def score(self, models: Tensor) -> Tensor:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from privaudit.accounting.factorization import Buffers, turn_norm, turn_rows
-from privaudit.auditing.attacks.canaries import CANARY_NODE, reference_of
-from privaudit.auditing.attacks.contract import Differentiator, Known, Scene
+from privaudit.auditing.attacks.canaries import CANARY_NODE, reference_of, repeated
+from privaudit.auditing.attacks.contract import Differentiator, Scene
 from trainers.data import Dataset
 from trainers.oracles.oracle import Mechanism, ReleaseObserver, clip_weights
 
@@ -61,28 +61,13 @@ def mixture_ratio(exponent: Tensor, rate: float) -> Tensor:
     return torch.logaddexp(there, torch.full_like(there, math.log1p(-rate)))
 
 
-def of_canary_node(
-    at: Tensor, gradient: Tensor, nodes: Sequence[int]
-) -> tuple[Tensor, Tensor] | None:
-    """Models and release, (runs, dims), of the canary's among ``nodes``; or None."""
-    if CANARY_NODE not in nodes:
-        return None
-    column = list(nodes).index(CANARY_NODE)
-    return at[:, column], gradient[:, column]
-
-
 def clipped_sum(
-    scene: Known, gradients: Differentiator, node: int, index: int, at: Tensor
+    scene: Scene, gradients: Differentiator, node: int, index: int, at: Tensor
 ) -> Tensor:
     """(runs, dims): sum of a node's clipped gradients at ``at``, without a canary."""
     clip, _ = scene.mechanism.at(index)
-    own, runs = scene.problem.shares[node], len(at)
-    return gradients.weighted_sum(
-        at,
-        own.inputs.expand(runs, *own.inputs.shape),
-        own.targets.expand(runs, *own.targets.shape),
-        lambda norms: clip_weights(norms, clip),
-    )
+    own = repeated(scene.problem.shares[node], len(at))
+    return gradients.weighted_sum(at, *own, lambda norms: clip_weights(norms, clip))
 
 
 def expected_projection(
@@ -221,8 +206,7 @@ class MatchedFilter:
 
         def outside(vector: Tensor, ridge: Tensor) -> Tensor:
             inner = torch.linalg.solve(
-                gram + ridge[:, None, None] * eye,
-                (others @ vector[:, :, None]),
+                gram + ridge[:, None, None] * eye, (others @ vector[:, :, None])
             )
             return vector - (others.mT @ inner)[:, :, 0]
 
@@ -235,11 +219,7 @@ class MatchedFilter:
         return mixture_ratio(found - size / 2, rate)
 
     def _clipped(self, theta: Tensor, data: Dataset, clip: float) -> Tensor:
-        runs = len(theta)
-        gradients = self._reference.gradients(
-            theta,
-            data.inputs.expand(runs, *data.inputs.shape),
-            data.targets.expand(runs, *data.targets.shape),
-        ).double()
+        of_runs = repeated(data, len(theta))
+        gradients = self._reference.gradients(theta, *of_runs).double()
         weights = clip_weights(torch.linalg.vector_norm(gradients, dim=2), clip)
         return gradients * weights[:, :, None]

@@ -33,6 +33,7 @@ MODEL = "model"  # what no message is named: a model after so many rounds
 Told = tuple[int, str, int]  # round, name of the message, and whose
 
 
+@dataclasses.dataclass(eq=False)
 class Record:
     """Keeps, in a fixed order, what is seen; all coordinates, or what is made of them.
 
@@ -42,38 +43,34 @@ class Record:
     canary's tell their noisy gradients, after all else, in `LinearMap.inputs`' order.
     """
 
-    def __init__(
-        self,
-        heard: Sequence[Sequence[int]] | None,
-        *,
-        models: bool = False,
-        final: int | None = None,
-        along: Callable[[Tensor], Tensor] | None = None,
-        colluding: bool = False,
-    ) -> None:
-        self._heard = heard
-        self._final = final
-        self._models = models
-        self.along = along
-        self.colluding = colluding
-        self._told_by: dict[tuple[int, int], Tensor] = {}
-        self.dims: int | None = None
-        self.rows: list[Tensor] = []  # (runs, dims), or what is kept of them
-        self.told: list[Told] = []  # of each row
+    heard: Sequence[Sequence[int]] | None
+    _: dataclasses.KW_ONLY
+    dims: int | None = None  # of messages that are kept
+    models: bool = False
+    final: int | None = None
+    along: Callable[[Tensor], Tensor] | None = None
+    colluding: bool = False
+    # (runs, dims), or what is kept of them
+    rows: list[Tensor] = dataclasses.field(default_factory=list, init=False)
+    # of each row
+    told: list[Told] = dataclasses.field(default_factory=list, init=False)
+    _told_by: dict[tuple[int, int], Tensor] = dataclasses.field(
+        default_factory=dict, init=False
+    )
 
     def messages(self, k: int, sent: Mapping[str, Tensor]) -> None:
         """See what the heard ones send in round ``k``."""
-        if self._heard is None:
+        if self.heard is None:
             return
         for name in sorted(sent):
             # Weights of push-sum and other numbers of the graph alone say nothing.
             if sent[name].shape[-1] == self.dims:
-                for node in self._heard[k % len(self._heard)]:
+                for node in self.heard[k % len(self.heard)]:
                     self._keep(sent[name][:, node], (k, name, node))
 
     def after_round(self, done: int, models: Tensor) -> None:
         """See all models."""
-        if self._models and self._final in (None, done):
+        if self.models and self.final in (None, done):
             for node in range(models.shape[1]):
                 self._keep(models[:, node], (done, MODEL, node))
 
@@ -131,9 +128,9 @@ class LinearMap:
     seen: np.ndarray  # (outputs, 1 + inputs): the first column is the start's
     # (inputs, 1 + inputs): where each gradient was asked for, likewise
     asked: np.ndarray
-    told: tuple[Told, ...] = ()  # (outputs,): round, name and node of each output
+    told: tuple[Told, ...]  # (outputs,): round, name and node of each output
     # places in ``inputs``, in the order in which gradients were asked for
-    turns: tuple[int, ...] = ()
+    turns: tuple[int, ...]
 
     @classmethod
     def of(
@@ -146,27 +143,26 @@ class LinearMap:
         colluding: bool = False,
     ) -> LinearMap:
         """The map of a problem's algorithm, for what a `Record` of these would keep."""
-        nodes = len(problem.shares)
+        nodes, name = len(problem.shares), problem.training.algorithm
         if isinstance(problem.network, Collaboration):
             raise ValueError(
-                f"{problem.training.algorithm} releases updates of a model, not "
-                "gradients: attacks by its messages find none; try final-loss, or "
-                "actions"
+                f"{name} releases updates of a model, not gradients: attacks by its "
+                "messages find none; try final-loss, or actions"
             )
-
         if isinstance(problem.network.algorithm, KnowsPlaces):
             raise ValueError(
-                f"{problem.training.algorithm} sends parts of vectors with these "
-                "settings, which are not put together here: of graph=butterfly the "
-                "same is learned"
+                f"{name} sends parts of vectors with these settings, which are not put "
+                "together here: of graph=butterfly the same is learned"
             )
+        inputs: tuple[tuple[int, int], ...] = ()
 
-        def run(start: Tensor, answers: Mapping) -> tuple[_Script, Record]:
-            oracle = _Script(nodes, answers)
-            record = Record(heard, models=models, final=final)
-            record.dims = len(start)
+        def run(values: Tensor) -> tuple[_Script, Record]:
+            """From the first of ``values``, with the others for gradients."""
+            oracle = _Script(nodes, dict(zip(inputs, values[1:], strict=True)))
+            dims = values.shape[1]
+            record = Record(heard, dims=dims, models=models, final=final)
             problem.network.run(
-                start.repeat(1, nodes, 1),
+                values[0].repeat(1, nodes, 1),
                 oracle,
                 problem.training.rounds,
                 observers=(record,),
@@ -174,50 +170,41 @@ class LinearMap:
             )
             return oracle, record
 
-        def zeros(size: int) -> Tensor:
-            return torch.zeros(size, dtype=torch.float64)
-
         try:
-            dry, record = run(zeros(2), {})
+            dry, record = run(torch.zeros(1, 2, dtype=torch.float64))
         except (AttributeError, TypeError) as error:
             raise ValueError(
-                f"{problem.training.algorithm} wants more of private data than noisy "
-                "gradients, and what it sends is not linear in these; choose another"
+                f"{name} wants more of private data than noisy gradients, and what it "
+                "sends is not linear in these; choose another"
             ) from error
-        inputs, outputs = tuple(sorted(dry.asked)), len(record.rows)
-        told = tuple(record.told)
-        if not outputs:
+        inputs, told = tuple(sorted(dry.asked)), tuple(record.told)
+        if not told:
             raise ValueError(
-                f"{problem.training.algorithm} sends nothing that a neighbour could "
-                "hear; choose another adversary"
+                f"{name} sends nothing that a neighbour could hear; choose another "
+                "adversary"
             )
         width = 1 + len(inputs)
-        if outputs * width > _MOST_VALUES:
+        if len(told) * width > _MOST_VALUES:
             raise ValueError(
-                f"the map of {outputs:,} messages of {len(inputs):,} gradients is too "
-                "large for this adversary: audit fewer rounds or nodes"
+                f"the map of {len(told):,} messages of {len(inputs):,} gradients is "
+                "too large for this adversary: audit fewer rounds or nodes"
             )
-        basis = torch.eye(width, dtype=torch.float64)
-        answers = {key: basis[1 + place] for place, key in enumerate(inputs)}
-        oracle, record = run(basis[0], answers)
-        seen = torch.stack([row[0] for row in record.rows]).numpy()
-        others = [p for p, (node, _) in enumerate(inputs) if node != CANARY_NODE]
+        oracle, record = run(torch.eye(width, dtype=torch.float64))
+        seen = record.stacked()[0].numpy()
         asked = torch.stack([oracle.asked[key] for key in inputs]).numpy()
 
         generator = torch.Generator().manual_seed(0)
         given = torch.randn(width, 3, generator=generator, dtype=torch.float64)
-        answers = {key: given[1 + place] for place, key in enumerate(inputs)}
-        _, record = run(given[0], answers)
-        tried = torch.stack([row[0] for row in record.rows]).numpy()
+        tried = run(given)[1].stacked()[0].numpy()
         away = abs(tried - seen @ given.numpy()).max()
         if not away <= _LINEAR * max(1.0, abs(tried).max()):
             raise ValueError(
-                f"{problem.training.algorithm} is not linear in its gradients with "
-                "these settings, which this adversary needs; for dp-dinno set "
-                "optimiser=sgd"
+                f"{name} is not linear in its gradients with these settings, which "
+                "this adversary needs; for dp-dinno set optimiser=sgd"
             )
         place = {key: number for number, key in enumerate(inputs)}
         if colluding:
+            others = [p for p, (node, _) in enumerate(inputs) if node != CANARY_NODE]
             seen = np.concatenate([seen, np.eye(width)[1:][others]])
         turns = tuple(place[key] for key in dry.asked)
         return cls(inputs, seen, asked, told, turns)

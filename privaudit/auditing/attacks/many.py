@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import dataclasses
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -11,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privaudit.auditing.attacks.canaries import CANARY_NODE, Canaries, reference_of
-from privaudit.auditing.attacks.contract import Differentiator, Known, Shown
+from privaudit.auditing.attacks.canaries import CANARY_NODE, reference_of
+from privaudit.auditing.attacks.contract import Differentiator, Scene, Watcher
+from privaudit.auditing.attacks.final_loss import canary_losses, losses
 from privaudit.auditing.attacks.likelihood import TurnScores, clipped_sum, log_ratio
 from privaudit.auditing.attacks.references import (
     NO_PROBABILITY,
     References,
-    losses,
     population,
 )
 from privaudit.auditing.membership import lira, rmia
@@ -28,36 +27,25 @@ _REFERENCES = 32  # models that an attacker trains for many canaries
 _PART = 64  # records whose gradients are held at once
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ManyScene(Known):
-    """Knowledge of an adversary of one run, and its canaries' possible values."""
-
-    canaries: Canaries
-
-
-class ManyWatcher(Shown, abc.ABC):
-    """Shown one run; a higher score says that its canary is a member."""
+class ManyWatcher(Watcher):
+    """Shown one run; scores are (canaries,), given final models (1, nodes, dims)."""
 
     name: ClassVar[str]
     sees: ClassVar[str]
 
-    def __init__(self, scene: ManyScene, gradients: Differentiator) -> None:
+    def __init__(self, scene: Scene, gradients: Differentiator) -> None:
         self._scene = scene
         self._gradients = gradients
-
-    @abc.abstractmethod
-    def scores(self, models: Tensor) -> Tensor:
-        """(canaries,), given each node's final model, (1, nodes, dims)."""
 
 
 class _OfReleases(ManyWatcher):
     """A running score of each canary, from the releases of its node."""
 
-    def __init__(self, scene: ManyScene, gradients: Differentiator) -> None:
+    def __init__(self, scene: Scene, gradients: Differentiator) -> None:
         super().__init__(scene, gradients)
         self._secret = all(map(scene.mechanism.is_secret, scene.rates))
         self._turns = TurnScores(scene.mechanism, secret=self._secret)
-        self._total = self._turns.none(len(scene.canaries))
+        self._total = self._turns.none(len(scene.canary))
 
     @property
     def release_observers(self) -> tuple[ReleaseObserver, ...]:
@@ -67,20 +55,28 @@ class _OfReleases(ManyWatcher):
         self, index: int, at: Tensor, gradient: Tensor, nodes: Sequence[int]
     ) -> None:
         """Add this release's evidence to the running scores."""
-        canaries = self._scene.canaries
+        canary = self._scene.canary
         for column, node in enumerate(nodes):
-            if node in canaries.nodes:
+            if node in canary.nodes:
                 over = self._scene.divisors[node]
                 released = gradient[0, column].cpu().double() * over
                 found = self._evidence(node, index, at[:, column].cpu(), released)
                 score = self._total[self._turns.part(index)]
-                score[canaries.at(node)] += found[canaries.at(node)]
+                score[canary.at(node)] += found[canary.at(node)]
+
+    def _ratio(self, node: int, index: int, vector: Tensor) -> Tensor:
+        """Likelihood ratios of crafted gradients in ``vector``, (dims,)."""
+        scene = self._scene
+        clip, noise = scene.scales(index, node)
+        along = vector[scene.canary.direction] / noise
+        shift = clip * self._turns.moved(index) / noise
+        return log_ratio(along, shift, scene.rates[node], replaces=False)
 
     @abc.abstractmethod
     def _evidence(self, node: int, index: int, at: Tensor, released: Tensor) -> Tensor:
         """(canaries,), of the ``index``-th sum, (dims,), of ``node``, at (1, dims)."""
 
-    def scores(self, models: Tensor) -> Tensor:
+    def score(self, models: Tensor) -> Tensor:
         return self._turns.mean(self._total)
 
 
@@ -90,32 +86,29 @@ class ManyNoisyGradients(_OfReleases):
     name = "noisy-gradients"
     sees = "all noisy gradients of its node, with all other records known"
 
-    def __init__(self, scene: ManyScene, gradients: Differentiator) -> None:
+    def __init__(self, scene: Scene, gradients: Differentiator) -> None:
         super().__init__(scene, gradients)
         self._reference = reference_of(scene.problem)
 
     def _evidence(self, node: int, index: int, at: Tensor, released: Tensor) -> Tensor:
         scene = self._scene
-        clip, noise = scene.scales(index, node)
         usual = clipped_sum(scene, self._gradients, node, index, at)[0].double()
         rate = scene.rates[node]
         surprise = released - rate / scene.mechanism.parts * usual
-        coordinates = scene.canaries.coordinates
-        if coordinates is not None:
-            along = surprise[coordinates] / noise
-            shift = clip * self._turns.moved(index) / noise
-            return log_ratio(along, shift, rate, replaces=False)
+        if scene.canary.direction is not None:
+            return self._ratio(node, index, surprise)
         # The other canaries are there by coins too: what they give on average goes off.
         parts = [
             self._clipped(at, first, scene.mechanism.at(index)[0])
-            for first in range(0, len(scene.canaries), _PART)
+            for first in range(0, len(scene.canary), _PART)
         ]
         mean = sum(part.sum(0) for part in parts) / 2 * rate
         mean = mean / (scene.mechanism.parts if self._secret else 1)
+        noise = scene.scales(index, node)[1]
         return torch.cat([part @ (surprise - mean) for part in parts]) / noise**2
 
     def _clipped(self, at: Tensor, first: int, clip: float) -> Tensor:
-        records = self._scene.canaries.records
+        records = self._scene.canary.record
         inputs = records.inputs[first : first + _PART]
         targets = records.targets[first : first + _PART]
         found = self._reference.gradients(at, inputs[None], targets[None])[0].double()
@@ -129,19 +122,15 @@ class ManyReleases(_OfReleases):
     name = "releases"
     sees = "all noisy gradients of its node, and no record"
 
-    def __init__(self, scene: ManyScene, gradients: Differentiator) -> None:
-        if scene.canaries.coordinates is None:
+    def __init__(self, scene: Scene, gradients: Differentiator) -> None:
+        if scene.canary.direction is None:
             raise ValueError(
                 "releases reads crafted gradients: choose the canary gradient"
             )
         super().__init__(scene, gradients)
 
     def _evidence(self, node: int, index: int, at: Tensor, released: Tensor) -> Tensor:
-        scene = self._scene
-        clip, noise = scene.scales(index, node)
-        along = released[scene.canaries.coordinates] / noise
-        shift = clip * self._turns.moved(index) / noise
-        return log_ratio(along, shift, scene.rates[node], replaces=False)
+        return self._ratio(node, index, released)
 
 
 class ManyFinalLosses(ManyWatcher):
@@ -152,25 +141,18 @@ class ManyFinalLosses(ManyWatcher):
 
     def _of_nodes(self, models: Tensor) -> Tensor:
         """(canaries,): each one's loss under its node's model of (1, nodes, dims)."""
-        canaries = self._scene.canaries
-        found = torch.zeros(len(canaries), dtype=torch.float64)
-        for node in canaries.nodes:
-            own = self._losses(models[:, node].cpu())
-            found[canaries.at(node)] = own[canaries.at(node)]
+        canary = self._scene.canary
+        found = torch.zeros(len(canary), dtype=torch.float64)
+        for node in canary.nodes:
+            own = self._losses(models[:, node].cpu())[0]
+            found[canary.at(node)] = own[canary.at(node)]
         return found
 
     def _losses(self, models: Tensor) -> Tensor:
-        """(canaries,), under models (1, dims); a crafted g has the loss <g, theta>."""
-        canaries = self._scene.canaries
-        if canaries.coordinates is not None:
-            return models[0, canaries.coordinates].double()
-        outputs = self._gradients.outputs(models, canaries.records.inputs[None])[0]
-        loss = self._scene.problem.material.loss
-        return loss(outputs.double(), canaries.records.targets)
+        return canary_losses(self._scene, self._gradients, models)
 
-    def scores(self, models: Tensor) -> Tensor:
-        begun = self._losses(self._scene.start[None])
-        return begun - self._of_nodes(models)
+    def score(self, models: Tensor) -> Tensor:
+        return self._losses(self._scene.start[None])[0] - self._of_nodes(models)
 
 
 class ManyLosses(ManyFinalLosses):
@@ -179,17 +161,17 @@ class ManyLosses(ManyFinalLosses):
     name = "all-losses"
     sees = "each canary's loss under the model of its node after every round"
 
-    def __init__(self, scene: ManyScene, gradients: Differentiator) -> None:
+    def __init__(self, scene: Scene, gradients: Differentiator) -> None:
         super().__init__(scene, gradients)
-        self._total = torch.zeros(len(scene.canaries), dtype=torch.float64)
+        self._total = torch.zeros(len(scene.canary), dtype=torch.float64)
         self._rounds = 0
 
     def after_round(self, done: int, models: Tensor) -> None:
         self._total -= self._of_nodes(models)
         self._rounds += 1
 
-    def scores(self, models: Tensor) -> Tensor:
-        begun = self._losses(self._scene.start[None])
+    def score(self, models: Tensor) -> Tensor:
+        begun = self._losses(self._scene.start[None])[0]
         return begun + self._total / max(1, self._rounds)
 
 
@@ -202,31 +184,28 @@ class ManyLiRA(ManyFinalLosses):
         f"{_REFERENCES} models trained with and without each"
     )
 
-    def __init__(self, scene: ManyScene, gradients: Differentiator) -> None:
+    def __init__(self, scene: Scene, gradients: Differentiator) -> None:
         super().__init__(scene, gradients)
-        canaries = scene.canaries
+        canary = scene.canary
         # Each of two that follow each other has the canaries that the other has not.
         coins = torch.rand(
             _REFERENCES // 2,
-            len(canaries),
+            len(canary),
             generator=public_generator(0, "canaries of reference models"),
         )
         worlds = torch.stack([coins < 0.5, coins >= 0.5], 1).flatten(0, 1)
         self._references = References.trained(
-            scene.problem,
-            canaries.planted(worlds),
-            scene.noise_multiplier,
-            scene.start,
+            scene.problem, canary.planted(worlds), scene.noise_multiplier, scene.start
         )
         self._had = self._references.included.numpy()
         self._known = self._under(self._references.models)
 
     def _under(self, models: Tensor) -> np.ndarray:
         """(models, canaries): losses, of models (models, dims)."""
-        return torch.stack([self._losses(one[None]) for one in models]).numpy()
+        return torch.cat([self._losses(one[None]) for one in models]).numpy()
 
-    def scores(self, models: Tensor) -> Tensor:
-        crafted = self._scene.canaries.coordinates is not None
+    def score(self, models: Tensor) -> Tensor:
+        crafted = self._scene.canary.direction is not None
         seen = self._under(models[:, CANARY_NODE].cpu())
         found = lira(seen, self._known, self._had, log_odds=not crafted)
         return torch.from_numpy(found[0])
@@ -237,12 +216,12 @@ class ManyRMIA(ManyLiRA):
 
     name = "rmia"
 
-    def __init__(self, scene: ManyScene, gradients: Differentiator) -> None:
-        if scene.canaries.coordinates is not None:
+    def __init__(self, scene: Scene, gradients: Differentiator) -> None:
+        if scene.canary.direction is not None:
             raise ValueError(NO_PROBABILITY)
         super().__init__(scene, gradients)
 
-    def scores(self, models: Tensor) -> Tensor:
+    def score(self, models: Tensor) -> Tensor:
         final = models[:, CANARY_NODE].cpu()
         others = population(self._scene.problem)
         found = rmia(

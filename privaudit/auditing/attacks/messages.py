@@ -1,4 +1,4 @@
-"""The adversary who infers noisy gradients from what it sees, round by round."""
+"""Adversaries who infer noisy gradients from messages, or from models."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from privaudit.accounting.views import ANY_NODE, observed_by
+from privaudit.accounting.views import Observer as Who
+from privaudit.auditing.attacks.canaries import CANARY_NODE
 from privaudit.auditing.attacks.contract import (
     Adversary,
     Differentiator,
@@ -21,6 +25,7 @@ from privaudit.auditing.attacks.likelihood import (
     mixed_ratio,
 )
 from privaudit.auditing.attacks.linear import LinearMap, Reader, Record
+from privaudit.results import Relation, seen_by
 from trainers.network.engine import Observer
 from trainers.oracles.oracle import ReleaseObserver
 from trainers.runs.problem import Problem
@@ -28,6 +33,7 @@ from trainers.runs.problem import Problem
 _EXACT = 1e-6  # a gradient of which less than this share is hidden was read off
 _MOST_COINS = 8  # of one record, over all of which a likelihood is summed
 _FAINT = 1e-3  # less than this share of it tells nothing
+_MOST_GRADIENTS = 5_000  # whose map is square: 200 MB
 
 
 class LinearAdversary(Adversary):
@@ -67,12 +73,12 @@ class LinearAdversary(Adversary):
         final = self.scene.problem.training.rounds if self.only_final else None
         record = Record(
             self.heard,
+            dims=len(self.scene.start),
             models=self.models,
             final=final,
             along=canary.along if projects else None,
             colluding=self.colluding,
         )
-        record.dims = len(self.scene.start)
         return _Watcher(self, record, gradients)
 
 
@@ -178,3 +184,115 @@ class _Watcher(Watcher):
             total = expected_projection(scene, self._gradients, node, index, at)
             mean[:, place] = total.numpy() / scene.divisors[node]
         return mean
+
+
+class AllModels(LinearAdversary):
+    """Reads off the models what gradients were added to them."""
+
+    name = "all-models"
+    sees = "the models of all nodes after every round, with all other records known"
+    models = True
+
+
+class FinalModels(LinearAdversary):
+    """Weighs the final weights of all nodes along the canary's crafted gradient.
+
+    The hidden state against a gradient chosen beforehand (Cebere, Bellet and Papernot
+    2025, arXiv:2405.14457): weights are its sum and noise's; what others add is noise.
+    """
+
+    name = "final-models"
+    sees = (
+        "the final models of all nodes (hidden state), with a canary whose gradient "
+        "was crafted beforehand"
+    )
+    models = True
+    only_final = True
+
+    def __init__(self, scene: Scene) -> None:
+        if scene.canary.direction is None:
+            raise ValueError(
+                "final-models weighs final weights along a crafted gradient: choose "
+                "the canary gradient, or final-loss, to which it may be a record"
+            )
+        super().__init__(scene)
+
+    @classmethod
+    def map_of(
+        cls, problem: Problem, heard: Sequence[Sequence[int]] | None = None
+    ) -> LinearMap:
+        """As there. Raises ``ValueError`` as well if there are too many rounds."""
+        if len(problem.shares) * problem.training.rounds > _MOST_GRADIENTS:
+            raise ValueError(
+                f"final-models solves for the gradients of all rounds, and there are "
+                f"more than {_MOST_GRADIENTS:,}: choose final-loss"
+            )
+        return super().map_of(problem, heard)
+
+
+class FinalModelsOfColluders(FinalModels):
+    """As `FinalModels`, by all other nodes together, who know what they added."""
+
+    name = "final-models-colluding"
+    sees = (
+        "the final models of all nodes (hidden state) and what every other node added "
+        "itself, with a canary whose gradient was crafted beforehand"
+    )
+    colluding = True
+
+
+class Observing(LinearAdversary):
+    """All that an observer hears and sends; of ``any-node``, who learns most."""
+
+    name = "observer"
+    reads_models = False  # but what of them is sent
+    sees = "what is heard and sent by the observer, with all other records known"
+
+    def __init__(self, scene: Scene) -> None:
+        named = scene.observer or "everybody"
+        self._who = _most_told(scene) if named == ANY_NODE else Who.parse(named)
+        words = seen_by(str(self._who.name)).removeprefix("; seen by ")
+        self.sees = f"what is heard and sent by {words}, with all other records known"
+        super().__init__(scene)
+
+    def hears(self, scene: Scene) -> list[list[int]]:
+        """Whose messages it has, round by round: its own among them."""
+        mixing, who = scene.problem.training.mixing(), self._who
+        graphs = [mixing.at(k) > 0 for k in range(mixing.period)]
+        if who.everybody:
+            return [list(range(mixing.nodes)) for _ in graphs]
+        if who.wire is not None:
+            ways = (who.wire, who.wire[::-1])
+            heard = [[one for one, by in ways if graph[by, one]] for graph in graphs]
+            if not any(heard):
+                raise ValueError(
+                    f"observer {who.name}: nothing is ever sent between these two "
+                    "nodes; choose two that are neighbours"
+                )
+            return heard
+        return heard_by(who.nodes, graphs)
+
+
+def heard_by(
+    nodes: Sequence[int], graphs: Sequence[NDArray[np.bool_]]
+) -> list[list[int]]:
+    """Whose messages ``nodes`` have in each of ``graphs``: their own among them."""
+    own = list(nodes)
+    return [
+        [node for node in range(len(graph)) if node in own or graph[own, node].any()]
+        for graph in graphs
+    ]
+
+
+def _most_told(scene: Scene) -> Who:
+    """The node against whose view the canary's releases have the least noise."""
+    training = scene.problem.training
+    ledger = scene.problem.ledger(scene.noise_multiplier)
+    relation: Relation = "replace-one" if scene.replaces else "add-or-remove-one"
+
+    def told(node: int) -> float:
+        seen = observed_by(training.algorithm, ledger, str(node), relation)
+        entries = seen.nodes[CANARY_NODE]
+        return sum(entry.count / entry.release.noise**2 for entry in entries)
+
+    return Who.of(max(set(range(training.nodes)) - {CANARY_NODE}, key=told))

@@ -15,12 +15,13 @@ from privaudit.auditing.attacks.contract import (
     Watcher,
 )
 from privaudit.auditing.attacks.likelihood import clipped_sum, log_ratio
-from privaudit.auditing.attacks.messages import LinearAdversary
-from privaudit.auditing.attacks.perturbed import PerturbedWatcher, perturbs
+from privaudit.auditing.attacks.messages import LinearAdversary, heard_by
+from privaudit.auditing.attacks.perturbed import PerturbedWatcher
 from trainers.algorithms.asynchronous.virtual_time import Asynchronous
 from trainers.algorithms.dinno import Dinno
 from trainers.algorithms.optimisers import OPTIMISERS, Adam
 from trainers.network.engine import Observer
+from trainers.oracles.messages.oracle import MessageMechanism
 
 
 def adam_of(scene: Scene) -> tuple[Dinno, Adam] | None:
@@ -167,7 +168,7 @@ class Neighbour(LinearAdversary):
 
     def __init__(self, scene: Scene) -> None:
         self._by: Callable[[Scene, Differentiator], Watcher] | None = None
-        if perturbs(scene):
+        if isinstance(scene.mechanism, MessageMechanism):
             self._by = PerturbedWatcher
         elif adam_of(scene) is not None and self._hears_all(scene):
             self._by = AdamWatcher
@@ -197,24 +198,20 @@ class Neighbour(LinearAdversary):
             return _exchanges(network, scene.problem.training.rounds)
         mixing = scene.problem.training.mixing()
         graphs = [mixing.at(k) > 0 for k in range(mixing.period)]
-        nodes = range(mixing.nodes)
 
         def worth(node: int) -> int:
             own = sum(int(graph[node, CANARY_NODE]) for graph in graphs)
             both = sum(int((g[node] & g[CANARY_NODE]).sum()) for g in graphs)
             return both if own else -1
 
-        others = [node for node in nodes if node != CANARY_NODE and worth(node) > 0]
+        apart = set(range(mixing.nodes)) - {CANARY_NODE}
+        others = [node for node in sorted(apart) if worth(node) > 0]
         if not others:
             raise ValueError(
                 f"nobody hears the canary's node with {scene.problem.training.nodes} "
                 f"nodes of {scene.problem.training.algorithm}; choose another adversary"
             )
-        listener = max(others, key=worth)
-        return [
-            [node for node in nodes if node == listener or graph[listener, node]]
-            for graph in graphs
-        ]
+        return heard_by([max(others, key=worth)], graphs)
 
 
 def _exchanges(network: Asynchronous, steps: int) -> list[list[int]]:

@@ -18,7 +18,6 @@ from privaudit.auditing.attacks.likelihood import (
     TurnScores,
     expected_projection,
     log_ratio,
-    of_canary_node,
 )
 from trainers.oracles.oracle import ReleaseObserver
 
@@ -53,10 +52,10 @@ class _Watcher(Watcher):
         self, index: int, at: Tensor, gradient: Tensor, nodes: Sequence[int]
     ) -> None:
         """Add this release's evidence to the running score."""
-        own = of_canary_node(at, gradient, nodes)
-        if own is None:
+        if CANARY_NODE not in nodes:
             return
-        at, gradient = own
+        column = list(nodes).index(CANARY_NODE)
+        at, gradient = at[:, column], gradient[:, column]
         score = self._total[self._turns.part(index)]
         if self._filter is not None:
             score += self._filter(index, at, gradient)[:, None]

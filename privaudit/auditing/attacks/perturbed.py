@@ -17,7 +17,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from privaudit.auditing.attacks.canaries import CANARY_NODE
+from privaudit.auditing.attacks.canaries import CANARY_NODE, repeated
 from privaudit.auditing.attacks.contract import Differentiator, Scene, Watcher
 from privaudit.auditing.attacks.likelihood import mixture_ratio
 from trainers.algorithms.partpsp.partpsp import PartPsp
@@ -29,12 +29,7 @@ from trainers.oracles.messages.noise import planned_scales
 from trainers.oracles.messages.oracle import MessageMechanism, shared_places
 
 
-def perturbs(scene: Scene) -> bool:
-    """Return whether the algorithm's messages carry the noise."""
-    return isinstance(scene.mechanism, MessageMechanism)
-
-
-def _is_overheard(mixing: Mixing) -> bool:
+def is_overheard(mixing: Mixing) -> bool:
     """Return whether another node hears the canary's and all that it hears."""
     graphs = [mixing.at(k) > 0 for k in range(mixing.period)]
     return any(
@@ -58,7 +53,7 @@ class PerturbedWatcher(Watcher):
         assert isinstance(algorithm, PartPsp)
         assert isinstance(how, MessageMechanism)
         assert how.mixing is not None
-        if not _is_overheard(how.mixing):
+        if not is_overheard(how.mixing):
             raise ValueError(
                 "a neighbour reads noisy parameters only if it hears all that the "
                 "canary's node hears: set graph=complete or sync_interval=1"
@@ -77,15 +72,12 @@ class PerturbedWatcher(Watcher):
         self._targets = [scene.canary.record]
         if scene.replaces:
             self._targets.append(own.select(torch.arange(1)))
-        self._scales = list(self._planned())
+        bounds = [self._bound(k) for k in range(scene.problem.training.rounds)]
+        dims = len(self._shared)
+        self._scales = list(planned_scales(how.messages, how.mixing, bounds, dims))
         self._theta: Tensor | None = None  # (runs, dims), as the attacker thinks
         self._held: Tensor | None = None  # (runs, shared)
         self._score: Tensor | float = 0.0
-
-    def _planned(self) -> list[float]:
-        rounds, dims = self._scene.problem.training.rounds, len(self._shared)
-        bounds = [self._bound(k) for k in range(rounds)]
-        return list(planned_scales(self._how.messages, self._mixing, bounds, dims))
 
     def _bound(self, k: int) -> float:
         clip = self._how.at(0)[0]
@@ -162,14 +154,11 @@ class PerturbedWatcher(Watcher):
 
     def _sum(self, theta: Tensor, of: Dataset) -> Tensor:
         """Summed gradients, (runs, dims), each clipped if that is how batches are."""
-        inputs = of.inputs.expand(len(theta), *of.inputs.shape)
-        targets = of.targets.expand(len(theta), *of.targets.shape)
+        each = repeated(of, len(theta))
         if self._how.clip_by == "batch":
-            total = self._gradients.weighted_sum(
-                theta, inputs, targets, torch.ones_like
-            )
+            total = self._gradients.weighted_sum(theta, *each, torch.ones_like)
             return total.to(theta.dtype)
-        each = self._reference.gradients(theta, inputs, targets)
+        each = self._reference.gradients(theta, *each)
         norms = each[:, :, self._shared].abs().sum(2)
         clip = self._how.at(0)[0]
         return (each * (clip / norms.clamp_min(clip))[:, :, None]).sum(1)

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from privaudit.auditing.attacks.canaries import CANARY_NODE
-from privaudit.auditing.attacks.contract import (
-    Adversary,
-    Differentiator,
-    Scene,
-    Watcher,
-)
-from privaudit.auditing.attacks.final_loss import canary_losses
+from privaudit.auditing.attacks.contract import Differentiator, Scene
+from privaudit.auditing.attacks.final_loss import OfFinalModel, canary_losses, losses
 from privaudit.auditing.membership import lira, rmia
 from trainers.algorithms.family import Noise
 from trainers.data import Dataset
@@ -26,7 +20,6 @@ from trainers.runs.problem import Planted, Problem
 REFERENCES = 128  # models that an attacker trains for one canary
 _BLOCK = 32  # at a time
 _POPULATION = 1000  # held-out records at most that RMIA compares with
-_VALUES = 1 << 22  # of inputs that losses are taken of at once
 _KEY = "reference models"  # no audit has it
 
 
@@ -64,20 +57,7 @@ def population(problem: Problem) -> Dataset:
     return Dataset(test.inputs[:_POPULATION], test.targets[:_POPULATION])
 
 
-def losses(gradients: Differentiator, models: Tensor, data: Dataset) -> np.ndarray:
-    """(models, records), of models (models, dims)."""
-    part = max(1, _VALUES // data.inputs.numel())
-    found = []
-    for some in models.split(part):
-        inputs = data.inputs.expand(len(some), *data.inputs.shape)
-        outputs = gradients.outputs(some, inputs).double()  # (models, records, classes)
-        targets = data.targets.expand(len(some), *data.targets.shape)
-        each = gradients.loss(outputs.flatten(0, 1), targets.flatten(0, 1))
-        found.append(each.view(len(some), len(data)))
-    return torch.cat(found).numpy()
-
-
-class LiRA(Adversary):
+class LiRA(OfFinalModel):
     """Likelihood ratio of the canary's log odds (or <g, theta>): `privaudit.lira`."""
 
     name = "lira"
@@ -95,23 +75,17 @@ class LiRA(Adversary):
             scene.noise_multiplier,
             scene.start,
         )
-        self._known = self.losses(self.references.models, scene.problem.gradients())
+        gradients = scene.problem.gradients()
+        self._known = canary_losses(scene, gradients, self.references.models)
 
-    def losses(self, models: Tensor, gradients: Differentiator) -> np.ndarray:
-        """(runs, 1), the canary's."""
-        return canary_losses(self.scene, gradients, models)[:, None].numpy()
-
-    def watch(self, runs: int, gradients: Differentiator) -> Watcher:
-        return _Watcher(self, gradients)
-
-    def scores(self, models: Tensor, gradients: Differentiator) -> np.ndarray:
-        """(runs, 1), given the final models of the canary's node, (runs, dims)."""
-        return lira(
-            self.losses(models, gradients),
+    def scores(self, models: Tensor, gradients: Differentiator) -> Tensor:
+        found = lira(
+            canary_losses(self.scene, gradients, models),
             self._known,
             self.references.included.numpy(),
             log_odds=self.scene.canary.direction is None,
         )
+        return torch.from_numpy(found[:, 0])
 
 
 class RMIA(LiRA):
@@ -128,27 +102,18 @@ class RMIA(LiRA):
             scene.problem.gradients(), self.references.models, self._others
         )
 
-    def scores(self, models: Tensor, gradients: Differentiator) -> np.ndarray:
-        return rmia(
-            self.losses(models, gradients),
+    def scores(self, models: Tensor, gradients: Differentiator) -> Tensor:
+        found = rmia(
+            canary_losses(self.scene, gradients, models),
             self._known,
             losses(gradients, models, self._others),
             self._known_others,
             self.references.included.numpy(),
         )
+        return torch.from_numpy(found[:, 0])
 
 
 NO_PROBABILITY = (
     "rmia reads the probability of a record's label, and a crafted gradient has none: "
     "choose a canary that is a record, such as mislabelled"
 )
-
-
-class _Watcher(Watcher):
-    def __init__(self, attack: LiRA, gradients: Differentiator) -> None:
-        self._attack = attack
-        self._gradients = gradients
-
-    def score(self, models: Tensor) -> Tensor:
-        found = self._attack.scores(models[:, CANARY_NODE], self._gradients)
-        return torch.from_numpy(found[:, 0])

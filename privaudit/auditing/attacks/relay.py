@@ -115,8 +115,7 @@ class Relay:
         canary = Dataset(torch.ones(1, 1), torch.full((1, 1), -self._far))
         for block, first in enumerate(range(0, runs, _BLOCK)):
             planted = torch.from_numpy(member[first : first + _BLOCK])
-            heard = Record([list(range(self.problem.training.nodes))])
-            heard.dims = 1
+            heard = Record([list(range(self.problem.training.nodes))], dims=1)
             self.problem.train(
                 self.noise_multiplier,
                 Streams(Key.study(f"relay {seed}"), block),

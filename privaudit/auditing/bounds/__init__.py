@@ -11,12 +11,9 @@ from privaudit.auditing.bounds.betting import Betting as Betting
 from privaudit.auditing.bounds.betting import BettingGaussian as BettingGaussian
 from privaudit.auditing.bounds.betting import Game as Game
 from privaudit.auditing.bounds.betting import Order as Order
-from privaudit.auditing.bounds.betting import Wealth as Wealth
 from privaudit.auditing.bounds.clopper_pearson import ClopperPearson as ClopperPearson
 from privaudit.auditing.bounds.contract import Bound as Bound
 from privaudit.auditing.bounds.contract import Estimator as Estimator
-from privaudit.auditing.bounds.contract import Evidence as Evidence
-from privaudit.auditing.bounds.contract import Rate as Rate
 from privaudit.auditing.bounds.family_ranks import RanksOfFamily as RanksOfFamily
 from privaudit.auditing.bounds.one_run import OneRun as OneRun
 from privaudit.auditing.bounds.one_run import OneRunGaussian as OneRunGaussian

@@ -14,8 +14,14 @@ from privaudit.auditing.bounds.binomial import mass
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_LARGEST = 64.0  # beyond it no number of runs decides anything; e^64 is a finite double
+LARGEST = 64.0  # beyond it no number of runs decides anything; e^64 is a finite double
 _TOLERANCE = 1e-4  # of the bisection, in epsilon; the safe end is returned
+
+
+def reaches(top: Ints, bottom: Ints, limits: Ints) -> NDArray[np.bool_]:
+    """Mask of walks with so many right guesses, (walks, lengths), at some limit."""
+    either = (top >= limits[0]) | (bottom >= limits[1]) | (top + bottom >= limits[2])
+    return either.any(axis=1)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -89,10 +95,7 @@ class NullWalk:
             if extra is not None:
                 steps[:, :, column] += np.count_nonzero(extra < right, axis=2)
         top, bottom = self.leaked + np.cumsum(steps, axis=2)
-        reached = (
-            (top >= limits[0]) | (bottom >= limits[1]) | (top + bottom >= limits[2])
-        )
-        return reached.any(axis=1)
+        return reaches(top, bottom, limits)
 
     def largest_rejected(self, limits: Ints, allowed: int) -> float:
         """Largest epsilon at which at most ``allowed`` walks cross; 0 if none is."""
@@ -109,7 +112,7 @@ class NullWalk:
             if np.count_nonzero(crossing) > allowed:
                 break
             low, high = high, 2 * high
-            if low >= _LARGEST:
+            if low >= LARGEST:
                 return low
         walks = walks.only(crossing)
         while high - low > _TOLERANCE:

@@ -9,12 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privaudit.auditing.bounds.contract import (
-    ANY,
-    Estimator,
-    Evidence,
-    generator,
-)
+from privaudit.auditing.bounds.contract import ANY, Estimator, Evidence, generator
 from privaudit.auditing.bounds.rank_walk import RankWalk
 from privaudit.auditing.bounds.two_binomial import TwoBinomial
 from privaudit.auditing.scores import Design, Scores

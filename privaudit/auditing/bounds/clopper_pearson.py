@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from typing import ClassVar
 
@@ -16,7 +17,51 @@ from privaudit.task_settings import Inside
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ClopperPearson(Estimator):
+class AtThreshold(Estimator):
+    """Counts at a threshold and a tail that other runs chose."""
+
+    # share of the runs of each world that choose threshold and tail
+    choosing_share: Inside = 0.2
+
+    @abc.abstractmethod
+    def level(self, alpha: float) -> float:
+        """Level of the limits by whose epsilon the threshold is chosen."""
+
+    @abc.abstractmethod
+    def tested(
+        self, hits: int, runs: int, alarms: int, others: int, delta: float, alpha: float
+    ) -> tuple[float, Rate, Rate]:
+        """Epsilon, TPR and FPR: ``hits`` of ``runs`` members, ``alarms`` of others."""
+
+    def find(
+        self, scores: Scores, delta: float, alpha: float, seed: int
+    ) -> tuple[float, Evidence]:
+        parts = split(scores, self.choosing_share, seed, self.name)
+        runs, others = len(parts.members_left), len(parts.non_members_left)
+        if not (runs and others):
+            return 0.0, Evidence(choosing_runs=len(scores), note="no run left to test")
+        level = self.level(alpha)
+        threshold, tail = choose(
+            parts,
+            lambda hits, alarms: epsilon_from_limits(
+                limit_down(hits, runs, level), limit_up(alarms, others, level), delta
+            ),
+        )
+        hits = called(parts.members_left, threshold, tail)
+        alarms = called(parts.non_members_left, threshold, tail)
+        epsilon, tpr, fpr = self.tested(hits, runs, alarms, others, delta, alpha)
+        return epsilon, Evidence(
+            threshold=threshold,
+            tail=tail,
+            tpr=tpr,
+            fpr=fpr,
+            choosing_runs=len(scores) - runs - others,
+            testing_runs=runs + others,
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClopperPearson(AtThreshold):
     """TPR and FPR bounded at a threshold that other runs chose.
 
     TPR <= e^epsilon FPR + delta and 1 - FPR <= e^epsilon (1 - TPR) + delta (Kairouz, Oh
@@ -28,36 +73,16 @@ class ClopperPearson(Estimator):
         "Jagielski, Ullman and Oprea, arXiv:2006.07709; Nasr et al., arXiv:2101.04535"
     )
 
-    # share of the runs of each world that choose threshold and tail
-    choosing_share: Inside = 0.2
+    def level(self, alpha: float) -> float:
+        return alpha / 2
 
-    def find(
-        self, scores: Scores, delta: float, alpha: float, seed: int
-    ) -> tuple[float, Evidence]:
-        parts = split(scores, self.choosing_share, seed, self.name)
-        runs, others = len(parts.members_left), len(parts.non_members_left)
-        if not (runs and others):
-            return 0.0, Evidence(choosing_runs=len(scores), note="no run left to test")
-        threshold, tail = choose(
-            parts,
-            lambda hits, alarms: epsilon_from_limits(
-                limit_down(hits, runs, alpha / 2),
-                limit_up(alarms, others, alpha / 2),
-                delta,
-            ),
-        )
-        hits = called(parts.members_left, threshold, tail)
-        alarms = called(parts.non_members_left, threshold, tail)
-        tpr = Rate(hits, runs, float(limit_down(hits, runs, alpha / 2)), 1.0)
-        fpr = Rate(alarms, others, 0.0, float(limit_up(alarms, others, alpha / 2)))
-        return float(epsilon_from_limits(tpr.low, fpr.high, delta)), Evidence(
-            threshold=threshold,
-            tail=tail,
-            tpr=tpr,
-            fpr=fpr,
-            choosing_runs=len(scores) - runs - others,
-            testing_runs=runs + others,
-        )
+    def tested(
+        self, hits: int, runs: int, alarms: int, others: int, delta: float, alpha: float
+    ) -> tuple[float, Rate, Rate]:
+        low = float(limit_down(hits, runs, alpha / 2))
+        high = float(limit_up(alarms, others, alpha / 2))
+        epsilon = float(epsilon_from_limits(low, high, delta))
+        return epsilon, Rate(hits, runs, low, 1.0), Rate(alarms, others, 0.0, high)
 
 
 def epsilon_from_limits(

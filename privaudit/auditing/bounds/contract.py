@@ -43,27 +43,40 @@ class Rate:
 class Evidence:
     """Evidence that an estimator saw, for a reader; nothing is computed from it.
 
-    Parameters
-    ----------
-    threshold
-        Where "member" is said, in the unit of the scores; None without a single one.
-    tail
-        ``upper``: "member" at or above the threshold; ``lower``: at or below it.
-    tpr, fpr
-        Share of "member" among members and among non-members on the testing runs.
-    choosing_runs, testing_runs
-        How many runs chose the threshold, and how many others were then tested.
-    note
-        Anything else in a few words.
+    ``choosing_runs`` chose the threshold, and ``testing_runs``, others, were tested.
     """
 
+    # where "member" is said, in the unit of the scores; None without a single one
     threshold: float | None = None
-    tail: Tail = "upper"
+    tail: Tail = "upper"  # "member" at or above the threshold; ``lower``: at or below
+    # tpr, fpr: share of "member" among members, and others, of the testing runs
     tpr: Rate | None = None
     fpr: Rate | None = None
     choosing_runs: int = 0
     testing_runs: int = 0
-    note: str = ""
+    note: str = ""  # anything else in a few words
+
+    @classmethod
+    def of_called(
+        cls,
+        scores: Scores,
+        called: np.ndarray,
+        threshold: float,
+        flipped: bool,
+        note: str,
+    ) -> Evidence:
+        """Evidence of all ``scores``, ``called`` member or not; rates have no limits.
+
+        ``flipped``: whether low scores say "member".
+        """
+        return cls(
+            threshold=float(threshold),
+            tail="lower" if flipped else "upper",
+            tpr=Rate.unlimited(called[scores.member]),
+            fpr=Rate.unlimited(called[~scores.member]),
+            testing_runs=len(scores),
+            note=note,
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,11 +35,7 @@ from scipy import special
 
 from privaudit.accounting.pld.closed_form import epsilon_down
 from privaudit.auditing.bounds.binomial import mass
-from privaudit.auditing.bounds.contract import (
-    Estimator,
-    Evidence,
-    generator,
-)
+from privaudit.auditing.bounds.contract import Estimator, Evidence, generator
 from privaudit.auditing.scores import Design, Scores
 from privaudit.files.arguments import Checked
 from privaudit.task_settings import Inside

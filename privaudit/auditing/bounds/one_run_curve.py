@@ -136,9 +136,5 @@ def one_run_family(
         return least
 
     return OneRunOfFamily(
-        shares=shares,
-        weights=weights,
-        one_sided=one_sided,
-        family=family,
-        curve=curve,
+        shares=shares, weights=weights, one_sided=one_sided, family=family, curve=curve
     )

@@ -10,22 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from privaudit.auditing.bounds._null_walk import NullWalk
+from privaudit.auditing.bounds._null_walk import LARGEST, NullWalk, reaches
 from privaudit.auditing.bounds._ranks import Pair
 from privaudit.auditing.bounds.binomial import least_hits, limit_down
-from privaudit.auditing.bounds.contract import (
-    Estimator,
-    Evidence,
-    Rate,
-    generator,
-)
-from privaudit.auditing.scores import Scores
+from privaudit.auditing.bounds.contract import Estimator, Evidence, generator
+from privaudit.auditing.scores import Scores, chance_of_counts
 from privaudit.task_settings import AtLeastOne, Inside, Positive
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_LARGEST = 64.0  # beyond it no number of runs decides anything; e^64 is a finite double
 _TOLERANCE, _FINE = 1e-3, 2e-3  # of the pilot, in epsilon and relative to it
 # Of the level; and of these, where the pilot aims: a test there seldom fails.
 _PARTS = (0.9, 0.5), (0.1, 0.3)
@@ -74,12 +68,13 @@ class RankWalk(Estimator):
         if way.statistic == -math.inf:
             return 0.0, evidence
         simulations = max(self.simulations, min(_MOST, math.ceil(20 / way.alpha) - 1))
-        most = _LARGEST
+        most = LARGEST
         if scores.design == "coin-flip":
             null = NullWalk.draw(random, simulations, way.lengths, len(scores), delta)
             allowed = math.floor(way.alpha * (simulations + 1)) - 1
             most = null.largest_rejected(way.limits, allowed)
-            if not _unusual(scores):
+            counts = scores.member_runs, scores.non_member_runs
+            if chance_of_counts(*counts) > _UNUSUAL:
                 return most, evidence
         given = _GivenCounts(way, scores.member_runs, scores.non_member_runs, delta)
         return given.largest_rejected(random, simulations, most), evidence
@@ -138,12 +133,6 @@ class RankWalk(Estimator):
             length=int(lengths[place]),
             limits=limits,
         )
-
-
-def _unusual(scores: Scores) -> bool:
-    """Return whether fair coins seldom deal worlds so unevenly."""
-    fewer = min(scores.member_runs, scores.non_member_runs)
-    return 2 * special.bdtr(fewer, len(scores), 0.5) <= _UNUSUAL
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -209,11 +198,7 @@ class _GivenCounts:
         )
         top = found[:, np.searchsorted(cuts, lengths)]
         left = self.members - found[:, np.searchsorted(cuts, runs - lengths)]
-        bottom = lengths - left
-        reached = (
-            (top >= limits[0]) | (bottom >= limits[1]) | (top + bottom >= limits[2])
-        )
-        return reached.any(axis=1)
+        return reaches(top, lengths - left, limits)
 
 
 def _leaky(epsilon: float, delta: float) -> Pair:
@@ -264,14 +249,7 @@ def _evidence(scores: Scores, way: Way, flipped: bool) -> Evidence:
         ~scores.member[called_out]
     )
     guesses = len(called_in) + len(called_out)
-    above = scores.score >= scores.score[edge]
-    if flipped:
-        above = scores.score <= scores.score[edge]
-    return Evidence(
-        threshold=float(scores.score[edge]),
-        tail="lower" if flipped else "upper",
-        tpr=Rate.unlimited(above[scores.member]),
-        fpr=Rate.unlimited(above[~scores.member]),
-        testing_runs=len(scores),
-        note=f"{right:,} of {guesses:,} guesses right at the {ends} of the ranking",
-    )
+    at = scores.score[edge]
+    called = scores.score <= at if flipped else scores.score >= at
+    note = f"{right:,} of {guesses:,} guesses right at the {ends} of the ranking"
+    return Evidence.of_called(scores, called, at, flipped, note)

@@ -42,19 +42,11 @@ def split(scores: Scores, share: float, seed: int, purpose: str) -> Split:
     )
 
 
-def counts(
-    members: Floats, non_members: Floats, thresholds: Floats, tail: Tail
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Members and others, sorted, that each threshold calls member.  # (thresholds,)"""
+def counts(world: Floats, thresholds: Floats, tail: Tail) -> NDArray[np.int64]:
+    """Number of scores, sorted, that each threshold calls member.  # (thresholds,)"""
     if tail == "upper":
-        return (
-            len(members) - np.searchsorted(members, thresholds, "left"),
-            len(non_members) - np.searchsorted(non_members, thresholds, "left"),
-        )
-    return (
-        np.searchsorted(members, thresholds, "right"),
-        np.searchsorted(non_members, thresholds, "right"),
-    )
+        return len(world) - np.searchsorted(world, thresholds, "left")
+    return np.searchsorted(world, thresholds, "right")
 
 
 def called(world: Floats, threshold: float, tail: Tail) -> int:
@@ -83,7 +75,8 @@ def choose(
     best: tuple[float, float, Tail] | None = None
     members, non_members = np.sort(parts.members), np.sort(parts.non_members)
     for tail in ("upper", "lower"):
-        hits, alarms = counts(members, non_members, thresholds, tail)
+        hits = counts(members, thresholds, tail)
+        alarms = counts(non_members, thresholds, tail)
         promised = predict(
             # Half a run at each end: a threshold that no run has passed yet is not one
             # that none will pass.

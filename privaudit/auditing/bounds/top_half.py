@@ -37,12 +37,7 @@ from scipy import special
 from privaudit.accounting.pld.closed_form import epsilon_down
 from privaudit.auditing.bounds._ranks import Pair, chance_of_top
 from privaudit.auditing.bounds.binomial import limit_down
-from privaudit.auditing.bounds.contract import (
-    Estimator,
-    Evidence,
-    Rate,
-    generator,
-)
+from privaudit.auditing.bounds.contract import Estimator, Evidence, generator
 from privaudit.auditing.scores import Scores
 from privaudit.task_settings import Inside
 
@@ -112,17 +107,10 @@ class TopHalf(Estimator):
         best = max(right, runs - right)
         share = self.reversed_share if flipped else 1 - self.reversed_share
         low = float(limit_down(best, runs, share * alpha))
-        if flipped:
-            called = ~called
-        edge = order[runs // 2 - 1]
-        return max(0.5, low), Evidence(
-            threshold=float(scores.score[edge]),
-            tail="lower" if flipped else "upper",
-            tpr=Rate.unlimited(called[scores.member]),
-            fpr=Rate.unlimited(called[~scores.member]),
-            testing_runs=runs,
-            note=f"{best:,} of {runs:,} guesses right, in the long run {low:.4f}",
-        )
+        edge = scores.score[order[runs // 2 - 1]]
+        note = f"{best:,} of {runs:,} guesses right, in the long run {low:.4f}"
+        called ^= flipped
+        return max(0.5, low), Evidence.of_called(scores, called, edge, flipped, note)
 
     def refuted(
         self, scores: Scores, alpha: float, seed: int
@@ -254,14 +242,9 @@ def evidence_of_top(scores: Scores, order: Ints, right: int, flipped: bool) -> E
     members = scores.member_runs
     called = np.zeros(len(scores), dtype=np.bool_)
     called[order[:members]] = True
-    return Evidence(
-        threshold=float(scores.score[order[members - 1]]),
-        tail="lower" if flipped else "upper",
-        tpr=Rate.unlimited(called[scores.member]),
-        fpr=Rate.unlimited(called[~scores.member]),
-        testing_runs=len(scores),
-        note=f"{right:,} of {members:,} members among the first {members:,}",
-    )
+    edge = scores.score[order[members - 1]]
+    note = f"{right:,} of {members:,} members among the first {members:,}"
+    return Evidence.of_called(scores, called, edge, flipped, note)
 
 
 def least_noise_refuted(
@@ -270,35 +253,22 @@ def least_noise_refuted(
     most: float,
     tolerance: float = _TOLERANCE,
 ) -> float | None:
-    """A noise that is refuted, near the least; None if nothing is."""
-    bracket = _octave(refuted, least, most)
-    if bracket is None:
-        return None
-    low, high = bracket
-    while high - low > tolerance * high:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if refuted(middle) else (middle, high)
-    return high
+    """A noise that is refuted, near the least; None if nothing is.
 
-
-def _octave(
-    refuted: Callable[[float], bool], least: float, most: float
-) -> tuple[float, float] | None:
-    """Two noises a factor two apart at most, of which the larger alone is refuted.
-
-    Halvings and doublings of the claimed noise. ``least`` if all is refuted, or None.
+    By halvings and doublings of the claimed noise, 1, and by bisection.
     """
     if not refuted(most):
         return None
     high = min(max(1.0, least), most)
-    if not refuted(high):
+    if refuted(high):
+        low = max(high / 2, least)
+        while low < high and refuted(low):
+            low, high = max(low / 2, least), low
+    else:
         low, high = high, min(2 * high, most)
         while not refuted(high):
             low, high = high, min(2 * high, most)
-        return low, high
-    while high > least:
-        low = max(high / 2, least)
-        if not refuted(low):
-            return low, high
-        high = low
-    return least, least
+    while high - low > tolerance * high:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if refuted(middle) else (middle, high)
+    return high

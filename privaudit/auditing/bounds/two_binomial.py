@@ -31,10 +31,8 @@ from numpy.typing import NDArray
 from scipy import optimize, special
 
 from privaudit.auditing.bounds.binomial import least_hits, limit_down, limit_up, mass
-from privaudit.auditing.bounds.clopper_pearson import epsilon_from_limits
-from privaudit.auditing.bounds.contract import Estimator, Evidence, Rate
-from privaudit.auditing.bounds.threshold import called, choose, split
-from privaudit.auditing.scores import Scores
+from privaudit.auditing.bounds.clopper_pearson import AtThreshold, epsilon_from_limits
+from privaudit.auditing.bounds.contract import Rate
 from privaudit.task_settings import Inside
 
 Floats = NDArray[np.float64]
@@ -45,7 +43,7 @@ _BLOCKS = 256
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class TwoBinomial(Estimator):
+class TwoBinomial(AtThreshold):
     """The exact test of TPR against FPR at a threshold that other runs chose."""
 
     name: ClassVar[str] = "two-binomial"
@@ -54,37 +52,19 @@ class TwoBinomial(Estimator):
         "D. D. Boos, J. Amer. Statist. Assoc. 89 (1994)"
     )
 
-    # share of the runs of each world that choose threshold and tail
     choosing_share: Inside = 0.3
     # gamma / alpha: spent on the interval for q
     interval_share: Inside = 0.05
 
-    def find(
-        self, scores: Scores, delta: float, alpha: float, seed: int
-    ) -> tuple[float, Evidence]:
-        parts = split(scores, self.choosing_share, seed, self.name)
-        runs, others = len(parts.members_left), len(parts.non_members_left)
-        if not (runs and others):
-            return 0.0, Evidence(choosing_runs=len(scores), note="no run left to test")
-        level = _order_level(alpha)
-        threshold, tail = choose(
-            parts,
-            lambda hits, alarms: epsilon_from_limits(
-                limit_down(hits, runs, level), limit_up(alarms, others, level), delta
-            ),
-        )
-        hits = called(parts.members_left, threshold, tail)
-        alarms = called(parts.non_members_left, threshold, tail)
+    def level(self, alpha: float) -> float:
+        return _order_level(alpha)
+
+    def tested(
+        self, hits: int, runs: int, alarms: int, others: int, delta: float, alpha: float
+    ) -> tuple[float, Rate, Rate]:
         epsilon = self.from_counts(hits, runs, alarms, others, delta, alpha)
-        gamma = self.interval_share * alpha
-        return epsilon, Evidence(
-            threshold=threshold,
-            tail=tail,
-            tpr=Rate(hits, runs, 0.0, 1.0),
-            fpr=Rate(alarms, others, *_interval(alarms, others, gamma)),
-            choosing_runs=len(scores) - runs - others,
-            testing_runs=runs + others,
-        )
+        limits = _interval(alarms, others, self.interval_share * alpha)
+        return epsilon, Rate(hits, runs, 0.0, 1.0), Rate(alarms, others, *limits)
 
     def from_counts(
         self, hits: int, runs: int, alarms: int, others: int, delta: float, alpha: float
@@ -195,10 +175,6 @@ class _Test:
         reach = np.where(self.needed > 0, special.bdtrc(before, self.runs, tops), 1.0)
         return (chances * reach).sum(axis=1) + _CUT
 
-    def at(self, epsilon: float, fprs: Floats) -> bool:
-        """Return whether epsilon is refuted for each of ``fprs``."""
-        return bool(self.chance(epsilon, fprs, fprs).max() <= self.alpha)
-
     def between(self, epsilon: float, low: float, high: float) -> bool:
         """Return whether it is refuted for all FPR from ``low`` to ``high``."""
         edges = np.linspace(low, high, 17)
@@ -208,7 +184,7 @@ class _Test:
             if not open_.any():
                 return True
             left, right = left[open_], right[open_]
-            if not self.at(epsilon, left):
+            if self.chance(epsilon, left, left).max() > self.alpha:
                 return False
             inner = left + (right - left) * np.array([[0.0], [0.25], [0.5], [0.75]])
             outer = np.concatenate([inner[1:], right[None]])

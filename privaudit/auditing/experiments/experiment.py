@@ -24,7 +24,7 @@ from privaudit.auditing.attacks.contract import Watcher
 from privaudit.auditing.attacks.final_loss import OwnScore
 from privaudit.auditing.experiments import one_run
 from privaudit.auditing.experiments.judgement import end, is_refuted, judge
-from privaudit.auditing.experiments.looks import Looks
+from privaudit.auditing.experiments.looks import stages
 from privaudit.auditing.experiments.outcome import AuditResult
 from privaudit.auditing.experiments.plan import Audit as Audit
 from privaudit.auditing.experiments.plan import planted_together
@@ -40,16 +40,11 @@ from trainers.runs.problem import Observers, Problem
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Messages:
-    to: Observer
+class _Copied:
+    to: Any  # an observer of messages, or of releases
 
     def messages(self, k: int, sent: Mapping[str, Tensor]) -> None:
         self.to.messages(k, {name: each.cpu() for name, each in sent.items()})
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Releases:
-    to: ReleaseObserver
 
     def release(
         self, index: int, at: Tensor, gradient: Tensor, nodes: Sequence[int]
@@ -66,12 +61,12 @@ class OnHost:
     @property
     def observers(self) -> tuple[Observer, ...]:
         """As the watcher's."""
-        return tuple(map(_Messages, self.watcher.observers))
+        return tuple(map(_Copied, self.watcher.observers))
 
     @property
     def release_observers(self) -> tuple[ReleaseObserver, ...]:
         """As the watcher's."""
-        return tuple(map(_Releases, self.watcher.release_observers))
+        return tuple(map(_Copied, self.watcher.release_observers))
 
     def after_round(self, done: int, models: Tensor) -> None:
         """Show the models, (runs, nodes, dims), if the watcher looks at them."""
@@ -181,13 +176,6 @@ def train_block(
         block = Block(planted.numpy(), score, right, ledger)
         found.append((block, None if number else curve.curves()))
     return found
-
-
-def stages(audit: Audit) -> tuple[int, ...]:
-    """Runs after which an audit may end."""
-    if not audit.stop_when_refuted:
-        return (audit.runs,)
-    return Looks.of(audit.runs, audit.block).at
 
 
 def run(

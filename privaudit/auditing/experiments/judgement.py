@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -13,8 +13,8 @@ from privaudit.accounting.certificate import keep_witness
 from privaudit.accounting.views import account_observed, observed_by
 from privaudit.auditing.bounds import ESTIMATORS, Bound, Estimator
 from privaudit.auditing.bounds.ledger_family import BOTH, FAMILY, both, family_bound
-from privaudit.auditing.conclude import Tested, conclude, stronger
-from privaudit.auditing.experiments.looks import Looks, Stopped
+from privaudit.auditing.conclude import Concluded, Tested, conclude, stronger
+from privaudit.auditing.experiments.looks import Asked, level
 from privaudit.auditing.experiments.one_run_bounds import one_run_estimator
 from privaudit.auditing.experiments.outcome import AuditResult, Gap
 from privaudit.auditing.experiments.reach import reachable
@@ -25,21 +25,6 @@ from privaudit.files.manifest import write_result
 from privaudit.ledger import Entry, Ledger
 from privaudit.records import AuditRecord
 from privaudit.results import Claim, Relation, UpperBound, worst_bound
-
-
-class Asked(Protocol):
-    """Those settings of an audit, of whatever, that its bounds depend on."""
-
-    @property
-    def claim(self) -> Claim: ...
-    @property
-    def estimator(self) -> str: ...
-    @property
-    def confidence(self) -> float: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def one_run(self) -> bool: ...
 
 
 def judge(
@@ -58,50 +43,22 @@ def judge(
     """
     member, score, right = runs
     relation = audit.claim.relation  # what the two worlds differ in: see `Audit`
-    nodes = account_observed(
-        audit.algorithm,
-        ledger,
-        audit.claim.observer or None,
-        audit.claim.delta,
-        relation,
-        audit.account,
-    )
-    worst, told = worst_bound(nodes), ledger
-    if _by_node(audit, ledger):
-        node = attacked(audit, nodes)
+    nodes = accounts_of(audit, ledger)
+    worst, told, node = worst_bound(nodes), ledger, attacked(audit, nodes)
+    own_noise = isinstance(audit.noise_multiplier, tuple)
+    if own_noise and ledger.overlap in (UNSET, 1) and audit.claim.observer is UNSET:
+        # Nodes have noise and promises of their own, for their records.
         worst = nodes[node]
         told = msgspec.structs.replace(ledger, nodes=(ledger.nodes[node],))
     seen = seen_in(audit, ledger)
-    scores = Scores.of_runs(member, score, design_of(audit))
+    design: Design = "one-run" if audit.one_run else "coin-flip"
+    scores = Scores.of_runs(member, score, design)
     entries = entries_of(audit, seen)
-    confidence, stopped = audit.confidence, None
-    if audit.stop_when_refuted:
-        looks = Looks.of(audit.runs, audit.block)
-        confidence = looks.confidence(len(member), audit.confidence)
-        stopped = Stopped.at(looks, len(member))
-
-    tested = Tested(
-        scores=scores,
-        claim=audit.claim,
-        sees=threat_model,
-        confidence=audit.confidence,
-        at=confidence,  # at every look at once: see `Looks`
-        seed=audit.seed,
-    )
-
-    def gap(estimator: Estimator | None, found: Bound | None) -> Gap | None:
-        if estimator is None or found is None or not entries:
-            return None
-        alone = estimator is other or not estimator.limited_by_runs
-        most = tested.most(estimator) if alone else concluded.most
-        node = attacked(audit, nodes)
-        own = Certificate.of(seen, found.lower.relation).node(node)
-        upper = nodes[node]
-        return gap_of(audit, estimator, found, own, upper, member, confidence, most)
 
     def named(name: str) -> Estimator:
         return estimator_of(audit, name, entries, len(scores), audit.confidence)
 
+    tested = tested_by(audit, scores, threat_model)
     concluded = conclude(
         tested,
         audit.estimator,
@@ -111,25 +68,63 @@ def judge(
         ours=True,
         stronger=stronger(audit.adversary, audit.canary),
     )
-    verdict, other = concluded.verdict, concluded.other
-    if stopped is not None:
-        stopped.check(verdict.status)
+    own = Certificate.of(seen, relation).node(node) if entries else None
     return AuditResult(
-        verdict=verdict,
-        status=verdict.status,
-        evidence=concluded.main.evidence,
         nodes=nodes,
         noise_multiplier=audit.noise_multiplier,
         accuracy=None if np.isnan(right).any() else float(right.mean()),
+        **outcome_of(audit, tested, concluded, own, nodes[node], seconds),
+    )
+
+
+def tested_by(audit: Asked, scores: Scores, sees: str) -> Tested:
+    """The scores so far; their bounds say the confidence of all looks together."""
+    return Tested(
+        scores=scores,
+        claim=audit.claim,
+        sees=sees,
+        confidence=audit.confidence,
+        at=level(audit, len(scores))[0],
+        seed=audit.seed,
+    )
+
+
+def outcome_of(
+    audit: Asked,
+    tested: Tested,
+    found: Concluded,
+    own: Certificate | None,
+    upper: UpperBound | None,
+    seconds: float,
+) -> dict[str, Any]:
+    """Fields of an `Outcome`: the verdict, and what limits it.
+
+    ``own``, ``upper``: what the canary's node released, and its account.
+    """
+    scores, stopped = tested.scores, level(audit, len(tested.scores))[1]
+    if stopped is not None:
+        stopped.check(found.verdict.status)
+
+    def gap(by: Estimator | None, of: Bound | None) -> Gap | None:
+        if by is None or of is None or own is None or upper is None:
+            return None
+        alone = by is found.other or not by.limited_by_runs
+        most = tested.most(by) if alone else found.most
+        return gap_of(tested, by, of, own, upper, most)
+
+    return dict(
+        verdict=found.verdict,
+        status=found.verdict.status,
+        evidence=found.main.evidence,
         member_runs=scores.member_runs,
         non_member_runs=scores.non_member_runs,
         seconds=round(seconds, 3),
-        gap=gap(concluded.estimator, concluded.main),
-        beside=concluded.shown,
+        gap=gap(found.estimator, found.main),
+        beside=found.shown,
+        beside_gap=gap(found.other, found.beside),
         stopped=stopped,
         # Of runs that are independent, which the canaries of one run are not.
-        rates=None if audit.one_run else attack_rates(scores, confidence),
-        beside_gap=gap(other, concluded.beside),
+        rates=None if audit.one_run else attack_rates(scores, tested.level),
     )
 
 
@@ -142,20 +137,17 @@ def end(
     write_result(folder, result)
 
 
-def design_of(audit: Asked) -> Design:
-    """Design of an audit's worlds: how they are dealt, and their unit."""
-    return "one-run" if audit.one_run else "coin-flip"
+def accounts_of(audit: AuditRecord[Any], ledger: Ledger) -> tuple[UpperBound, ...]:
+    """The account of each node, by whom the claim is about."""
+    claim, observer = audit.claim, audit.claim.observer or None
+    return account_observed(
+        audit.algorithm, ledger, observer, claim.delta, claim.relation, audit.account
+    )
 
 
 def attacked(audit: AuditRecord[Any], nodes: tuple[UpperBound, ...]) -> int:
     """The canary's node; of several, that of the largest of ``nodes``' accounts."""
     return max(audit.canary_nodes, key=lambda node: nodes[node].epsilon)
-
-
-def _by_node(audit: AuditRecord[Any], ledger: Ledger) -> bool:
-    """Return whether nodes have noise and promises of their own, for their records."""
-    own = isinstance(audit.noise_multiplier, tuple)
-    return own and ledger.overlap in (UNSET, 1) and audit.claim.observer is UNSET
 
 
 def entries_of(audit: AuditRecord[Any], ledger: Ledger) -> tuple[Entry, ...]:
@@ -177,20 +169,12 @@ def is_refuted(
 ) -> bool:
     """Return whether the claim is refuted at the look after these runs."""
     member, score, _ = runs
-    looks = Looks.of(audit.runs, audit.block)
     first = member.reshape(len(member), -1)[:, 0]
     if not 0 < np.count_nonzero(first) < len(member):
         return False
     relation = audit.claim.relation
     entries = entries_of(audit, seen_in(audit, ledger))
-    tested = Tested(
-        scores=Scores.of_runs(member, score, "coin-flip"),
-        claim=audit.claim,
-        sees="",
-        confidence=audit.confidence,
-        at=looks.confidence(len(member), audit.confidence),
-        seed=audit.seed,
-    )
+    tested = tested_by(audit, Scores.of_runs(member, score, "coin-flip"), "")
     found = tested.bound(estimator_named(audit.estimator, entries, relation))
     return found.epsilon > audit.claim.epsilon
 
@@ -217,33 +201,31 @@ def estimator_named(
 
 
 def gap_of(
-    audit: Asked,
+    tested: Tested,
     estimator: Estimator,
     found: Bound,
     certificate: Certificate,
     upper: UpperBound,
-    member: np.ndarray,
-    confidence: float,
     most: float,
 ) -> Gap | None:
     """Gap between the certified epsilon of a canary's node and the bound, in parts.
 
     ``most``: the bound of an attack that never errs. None for releases not Gaussian.
     """
-    delta, relation = audit.claim.delta, found.lower.relation
+    delta, relation = tested.claim.delta, found.lower.relation
     (entries,) = certificate.ledger.nodes
-    if not _in_sequence(certificate):
+    noisy = bool(entries) and all(entry.release.is_private for entry in entries)
+    if not noisy or certificate.has_passes:  # or some may hold no record
         return None
-    design = design_of(audit)
     reach = reachable(
         estimator,
         entries,
         relation,
-        member,
+        tested.scores.by_run()[0],
         delta,
-        confidence,
-        audit.seed,
-        design,
+        tested.level,
+        tested.seed,
+        tested.scores.design,
     )
     if reach is None:
         return None
@@ -261,10 +243,3 @@ def gap_of(
         counted=found.lower.counted,
         most=most,
     )
-
-
-def _in_sequence(node: Certificate) -> bool:
-    """Return whether a node's releases all have noise, and may hold any record."""
-    (entries,) = node.ledger.nodes
-    noisy = bool(entries) and all(entry.release.is_private for entry in entries)
-    return noisy and not node.has_passes

@@ -6,9 +6,11 @@ together one, so that all bounds hold at once (union bound). One may stop at any
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import msgspec
 
-from privaudit.results import Status
+from privaudit.results import Claim, Status
 
 _LEAST = 40  # runs at a look; fewer refute next to nothing
 _LAST = 0.5  # share of alpha that the last look has
@@ -46,6 +48,40 @@ class Looks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def confidence(self, runs: int, overall: float) -> float:
         """Confidence of the look after ``runs``, so that all hold at ``overall``."""
         return 1 - self.share(runs) * (1 - overall)
+
+
+class Asked(Protocol):
+    """Those settings of an audit, of whatever, that its bounds depend on."""
+
+    @property
+    def claim(self) -> Claim: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def one_run(self) -> bool: ...
+    @property
+    def runs(self) -> int: ...
+    @property
+    def block(self) -> int: ...
+    @property
+    def confidence(self) -> float: ...
+    @property
+    def stop_when_refuted(self) -> bool: ...
+
+
+def stages(audit: Asked) -> tuple[int, ...]:
+    """Runs after which an audit may end."""
+    if not audit.stop_when_refuted:
+        return (audit.runs,)
+    return Looks.of(audit.runs, audit.block).at
+
+
+def level(audit: Asked, runs: int) -> tuple[float, Stopped | None]:
+    """The confidence of a bound after ``runs``; and the look, if there are several."""
+    if not audit.stop_when_refuted:
+        return audit.confidence, None
+    looks = Looks.of(audit.runs, audit.block)
+    return looks.confidence(runs, audit.confidence), Stopped.at(looks, runs)
 
 
 class Stopped(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -18,12 +18,9 @@ import torch
 from msgspec import UNSET, UnsetType
 
 from privaudit.auditing.attacks.canaries import canaries_of, public_canaries
-from privaudit.auditing.attacks.many import (
-    MANY,
-    ManyScene,
-    ManyWatcher,
-)
-from privaudit.auditing.attacks.models import FinalModels
+from privaudit.auditing.attacks.contract import Scene
+from privaudit.auditing.attacks.many import MANY, ManyWatcher
+from privaudit.auditing.attacks.messages import FinalModels
 from privaudit.auditing.experiments.judgement import end, judge
 from privaudit.auditing.experiments.outcome import AuditResult
 from privaudit.auditing.experiments.plan import Audit
@@ -49,12 +46,8 @@ def run(
 ) -> AuditResult:
     """Train once, score every canary, account and judge.
 
-    Raises
-    ------
-    privaudit.files.folder.FolderError
-        If the folder is another audit's, damaged, or cannot be written.
-    ValueError
-        If the settings do not fit the data, or training diverges.
+    `FolderError` if the folder is another audit's, damaged, or cannot be written;
+    ``ValueError`` if the settings do not fit the data, or training diverges.
     """
     problem = audit.problem()
     if folder.settle(audit) and folder.has("result.json"):
@@ -63,9 +56,9 @@ def run(
     canaries = canaries_of(problem, audit.canary, audit.runs, audit.seed)
     planted = Streams(audit.seed).worlds(audit.runs)
     start = problem.start(audit.seed)
-    scene = ManyScene(
+    scene = Scene(
         problem=problem,
-        canaries=canaries,
+        canary=canaries,
         noise_multiplier=audit.noise_multiplier,
         start=start[0, 0],
     )
@@ -89,14 +82,29 @@ def run(
         memory_limit=memory_limit,
     )
     member = planted.numpy()
-    score = watcher.scores(models).numpy().astype(np.float64)
+    score = watcher.score(models).numpy().astype(np.float64)
     right = accuracy(gradients, models, problem.test).mean(1).numpy()
+    runs, curves = (member, score, right), _json.encode(curve.curves())
+    seconds = time.monotonic() - began
+    return _ended(audit, folder, ledger, curves, runs, seconds, watcher.sees)
+
+
+def _ended(
+    audit: Audit,
+    folder: RunFolder,
+    ledger: Ledger,
+    curves: bytes,
+    runs: tuple[np.ndarray, np.ndarray, np.ndarray],
+    seconds: float,
+    sees: str,
+) -> AuditResult:
+    """Keep what a run left, and judge it."""
+    member, score, right = runs
     folder.write("ledger.json", ledger.to_json().encode())
-    folder.write("curves.json", _json.encode(curve.curves()))
+    folder.write("curves.json", curves)
     kept = _npz.packed(member=member, score=score, design="one-run", accuracy=right)
     folder.write("scores.npz", kept)
-    seconds = time.monotonic() - began
-    result = judge(audit, ledger, (member, score, right), seconds, watcher.sees)
+    result = judge(audit, ledger, runs, seconds, sees)
     end(folder, audit.claim, ledger, result)
     return result
 
@@ -122,9 +130,9 @@ class PlantedInRun:
     ) -> None:
         self.nodes = nodes
         self._canaries = public_canaries(problem, count, public_seed, nodes)
-        self._scene = scene = ManyScene(
+        self._scene = scene = Scene(
             problem=problem,
-            canaries=self._canaries,
+            canary=self._canaries,
             noise_multiplier=noise_multiplier,
             start=problem.start(public_seed)[0, 0],
         )
@@ -166,7 +174,7 @@ class PlantedInRun:
             if (found := measure(models - self._added().to(models))) is not None:
                 self.without = float(found.mean())
         self.scores = {
-            one.name: one.scores(models).numpy().astype(np.float64)
+            one.name: one.score(models).numpy().astype(np.float64)
             for one in self._watchers
         }
 
@@ -174,14 +182,14 @@ class PlantedInRun:
         """Expected part of the canaries there were in each model, (nodes, dims)."""
         scene, canaries, there = self._scene, self._canaries, self.member
         assert there is not None
-        assert canaries.coordinates is not None
+        assert canaries.direction is not None
         known = FinalModels.map_of(scene.problem)
         added = np.zeros((len(known.seen), len(scene.start)))
         for node in self.nodes:
             clips = [scene.scales(k, node)[0] * (n == node) for n, k in known.inputs]
             share = scene.rates[node] / scene.divisors[node]
             moved, own = share * (known.seen[:, 1:] @ clips), canaries.at(node)
-            added[:, canaries.coordinates[own]] = np.outer(moved, there[own])
+            added[:, canaries.direction[own]] = np.outer(moved, there[own])
         return torch.as_tensor(added)
 
     def judged(self, audit: Audit, folder: RunFolder, run: RunFolder) -> AuditResult:
@@ -192,11 +200,6 @@ class PlantedInRun:
         assert member is not None
         right = np.array([np.nan])  # the models' quality is the run's
         ledger = run.read("ledger.json", Ledger)
-        folder.write("ledger.json", ledger.to_json().encode())
-        folder.write("curves.json", (run / "curves.json").read_bytes())
-        kept = _npz.packed(member=member, score=score, design="one-run", accuracy=right)
-        folder.write("scores.npz", kept)
+        curves = (run / "curves.json").read_bytes()
         (sees,) = [one.sees for one in self._watchers if one.name == audit.adversary]
-        result = judge(audit, ledger, (member, score, right), 0.0, sees)
-        end(folder, audit.claim, ledger, result)
-        return result
+        return _ended(audit, folder, ledger, curves, (member, score, right), 0.0, sees)

@@ -73,9 +73,4 @@ def attack_of(
         raise ValueError(
             f"many canaries are {', '.join(KINDS[:-1])} or {KINDS[-1]}; got {canary!r}"
         )
-    return {
-        "adversary": seen,
-        "canary": canary,
-        "runs": canaries,
-        "canaries": canaries,
-    }
+    return {"adversary": seen, "canary": canary, "runs": canaries, "canaries": canaries}

@@ -15,7 +15,6 @@ from privaudit.accounting.account import method_named
 from privaudit.accounting.views import (
     ANY_NODE,
     Observer,
-    account_observed,
     check_observer,
 )
 from privaudit.auditing.attacks import ADVERSARIES
@@ -29,10 +28,12 @@ from privaudit.auditing.attacks.canaries import (
 )
 from privaudit.auditing.attacks.final_loss import FinalLoss
 from privaudit.auditing.attacks.many import MANY
-from privaudit.auditing.attacks.models import FinalModels
+from privaudit.auditing.attacks.messages import FinalModels
+from privaudit.auditing.attacks.perturbed import is_overheard
 from privaudit.auditing.bounds import ESTIMATORS
 from privaudit.auditing.bounds.ledger_family import BOTH, FAMILY
 from privaudit.auditing.experiments import one_run_plan
+from privaudit.auditing.experiments.judgement import accounts_of
 from privaudit.auditing.experiments.planted import PLANTED
 from privaudit.auditing.experiments.presets import AUDITED, training_upon
 from privaudit.files.user_code import is_place
@@ -177,13 +178,7 @@ def strongest(training: Training) -> str:
         return "final-loss"
     if training.family.stays_home(training.setting()):
         return "neighbour"
-    mixing = training.mixing()
-    graphs = [mixing.at(k) > 0 for k in range(mixing.period)]
-    others = [node for node in range(mixing.nodes) if node != CANARY_NODE]
-    hears_all = (
-        all(bool((g[node] >= g[CANARY_NODE]).all()) for g in graphs) for node in others
-    )
-    return "neighbour" if any(hears_all) else "final-loss"
+    return "neighbour" if is_overheard(training.mixing()) else "final-loss"
 
 
 def of_final_models(problem: Problem, *, crafted: bool) -> str | None:
@@ -223,17 +218,9 @@ def _alone(audit: Audit) -> str:
 
 def certified_claim(plan: Audit, problem: Problem) -> Claim:
     """Claim that the account certifies for the noise of ``plan``, to be tested."""
-    claim, ledger = plan.claim, problem.ledger(plan.noise_multiplier)
-    nodes = account_observed(
-        plan.algorithm,
-        ledger,
-        claim.observer or None,
-        claim.delta,
-        claim.relation,
-        plan.account,
-    )
+    worst = worst_bound(accounts_of(plan, problem.ledger(plan.noise_multiplier)))
     return msgspec.structs.replace(
-        claim, epsilon=worst_bound(nodes).epsilon, source="the account of its noise"
+        plan.claim, epsilon=worst.epsilon, source="the account of its noise"
     )
 
 

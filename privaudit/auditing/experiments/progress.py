@@ -51,13 +51,14 @@ class Progress:
                 raise self.folder.broken("scores.npz", "its arrays differ in length")
         for number in np.unique(blocks):
             rows = blocks == number
-            expected = min(
-                self.audit.block, self.audit.runs - number * self.audit.block
-            )
-            if not 0 <= number < self.audit.blocks or rows.sum() != expected:
+            known = 0 <= number < self.audit.blocks
+            if not known or rows.sum() != self._size(number):
                 raise self.folder.broken("scores.npz", f"block {number} is not whole")
             member, score, right = (array[rows] for array in arrays)
             self.done[int(number)] = (member, score, right)
+
+    def _size(self, number: int) -> int:
+        return min(self.audit.block, self.audit.runs - number * self.audit.block)
 
     @property
     def runs(self) -> int:
@@ -76,7 +77,7 @@ class Progress:
             )
         if curves is not None:
             self.folder.write("curves.json", _json.encode(curves))
-        kept = min(self.audit.block, self.audit.runs - number * self.audit.block)
+        kept = self._size(number)
         self.done[number] = (
             block.member[:kept],
             block.score[:kept],

@@ -146,10 +146,8 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """All settings that there are, with the options of a user's own algorithms."""
         tables = [self.all, self.grid, *self.audit]
         said = [table["algorithm"] for table in tables if "algorithm" in table]
-        names = [
-            name for one in said for name in (one if isinstance(one, list) else [one])
-        ]
-        users = filter(is_place, map(str, names))
+        each = (one if isinstance(one, list) else [one] for one in said)
+        users = filter(is_place, map(str, itertools.chain.from_iterable(each)))
         try:
             options = option_names(*users)
         except ValueError as error:

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from privaudit.auditing.probes.contract import Check
-from privaudit.auditing.probes.releases import Probed, counted
+from privaudit.auditing.probes import Check
+from privaudit.auditing.probes.releases import WHAT, Probed, counted
 from privaudit.auditing.probes.streams import (
     Watched,
     from_elsewhere,
@@ -45,20 +45,9 @@ def probe(training: Training, how: ProbeSettings = ProbeSettings()) -> list[Chec
     """All checks of the algorithm that ``training`` describes.
 
     Where an algorithm releases something else than gradients, only what holds for any
-    algorithm is looked at, and the other checks say so.
-
-    Parameters
-    ----------
-    training
-        Whose algorithm; `PROBED` are small settings.
-    how
-        Its noise multiplier, runs made at once, seed, and how many seeds of known
-        generators are tried, each in some 30 us.
-
-    Raises
-    ------
-    ValueError
-        If the algorithm promises nothing.
+    algorithm is looked at, and the other checks say so. `PROBED` are small settings; a
+    seed of known generators takes some 30 us to try. ``ValueError`` if the algorithm
+    promises nothing.
     """
     if not training.family.private:
         raise ValueError(
@@ -68,7 +57,11 @@ def probe(training: Training, how: ProbeSettings = ProbeSettings()) -> list[Chec
     noise_multiplier, seed = how.noise_multiplier, how.seed
     problem = Problem.of(training)
     if not gives_gradients(training):
-        return [*_skipped(), *_of_any(problem, noise_multiplier, seed)]
+        skipped = [
+            Check(name=name, what=what, skipped=_NOT_GIVEN)
+            for name, what in WHAT.items()
+        ]
+        return [*skipped, *_of_any(problem, noise_multiplier, seed)]
     rate = problem.mechanism(0.0).sampling_rate(min(problem.sizes))
     releases = min(training.rounds, max(4, math.ceil(2 / rate)), 32)
     oracle = Probed(problem, how, releases)
@@ -80,29 +73,13 @@ def gives_gradients(training: Training) -> bool:
     return gives(training.family.oracle, GivesGradients)
 
 
-def _skipped() -> list[Check]:
-    names = {
-        "sensitivity": "one record moves no release further than the ledger says",
-        "sampling": "a record is in a batch at the ledger's rate, by a fresh draw",
-        "unknown noise": "noise is not what known seeds of known generators give",
-        "noise": "its standard deviation is the ledger's, no less and no more",
-        "fresh noise": "no two releases, nodes or runs share noise",
-        "grid": "last digits of releases show nothing: they are on a public grid",
-        "fine noise": "noise has the values of at least single precision",
-        "divisor": "what a sum is divided by does not depend on the data",
-    }
-    return [Check(name=n, what=what, skipped=_NOT_GIVEN) for n, what in names.items()]
-
-
 def _of_any(problem: Problem, noise_multiplier: float, seed: int) -> list[Check]:
     """Checks of a whole run."""
     given = gives_gradients(problem.training)
     first, recording = Messages(), Recording()
     seen = (recording,) if given else ()
     models, ledger = problem.train(
-        noise_multiplier,
-        Streams(seed),
-        observers=Observers((first,), seen),
+        noise_multiplier, Streams(seed), observers=Observers((first,), seen)
     )
     second = Messages()
     again, _ = problem.train(

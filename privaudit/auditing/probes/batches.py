@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from privaudit.auditing.probes.contract import Check
+from privaudit.auditing.probes import Check
 from privaudit.auditing.probes.rows import DEVIATIONS, RARE
 
 

@@ -22,9 +22,8 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
+from privaudit.auditing.probes import Check, rows
 from privaudit.auditing.probes import noise as law
-from privaudit.auditing.probes import rows
-from privaudit.auditing.probes.contract import Check
 from privaudit.figure_settings import ProbeSettings
 from privaudit.files.user_code import by_seed, held
 
@@ -41,18 +40,9 @@ def probe(
 ) -> list[Check]:
     """All checks of ``mechanism`` on made-up data, Gaussian.
 
-    Parameters
-    ----------
-    mechanism, promise
-        What to look at; and what it is held against, by which data and how many seeds.
-    null
-        (features,): a record that gives nothing or little, zeros by default; it stands
-        in the place of one that is not there where one more shifts what is drawn.
-
-    Raises
-    ------
-    ValueError
-        If it gives no finite vector of one length.
+    ``null``, (features,): a record that gives nothing or little, zeros by default; it
+    stands in the place of one that is not there where one more shifts what is drawn.
+    ``ValueError`` if the mechanism gives no finite vector of one length.
     """
     runs, seed = promise.runs, promise.seed
     if null is None:
@@ -62,25 +52,17 @@ def probe(
     plain = _released(mechanism, data, range(seed, seed + runs))
     again = _released(mechanism, data, [seed])
     repeatable = bool((plain[:1] == again).all())
-    checks = [
-        Check(
-            name="repeatable",
-            what="equal seeds give equal bits, so that comparisons mean something",
-            findings=()
-            if repeatable
-            else (
-                "two calls with equal data and seed differ: it draws from elsewhere",
-            ),
-        )
-    ]
     if repeatable:
-        checks += _of_one_record(mechanism, promise, data, plain, null)
+        found, of_one = (), _of_one_record(mechanism, promise, data, plain, null)
     else:
-        checks += [
+        found = ("two calls with equal data and seed differ: it draws from elsewhere",)
+        of_one = [
             Check(name=name, what=what, skipped="equal seeds differ")
             for name, what in (("sensitivity", _FAR), ("sampling", _RATE))
         ]
-    return [*checks, *_of_noise(plain, promise)]
+    what = "equal seeds give equal bits, so that comparisons mean something"
+    first = Check(name="repeatable", what=what, findings=found)
+    return [first, *of_one, *_of_noise(plain, promise)]
 
 
 _FAR = "one record moves what is released no further than promised"
@@ -109,24 +91,17 @@ def _of_one_record(
     norms = np.linalg.norm(np.stack(moved), axis=2)  # (neighbours, runs)
     rounding = 1e-6 * float(np.linalg.norm(plain, axis=1).max())
     farthest = float(norms.max())
-    too_far = ""
-    if promise.sensitivity is not None:
-        allowed = promise.sensitivity * (1 + 1e-6) + rounding
-        if farthest > allowed:
-            too_far = (
-                f"one record moved what is released by {farthest:.4g}; "
-                f"{promise.sensitivity:.4g} is promised"
-            )
+    promised, found, skipped = promise.sensitivity, [], ""
+    if promised is None:
+        skipped = f"none is promised; it moved by up to {farthest:.4g}"
+    elif farthest > promised * (1 + 1e-6) + rounding:
+        found.append(
+            f"one record moved what is released by {farthest:.4g}; "
+            f"{promised:.4g} is promised"
+        )
     used = norms[-1] > rounding
     return [
-        Check(
-            name="sensitivity",
-            what=_FAR,
-            findings=(too_far,) if too_far else (),
-            skipped=""
-            if promise.sensitivity is not None
-            else f"none is promised; it moved by up to {farthest:.4g}",
-        ),
+        Check(name="sensitivity", what=_FAR, findings=tuple(found), skipped=skipped),
         _sampling(mechanism, promise, data, plain, used),
     ]
 
@@ -169,24 +144,25 @@ def _in_one_place(
         for i in range(len(placed))
         for j in range(i)
     )
-    found = []
-    if promise.sensitivity is not None:
-        allowed = 2 * promise.sensitivity * (1 + 1e-6) + rounding
-        if apart > allowed:
+    promised, found, skipped = promise.sensitivity, [], ""
+    if promised is None:
+        skipped = f"none is promised; two records in one place differ by {apart:.4g}"
+    else:
+        if apart > 2 * promised * (1 + 1e-6) + rounding:
             found.append(
                 f"two records in one place moved what is released by {apart:.4g}, and "
-                f"each by {promise.sensitivity:.4g} at most is promised, so "
-                f"{2 * promise.sensitivity:.4g} together"
+                f"each by {promised:.4g} at most is promised, so {2 * promised:.4g} "
+                "together"
             )
         # Its presence alone, in the mean: the noise of both is independent.
         mean = float(np.linalg.norm((with_null - plain).mean(0)))
         runs, dims = plain.shape
         error = float(plain.std(0).max()) * math.sqrt(2 / runs)
-        most = promise.sensitivity + error * (math.sqrt(dims) + rows.DEVIATIONS)
+        most = promised + error * (math.sqrt(dims) + rows.DEVIATIONS)
         if mean > most:
             found.append(
                 f"a null record's presence moved what is released by {mean:.4g} in the "
-                f"mean; {promise.sensitivity:.4g} is promised"
+                f"mean; {promised:.4g} is promised"
             )
     used = np.linalg.norm(stacked[-1] - with_null, axis=1) > rounding
     base = np.concatenate([data, np.zeros((1, data.shape[1]))])
@@ -195,9 +171,7 @@ def _in_one_place(
             name="sensitivity",
             what=f"{_FAR}; {PAIRED}",
             findings=tuple(found),
-            skipped=""
-            if promise.sensitivity is not None
-            else f"none is promised; two records in one place differ by {apart:.4g}",
+            skipped=skipped,
         ),
         _sampling(mechanism, promise, base, with_null, used),
     ]

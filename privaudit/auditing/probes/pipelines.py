@@ -155,9 +155,7 @@ def spending(
             if where + finding not in findings:
                 findings.append(where + finding)
     return Check(
-        name="budget",
-        what="each run is charged, and once",
-        findings=tuple(findings),
+        name="budget", what="each run is charged, and once", findings=tuple(findings)
     )
 
 

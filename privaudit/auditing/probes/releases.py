@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from privaudit.auditing.attacks.canaries import CANARY_NODE, mislabelled
+from privaudit.auditing.probes import Check
 from privaudit.auditing.probes import noise as law
 from privaudit.auditing.probes import streams as drawn
-from privaudit.auditing.probes.contract import Check
 from privaudit.figure_settings import ProbeSettings
 from privaudit.ledger import Ledger
 from privaudit.release import PoissonSampling, RandomAllocation, Release, Sampling
@@ -23,6 +23,16 @@ from trainers.oracles.recording import Recording
 from trainers.oracles.secrets import PairedMechanism
 from trainers.runs.problem import Problem
 
+WHAT = {  # that holds of an oracle, by the name of the check
+    "sensitivity": "one record moves no release further than the ledger says",
+    "sampling": "a record is in a batch at the ledger's rate, by a fresh draw",
+    "unknown noise": "noise is not what known seeds of known generators give",
+    "noise": "its standard deviation is the ledger's, no less and no more",
+    "fresh noise": "no two releases, nodes or runs share noise",
+    "grid": "last digits of releases show nothing: they are on a public grid",
+    "fine noise": "noise has the values of at least single precision",
+    "divisor": "what a sum is divided by does not depend on the data",
+}
 _SCALES = (0.1, 1.0, 100.0)  # of the record that is swapped; the last is clipped
 _ROUNDING = 3e-5  # of a sum in single precision, relative to its norm
 
@@ -32,9 +42,8 @@ class Probed:
     """An algorithm's oracle, asked for a few releases at the start."""
 
     problem: Problem  # whose oracle
-    how: (
-        ProbeSettings  # its noise; runs at once: what is estimated is so much the surer
-    )
+    # its noise; runs at once: what is estimated is so much the surer
+    how: ProbeSettings
     releases: int  # how often it is asked
 
     def asked(
@@ -113,32 +122,12 @@ class Probed:
         ]
         return [
             *self._of_one_record(noise),
-            self._unknown(),
-            Check(
-                name="noise",
-                what="its standard deviation is the ledger's, no less and no more",
-                findings=tuple(law.as_written(noise, written)),
-            ),
-            Check(
-                name="fresh noise",
-                what="no two releases, nodes or runs share noise",
-                findings=(*law.fresh(noise), *drawn.proportional(noise)),
-            ),
-            Check(
-                name="grid",
-                what="last digits of releases show nothing: they are on a public grid",
-                findings=tuple(self._off_the_grid(recording, written)),
-            ),
-            Check(
-                name="fine noise",
-                what="noise has the values of at least single precision",
-                findings=tuple(law.fine(noise.flatten()[:, None])),
-            ),
-            Check(
-                name="divisor",
-                what="what a sum is divided by does not depend on the data",
-                findings=tuple(law.evenly_scaled(noise)),
-            ),
+            _check("unknown noise", self._unknown()),
+            _check("noise", law.as_written(noise, written)),
+            _check("fresh noise", [*law.fresh(noise), *drawn.proportional(noise)]),
+            _check("grid", self._off_the_grid(recording, written)),
+            _check("fine noise", law.fine(noise.flatten()[:, None])),
+            _check("divisor", law.evenly_scaled(noise)),
             Check(
                 name="written down",
                 what="each release that the oracle makes is in the ledger",
@@ -146,7 +135,7 @@ class Probed:
             ),
         ]
 
-    def _unknown(self) -> Check:
+    def _unknown(self) -> list[str]:
         """Under a key that only this process has, nobody else makes its noise again."""
         key, z = drawn.hidden(self.how.seed), self.how.noise_multiplier
         noisy, private, _ = self.asked(z, streams=Streams(key), runs=2)
@@ -154,11 +143,7 @@ class Probed:
         noise = self._white(noisy, exact).double()
         for one, release in zip(noise, each_release(private.ledger, 0), strict=False):
             one /= release.noise
-        return Check(
-            name="unknown noise",
-            what="noise is not what known seeds of known generators give",
-            findings=tuple(drawn.known(noise, self.how.search or drawn.SEARCH)),
-        )
+        return drawn.known(noise, self.how.search or drawn.SEARCH)
 
     def _off_the_grid(
         self, recording: Recording, written: list[list[float]]
@@ -210,16 +195,8 @@ class Probed:
                     batches += law.sampled(once, how.rate)
                 batches += drawn.told_by_noise(noise[:, :, CANARY_NODE], taken)
         return [
-            Check(
-                name="sensitivity",
-                what="one record moves no release further than the ledger says",
-                findings=tuple(dict.fromkeys(too_far)),
-            ),
-            Check(
-                name="sampling",
-                what="a record is in a batch at the ledger's rate, by a fresh draw",
-                findings=tuple(batches),
-            ),
+            _check("sensitivity", list(dict.fromkeys(too_far))),
+            _check("sampling", batches),
         ]
 
     def _unlikely(self, scale: float) -> Dataset:
@@ -233,6 +210,10 @@ class Probed:
         if outputs.shape[-1] == 1:  # one logit, of class 1
             return Dataset(inputs, (outputs[:, 0] < 0).long())
         return Dataset(inputs, outputs.argmin(-1))
+
+
+def _check(name: str, findings: list[str]) -> Check:
+    return Check(name=name, what=WHAT[name], findings=tuple(findings))
 
 
 def parts_of(sampling: Sampling) -> int:

@@ -25,26 +25,22 @@ from trainers.oracles.sampler import OF_PARTS
 SEARCH = 1 << 12  # seeds that are tried by default
 _STUDIES = 64  # seeds of a study, of which each makes all noise anew
 _MATCHED = 8  # numbers that are compared: by chance, all agree once in 1e24
-_NEAR = (
-    1e-3  # deviations within which noise is the same: a sum was subtracted as floats
-)
+# deviations within which noise is the same: a sum was subtracted as floats
+_NEAR = 1e-3
 _SHOWN = 3  # findings of a kind
 
 Drawn = Callable[[int, int], NDArray[np.float64]]  # from seed and count
 
 
-def _torch(kind: torch.dtype) -> Drawn:
-    def drawn(seed: int, count: int) -> NDArray[np.float64]:
-        generator = torch.Generator().manual_seed(seed)
-        return torch.randn(count, generator=generator, dtype=kind).double().numpy()
-
-    return drawn
+def _torch(kind: torch.dtype, seed: int, count: int) -> NDArray[np.float64]:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(count, generator=generator, dtype=kind).double().numpy()
 
 
 # Of 16 numbers or more, torch's normals are others than of fewer.
 GENERATORS: dict[str, Drawn] = {
-    "torch.Generator (doubles)": _torch(torch.float64),
-    "torch.Generator (floats)": _torch(torch.float32),
+    "torch.Generator (doubles)": functools.partial(_torch, torch.float64),
+    "torch.Generator (floats)": functools.partial(_torch, torch.float32),
     "numpy.random.default_rng": lambda seed, count: np.random.default_rng(
         seed
     ).standard_normal(count),
@@ -154,14 +150,9 @@ def _starts(name: str, search: int) -> Tensor:
 def known(noise: Tensor, search: int = SEARCH) -> list[str]:
     """Whose noise this is, if somebody who tries seeds can make it again.
 
-    Parameters
-    ----------
-    noise
-        (releases, runs, nodes, dims), in standard deviations: a release, less its sum.
-        Of eight dims or more.
-    search
-        How many seeds are tried, from 0 on, each at the start of its stream. Of our own
-        studies the first 64 at most.
+    ``noise``: (releases, runs, nodes, dims), in standard deviations: a release, less
+    its sum; of eight dims or more. ``search``: how many seeds are tried, from 0 on,
+    each at the start of its stream; of our own studies the first 64 at most.
     """
     noise = noise.double()
     releases, runs, nodes, dims = noise.shape

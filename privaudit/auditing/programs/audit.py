@@ -29,12 +29,17 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from privaudit.accounting import Certificate, account_nodes
-from privaudit.auditing.bounds import ESTIMATORS, Bound, Estimator
+from privaudit.auditing.bounds import ESTIMATORS, Estimator
 from privaudit.auditing.bounds.ledger_family import FAMILY
 from privaudit.auditing.conclude import Tested, conclude, deciding
-from privaudit.auditing.experiments.judgement import end, estimator_named, gap_of
-from privaudit.auditing.experiments.looks import Looks, Stopped
-from privaudit.auditing.experiments.outcome import Gap, Outcome
+from privaudit.auditing.experiments.judgement import (
+    end,
+    estimator_named,
+    outcome_of,
+    tested_by,
+)
+from privaudit.auditing.experiments.looks import stages
+from privaudit.auditing.experiments.outcome import Outcome
 from privaudit.auditing.programs.server import (
     TIME_LIMIT,
     Processes,
@@ -52,7 +57,6 @@ from privaudit.auditing.programs.targets import (
     share_random_numbers,
     spread_seed,
 )
-from privaudit.auditing.rates import attack_rates
 from privaudit.auditing.scores import Scores
 from privaudit.files import npz as _npz
 from privaudit.files.arguments import check_limits
@@ -145,11 +149,9 @@ class ProgramAudit(
         return -(-self.runs // self.batch)
 
     @property
-    def stages(self) -> tuple[int, ...]:
-        """Runs after which it may end."""
-        if not self.stop_when_refuted:
-            return (self.runs,)
-        return Looks.of(self.runs, self.batch).at
+    def block(self) -> int:
+        """Number of runs between two looks at least, as of audits of algorithms."""
+        return self.batch
 
     def worlds(self, number: int) -> Worlds:
         """Worlds of the runs of batch ``number``, (batch,)."""
@@ -244,8 +246,7 @@ def run(
     if ledger is not None:
         folder.write("ledger.json", ledger.to_json().encode())
     done = kept_batches(audit, folder)
-    began = time.monotonic()
-    kept = time.monotonic()
+    began = kept = time.monotonic()
     progress(min(len(done) * audit.batch, audit.runs), audit.runs)
 
     def batch(number: int) -> NDArray[np.float64]:
@@ -254,7 +255,7 @@ def run(
     pool = concurrent.futures.ThreadPoolExecutor(many)
     futures: dict[concurrent.futures.Future, int] = {}
     try:
-        for runs in audit.stages:
+        for runs in stages(audit):
             numbers = range(-(-runs // audit.batch))
             more = {pool.submit(batch, n): n for n in numbers if n not in done}
             futures |= more
@@ -318,43 +319,22 @@ def judge(
     scores = Scores(*arrays(audit, done), "coin-flip")
     nodes, attacked = attacked_part(audit, ledger)
     upper = max(nodes, key=lambda bound: bound.epsilon, default=None)
-    confidence, stopped = _level(audit, len(scores))
-    tested = _tested(audit, scores, confidence)
-    named = _named(audit, attacked)
+    tested = _tested(audit, scores)
     found = conclude(
         tested,
         audit.estimator,
-        named,
+        _named(audit, attacked),
         ledger=ledger,
         upper=upper,
         stronger="a score that sees more of what is released, and more runs, show more",
     )
-
-    def gap(by: Estimator | None, of: Bound | None) -> Gap | None:
-        if by is None or of is None or attacked is None or upper is None:
-            return None
-        most = tested.most(by) if by is found.other else found.most
-        own = Certificate.of(attacked, of.lower.relation).node(0)
-        return gap_of(audit, by, of, own, upper, scores.member, confidence, most)
-
-    verdict = found.verdict
-    if stopped is not None:
-        stopped.check(verdict.status)
+    relation = audit.claim.relation
+    own = None if attacked is None else Certificate.of(attacked, relation).node(0)
     return ProgramResult(
-        verdict=verdict,
-        status=verdict.status,
-        evidence=found.main.evidence,
-        member_runs=scores.member_runs,
-        non_member_runs=scores.non_member_runs,
         most_shown=found.most,
-        seconds=round(seconds, 3),
         nodes=nodes,
-        gap=gap(found.estimator, found.main),
-        beside=found.shown,
-        beside_gap=gap(found.other, found.beside),
-        stopped=stopped,
-        rates=attack_rates(scores, confidence),
         one_score=bool((scores.score == scores.score[0]).all()),
+        **outcome_of(audit, tested, found, own, upper, seconds),
     )
 
 
@@ -374,24 +354,8 @@ def _named(audit: ProgramAudit, attacked: Ledger | None) -> Callable[[str], Esti
     return lambda name: estimator_named(name, entries, audit.claim.relation)
 
 
-def _level(audit: ProgramAudit, runs: int) -> tuple[float, Stopped | None]:
-    """The confidence of a bound after ``runs``; and the look, if there are several."""
-    if not audit.stop_when_refuted:
-        return audit.confidence, None
-    looks = Looks.of(audit.runs, audit.batch)
-    return looks.confidence(runs, audit.confidence), Stopped.at(looks, runs)
-
-
-def _tested(audit: ProgramAudit, scores: Scores, confidence: float) -> Tested:
-    """The scores, read at ``confidence``; bounds say that of all looks together."""
-    return Tested(
-        scores=scores,
-        claim=audit.claim,
-        sees=f"what {audit.program} scores by",
-        confidence=audit.confidence,
-        at=confidence,
-        seed=audit.seed,
-    )
+def _tested(audit: ProgramAudit, scores: Scores) -> Tested:
+    return tested_by(audit, scores, f"what {audit.program} scores by")
 
 
 def _is_refuted(
@@ -402,8 +366,7 @@ def _is_refuted(
         return False
     named = _named(audit, attacked_part(audit, ledger)[1])
     estimator = named(deciding(audit.estimator, named, ours=False))
-    confidence, _ = _level(audit, len(member))
-    tested = _tested(audit, Scores(member, score, "coin-flip"), confidence)
+    tested = _tested(audit, Scores(member, score, "coin-flip"))
     return tested.bound(estimator).epsilon > audit.claim.epsilon
 
 

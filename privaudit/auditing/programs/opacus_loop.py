@@ -162,11 +162,7 @@ def audit(
         As of `torch_loop.audit`.
     """
     how = ProgramSettings(
-        epsilon=epsilon,
-        delta=delta,
-        runs=runs,
-        seed=seed,
-        confidence=confidence,
+        epsilon=epsilon, delta=delta, runs=runs, seed=seed, confidence=confidence
     )
     return torch_loop.audit_with(OpacusCanary, train, ledger, canaries, how)
 

@@ -6,7 +6,7 @@ more. What the oracle adds is known: bounds within its family hold.
 
 from __future__ import annotations
 
-import dataclasses
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -22,17 +22,14 @@ from privaudit.auditing.attacks.canaries import (
 from privaudit.auditing.attacks.contract import Scene
 from privaudit.auditing.attacks.noisy_gradients import NoisyGradients
 from privaudit.auditing.bounds.ledger_family import BOTH, has_family
-from privaudit.auditing.conclude import BEST, Tested, conclude, stronger
+from privaudit.auditing.conclude import BEST, AuditedScores, Tested, conclude, stronger
 from privaudit.auditing.experiments.judgement import estimator_named
-from privaudit.auditing.programs.scored import AuditedScores
 from privaudit.auditing.rates import attack_rates
 from privaudit.auditing.scores import Scores
-from privaudit.ledger import Ledger
 from privaudit.results import Claim, worst_bound
 from privaudit.settings import BoundSettings
 from trainers.data.shares import private_data
 from trainers.gradients.choose import differentiator
-from trainers.gradients.differentiator import Differentiator
 from trainers.gradients.per_sample import parameter_vector
 from trainers.numerics.keys import Key
 from trainers.numerics.randomness import Streams
@@ -42,40 +39,21 @@ from trainers.runs.material import Material
 from trainers.runs.problem import crafted
 
 
-@dataclasses.dataclass(frozen=True)
-class _Asked:
-    """Facts of a loop for an adversary, in place of a `Problem` and training."""
-
-    material: Material
-    made: Mechanism
-    labels: tuple[int, ...] = ()
-
-    @property
-    def training(self) -> _Asked:
-        return self
-
-    @property
-    def shares(self) -> Any:
-        return self.material.shares
-
-    @property
-    def module(self) -> torch.nn.Module:
-        return self.material.module
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return tuple(map(len, self.shares))
-
-    def mechanism(self, noise_multiplier: float) -> Mechanism:
-        return self.made
-
-    def gradients(self) -> Differentiator:
-        return differentiator(
-            self.material.module, self.material.loss, *self.material.example
-        )
-
-    def start(self, seed: int) -> torch.Tensor:
-        return parameter_vector(self.module).repeat(1, len(self.shares), 1)
+def _asked(material: Material, made: Mechanism) -> Any:
+    """Facts of a loop for an adversary, in place of a `Problem` and its training."""
+    shares, module = material.shares, material.module
+    found = types.SimpleNamespace(
+        material=material,
+        labels=(),
+        shares=shares,
+        module=module,
+        sizes=tuple(map(len, shares)),
+        mechanism=lambda noise_multiplier: made,
+        gradients=lambda: differentiator(module, material.loss, *material.example),
+        start=lambda seed: parameter_vector(module).repeat(1, len(shares), 1),
+    )
+    found.training = found
+    return found
 
 
 def audit(
@@ -89,33 +67,17 @@ def audit(
 ) -> AuditedScores:
     """Run ``loop`` with and without a canary, and conclude from its releases.
 
-    Parameters
-    ----------
-    loop
-        Asks an oracle for noisy gradients.
-    shadow
-        Makes what the loop is given of an oracle with a canary.
-    inner
-        The user's own, whose mechanism is that of all.
-    material, claim
-        The data, model and loss; and what is tested.
-    how
-        Runs, seed and confidence.
-    progress
-        Called with the runs done and all runs.
-
-    Raises
-    ------
-    ValueError
-        If a value is out of its range, or the loop's releases are none, or differ from
-        run to run.
+    ``shadow`` makes what the loop is given of an oracle with a canary; ``inner`` is the
+    user's own oracle, whose mechanism is that of all. ``progress`` is called with the
+    runs done and all runs. ``ValueError`` if a value is out of its range, or the loop's
+    releases are none, or differ from run to run.
     """
     if not callable(loop):
         raise ValueError(f"loop is a function of an oracle, got {type(loop).__name__}")
     if inner.mechanism.sampling == "without-replacement":
         raise ValueError("a loop with batches of fixed size has no canary to be added")
     material = material.in_memory()
-    asked: Any = _Asked(material, inner.mechanism)
+    asked = _asked(material, inner.mechanism)
     runs, seed = how.runs, how.seed
     many = planted_together(asked, inner.mechanism.of(CANARY_NODE))
     canary = quiet_gradients(asked, many, seed)
@@ -159,19 +121,13 @@ def audit(
             "given, which is not the one that is audited"
         )
     scores = Scores.of_runs(member, score, "coin-flip")
-    return _concluded(ledger, scores, attacker.told, claim, how)
-
-
-def _concluded(
-    ledger: Ledger, scores: Scores, sees: str, claim: Claim, how: BoundSettings
-) -> AuditedScores:
     entries = ledger.nodes[CANARY_NODE]
     tested = Tested(
         scores=scores,
         claim=claim,
-        sees=sees,
+        sees=attacker.told,
         confidence=how.confidence,
-        seed=how.seed,
+        seed=seed,
     )
     found = conclude(
         tested,
@@ -183,4 +139,4 @@ def _concluded(
         stronger=stronger("noisy-gradients", "gradient"),
     )
     rates = attack_rates(scores, how.confidence)
-    return AuditedScores.of(found, scores, found.shown, rates)
+    return AuditedScores.of(found, scores, rates)

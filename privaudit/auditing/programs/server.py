@@ -17,7 +17,6 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +25,8 @@ from privaudit.auditing.programs.targets import (
     Worlds,
     checked,
     function_of,
+    one_by_one,
     parts_of,
-    spread_seed,
 )
 from privaudit.files.user_code import ForeignError
 
@@ -46,7 +45,7 @@ def _call(
         return str(error)
 
 
-class Processes:
+class Processes(contextlib.AbstractContextManager["Processes"]):
     """Calls ``module:function``, or one pickled, in ``many`` fresh processes."""
 
     def __init__(self, function: Function, name: str, many: int) -> None:
@@ -62,9 +61,6 @@ class Processes:
         self._pool = concurrent.futures.ProcessPoolExecutor(
             many, multiprocessing.get_context("spawn")
         )
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -222,18 +218,14 @@ class Server:
         self._errors.close()
 
 
-class Servers:
+class Servers(contextlib.AbstractContextManager["Servers"]):
     """Up to ``many`` processes of a command, asked by as many threads.
 
     ``time_limit``: seconds of a score; ``retries`` of a run that failed, at its seed.
     """
 
     def __init__(
-        self,
-        text: str,
-        time_limit: float = TIME_LIMIT,
-        retries: int = 1,
-        many: int = 1,
+        self, text: str, time_limit: float = TIME_LIMIT, retries: int = 1, many: int = 1
     ) -> None:
         self._retries = retries
         self._all = [Server(text, time_limit) for _ in range(many)]
@@ -241,34 +233,24 @@ class Servers:
         for server in self._all:
             self._free.put(server)
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *error: object) -> None:
         for server in self._all:
             server.close()
 
     def __call__(self, worlds: Worlds, seed: int) -> NDArray[np.float64]:
-        """Scores of the runs, (runs,); ``seed`` is the first's, see `spread_seed`."""
+        """As a `Score`, see `one_by_one`."""
         server = self._free.get()
+
+        def once(member: bool, seed: int) -> float:
+            for _ in range(self._retries):
+                with contextlib.suppress(ForeignError):
+                    return server.ask(member, seed)
+            return server.ask(member, seed)
+
         try:
-            return np.array(
-                [
-                    self._once(server, bool(member), spread_seed(seed, i))
-                    for i, member in enumerate(worlds)
-                ]
-            )
+            return one_by_one(once, worlds, seed)
         finally:
             self._free.put(server)
-
-    def _once(self, server: Server, member: bool, seed: int) -> float:
-        for left in range(self._retries, -1, -1):
-            try:
-                return server.ask(member, seed)
-            except ForeignError:
-                if not left:
-                    raise
-        raise AssertionError("unreachable")
 
 
 def _text(content: bytes) -> str:

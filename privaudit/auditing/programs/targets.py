@@ -144,6 +144,14 @@ def parts_of(command: str) -> list[str]:
         raise ValueError(f"the command {command!r} cannot be read: {error}") from None
 
 
+def one_by_one(
+    once: Callable[[bool, int], float], worlds: Worlds, seed: int
+) -> NDArray[np.float64]:
+    """Scores of the runs, (runs,); ``seed`` is the first's, see `spread_seed`."""
+    runs = enumerate(worlds.tolist())
+    return np.array([once(member, spread_seed(seed, i)) for i, member in runs])
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Command:
     """Runs a command for each run of a batch.
@@ -165,13 +173,8 @@ class Command:
                 )
 
     def __call__(self, worlds: Worlds, seed: int) -> NDArray[np.float64]:
-        """Scores of the runs, (runs,); ``seed`` is the first's, see `spread_seed`."""
-        return np.array(
-            [
-                self.once(bool(member), spread_seed(seed, i))
-                for i, member in enumerate(worlds)
-            ]
-        )
+        """As a `Score`, see `one_by_one`."""
+        return one_by_one(self.once, worlds, seed)
 
     def once(self, member: bool, seed: int) -> float:
         """The score of one run. Raises `ForeignError` when no try gives one."""

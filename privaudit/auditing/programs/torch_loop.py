@@ -35,13 +35,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from privaudit.accounting import account_nodes
-from privaudit.auditing.bounds import ESTIMATORS, Estimator
-from privaudit.auditing.bounds.ledger_family import FAMILY, family_bound
-from privaudit.auditing.conclude import BEST, Tested, conclude, stronger
+from privaudit.auditing.bounds import Estimator
+from privaudit.auditing.bounds.ledger_family import FAMILY
+from privaudit.auditing.conclude import BEST, AuditedScores, Tested, conclude, stronger
+from privaudit.auditing.experiments.judgement import estimator_named
 from privaudit.auditing.experiments.one_run_bounds import one_run_estimator
+from privaudit.auditing.probes import Check
 from privaudit.auditing.probes.batches import check_batches
-from privaudit.auditing.probes.contract import Check
-from privaudit.auditing.programs.scored import AuditedScores
 from privaudit.auditing.programs.targets import spread_seed
 from privaudit.auditing.scores import Design, Scores
 from privaudit.files.json import Summary
@@ -285,11 +285,7 @@ def audit(
     ('unproven', True)
     """
     how = ProgramSettings(
-        epsilon=epsilon,
-        delta=delta,
-        runs=runs,
-        seed=seed,
-        confidence=confidence,
+        epsilon=epsilon, delta=delta, runs=runs, seed=seed, confidence=confidence
     )
     return audit_with(GradientCanary, train, ledger, canaries, how)
 
@@ -369,10 +365,8 @@ def _judged(
         sees += f"; {canaries} canaries a training"
 
     def named(name: str) -> Estimator:
-        if name == FAMILY:
-            return family_bound(entries, relation)
-        if canaries == 1:
-            return ESTIMATORS[name]
+        if name == FAMILY or canaries == 1:
+            return estimator_named(name, entries, relation)
         return one_run_estimator(
             name,
             entries,
@@ -398,13 +392,13 @@ def _judged(
         upper=nodes[worst],
         stronger=stronger("noisy-gradients", "gradient"),
     )
-    shown = found.shown
-    if shown is not None and canaries > 1:
-        also = (
-            f"{shown.valid_for}, independent between trainings, steps and directions,"
-        )
-        shown = msgspec.structs.replace(shown, valid_for=also)
-    return AuditedScores.of(found, tested.scores, shown)
+    audited = AuditedScores.of(found, tested.scores)
+    shown = audited.beside
+    if shown is None or canaries == 1:
+        return audited
+    also = f"{shown.valid_for}, independent between trainings, steps and directions,"
+    shown = msgspec.structs.replace(shown, valid_for=also)
+    return dataclasses.replace(audited, beside=shown)
 
 
 _PENDING = Check(name="pending", what="")
@@ -451,9 +445,7 @@ def _against(seen: Ledger, ledger: Ledger) -> Check:
         ]
         found = (f"the training made {words[0]}; accounted are {words[1]}",)
     return Check(
-        name="ledger",
-        what="what a run releases is what is accounted",
-        findings=found,
+        name="ledger", what="what a run releases is what is accounted", findings=found
     )
 
 

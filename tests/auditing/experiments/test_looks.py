@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 import privaudit as pa
-from privaudit.auditing.experiments.looks import Looks, Stopped
+from privaudit.auditing.experiments.looks import Looks, Stopped, stages
 from privaudit.auditing.programs.audit import ProgramAudit, _is_refuted, judge
 from privaudit.results import Claim
 
@@ -69,7 +69,7 @@ class TestSound:
                 member = plan.worlds(number)
                 true = random.random(100) < 1 / (1 + np.exp(-0.5))
                 done[number] = np.where(true, member, ~member).astype(float)
-            looks = [{n: done[n] for n in range(runs // 100)} for runs in plan.stages]
+            looks = [{n: done[n] for n in range(runs // 100)} for runs in stages(plan)]
             alarms += any(_is_refuted(plan, some, None) for some in looks)
         assert alarms <= stats.binom.isf(1e-4, repeats, 0.2)
 

@@ -122,14 +122,14 @@ class TestOurTrainer:
         )
         assert plan.canary == "mislabelled"
         problem = plan.problem()
-        records = canaries_of(problem, plan.canary, 600, 0).records
+        records = canaries_of(problem, plan.canary, 600, 0).record
         truth = problem.test.targets[torch.arange(600) % len(problem.test)]
         assert len(records) == 600
         assert bool((records.targets != truth).all())
 
     def test_crafted_canaries_have_a_parameter_each(self):
         problem = Problem.of(training_of("dp-sgd", FAST, 600))
-        places = canaries_of(problem, "gradient", 600, 0).coordinates
+        places = canaries_of(problem, "gradient", 600, 0).direction
         assert len(places.unique()) == 600
 
 

@@ -81,6 +81,38 @@ class TestCommands:
         assert "<b>tool" not in (tmp_path / "run" / "report.html").read_text()
 
 
+class TestParties:
+    @pytest.fixture
+    def folders(self, tmp_path):
+        run = RecordedRun.of("a tool 3.1", "kept", 1e-5, run="run 7")
+        for name, count in (("one", 1000), ("two", 900), ("again", 900)):
+            write(tmp_path / name, run, Ledger.of(RELEASE, count))
+        return [tmp_path / name for name in ("one", "two", "again")]
+
+    def test_only_those_given_are_covered(self, folders):
+        alone, two, three = (pa.join(folders[:many]) for many in (1, 2, 3))
+        assert "a tool 3.1, 1 party, 1 node: " in str(alone)
+        assert "3 parties, 3 nodes: " in str(three)
+        for one in (alone, two):
+            assert "covers those given here, and nobody else" in "".join(one.left)
+            assert "same, byte by byte" not in str(one)
+        assert "same, byte by byte" in three.page()
+
+    def test_one_party_is_not_taken_twice(self, folders, tmp_path):
+        from tests.files.test_signature import KEY, written
+
+        _, signer = written(tmp_path)
+        for folder in folders[:2]:
+            signature = KEY.sign((folder / "manifest.json").read_bytes())
+            (folder / "manifest.sig").write_bytes(signature)
+        for given, signers in (
+            ([folders[0], tmp_path / "two/../one"], []),
+            (folders[:2], [signer, signer]),
+        ):
+            with pytest.raises(ValueError, match="are one party's, by folder or key"):
+                pa.join(given, signers=signers)
+
+
 class TestEvidence:
     def test_an_epsilon_that_was_changed(self, folder, capsys):
         changed(folder, "result.json", lambda f: f["nodes"][0].update(epsilon=0.1))

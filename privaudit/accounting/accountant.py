@@ -13,7 +13,7 @@ from scipy import special
 
 from privaudit.accounting import rdp
 from privaudit.accounting.certificate import Certificate
-from privaudit.accounting.events import UnknownEventError, releases
+from privaudit.accounting.events import UnknownEventError, count_of, releases
 from privaudit.accounting.renyi import divergence
 from privaudit.accounting.tuning import MOST_TRIES, ORDERS, selected_curve
 from privaudit.ledger import MOST_RELEASES, Entry, Ledger
@@ -236,7 +236,7 @@ class CertifiedAccountant(_Accountant):
     def _found(self, event: dp_event.DpEvent, count: int) -> list[tuple[Release, int]]:
         match event:
             case dp_event.SelfComposedDpEvent():
-                return self._found(event.event, event.count * count)
+                return self._found(event.event, count_of(event) * count)
             case dp_event.ComposedDpEvent():
                 return [
                     one for part in event.events for one in self._found(part, count)
@@ -368,7 +368,7 @@ class RenyiAccountant(_Accountant):
             case dp_event.RepeatAndSelectDpEvent():
                 return self._selected(event)
             case dp_event.SelfComposedDpEvent():
-                return _times(event.count, self._curve_of(event.event))
+                return _times(count_of(event), self._curve_of(event.event))
             case dp_event.ComposedDpEvent():
                 return sum(
                     map(self._curve_of, event.events), np.zeros(self._curve.shape)

@@ -107,6 +107,11 @@ class TuningRecord:
                 f"tuned on data declared public: {of}; this costs no privacy if those "
                 "data are public, and is in no account if they are not",
             )
+        if self.score_noise is None:
+            of += (
+                ", judged on data declared public, which are in no account if they are "
+                "not"
+            )
         if self.law == "all":
             return (f"tuned on the private data: {of}; all tries are in the account",)
         law = self.law if isinstance(self.law, str) else f"shape {self.law:g}"

@@ -30,13 +30,13 @@ SIZES = [60, 40]
 STEPS = {"step_size": [1e-4, 1.0]}  # the first learns nothing
 
 
-def shares(sizes=SIZES):
-    inputs = torch.randn(sum(sizes), 4, generator=torch.Generator().manual_seed(0))
+def shares(sizes=SIZES, seed=0):
+    inputs = torch.randn(sum(sizes), 4, generator=torch.Generator().manual_seed(seed))
     targets = (inputs.sum(1) > 0).long()
     return list(zip(inputs.split(sizes), targets.split(sizes), strict=True))
 
 
-(PUBLIC,) = shares([200])
+(PUBLIC,) = shares([200], seed=1)
 
 
 def net():
@@ -203,6 +203,7 @@ class TestTune:
         assert run.config.tuning.best.settings == {"step_size": 1.0}
         assert (run.config.tuning.score_noise is None) == ("judge" in how)
         assert "step_size=1.0 came out" in run.result.remarks[-1]
+        assert ("declared public" in run.result.remarks[-1]) == ("judge" in how)
 
     def test_public_data_cost_nothing(self, caplog):
         run = tuned(like=PUBLIC)
@@ -211,6 +212,12 @@ class TestTune:
         assert run.config.tuning.best.settings == {"step_size": 1.0}
         assert "declared public" in run.result.remarks[-1]
         assert len(caplog.records) == 1  # that it is a study, once
+
+    @pytest.mark.parametrize("how", ["like", "judge"])
+    def test_private_records_are_not_public(self, how, caplog):
+        tuned(law="all", **{how: shares()[0]})
+        said = "60 public records are at nodes too, equal in every number: they are"
+        assert sum(said in record.message for record in caplog.records) == 1
 
     @pytest.mark.full
     def test_nodes_with_budgets_of_their_own(self):

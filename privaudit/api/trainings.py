@@ -179,7 +179,7 @@ def run_training(
             noise_multiplier=settings.noise_multiplier,
             where="--set" if set_by_name else what,
         )
-    own = Own(choose=choose, planned=recipe.plan.get("sizes"))
+    own = Own(choose=choose, planned=recipe.plan and recipe.plan.sizes)
     return run_in_folder(training, claim, settings, own=own, **where)
 
 

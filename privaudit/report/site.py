@@ -19,7 +19,7 @@ from privaudit.report.joining import join
 from privaudit.report.joint import Joint
 from privaudit.report.numbers import claimed, down, up
 from privaudit.report.page import fill, render
-from privaudit.report.svg import WIDTHS, embedded
+from privaudit.report.svg import WIDTHS, drawn_alone, embedded
 from privaudit.report.sweep import is_sweep, load_sweep
 from privaudit.report.verify import EvidenceError, Verification, verify
 from privaudit.results import Finding, LowerBound, UpperBound
@@ -31,7 +31,6 @@ _SCROLLS = (
     '<div class="scroll" tabindex="0" role="region" aria-label="table {}">\n{}\n</div>'
 )
 _NARROW = 340  # points: a picture that is read on a phone as it is
-_ACTS = re.compile(r"<script|<foreignObject|<iframe|\son\w+\s*=|javascript:", re.I)
 _PICTURES = re.compile(r"!\[([^\]]*)\]\(([^)]+\.svg)\)\n?")
 
 
@@ -375,15 +374,13 @@ def _text(path: pathlib.Path) -> str:
 
 def _drawing(path: pathlib.Path) -> str:
     """Read a drawing for a page; `FolderError` if it does more than draw."""
-    found = _text(path)
-    if acts := _ACTS.search(found):
+    try:
+        return drawn_alone(_text(path))
+    except ValueError as error:
         raise FolderError(
-            f"{path} is more than a drawing, it has {acts.group().strip()!r}: pages "
-            "have no scripts"
-        )
-    if "<svg" not in found or 'viewBox="0 0 ' not in found:
-        raise FolderError(f"{path} is no drawing of matplotlib's")
-    return found
+            f"{path} is no drawing such as matplotlib's: {error}; pages draw, and do "
+            "nothing else"
+        ) from None
 
 
 def _labelled(table: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import pathlib
 import re
 
 import numpy as np
@@ -17,11 +18,17 @@ from privaudit.cli import COULD_NOT, FINE, REFUTED, main
 from privaudit.files.folder import FolderError
 from privaudit.report.axis import _ticks
 from privaudit.report.site import Site
+from privaudit.report.svg import drawn_alone, embedded
 from privaudit.results import round_down
 from tests.report import runs
 from tests.report.test_page import Reader
 
 pytest.importorskip("matplotlib")
+
+DRAWN = (
+    '<?xml version="1.0"?>\n<svg xmlns="http://www.w3.org/2000/svg" '
+    'viewBox="0 0 9 9">{}<g id="a"><path d="M0 0"/></g></svg>'
+)
 
 
 @pytest.fixture
@@ -102,7 +109,7 @@ def test_pictures_of_a_study_come_first(tmp_path):
     study = tmp_path / "study"
     study.mkdir()
     (study / "results.json").write_text("{}")
-    svg = '<?xml?>\n<svg viewBox="0 0 9 9"><g id="a"><path d="M0 0"/></g></svg>'
+    svg = DRAWN.format("")
     (study / "one.svg").write_text(svg)
     (study / "two.svg").write_text(svg)
     (study / "README.md").write_text(
@@ -116,6 +123,41 @@ def test_pictures_of_a_study_come_first(tmp_path):
     assert 'aria-label="two"' in page
     assert '<td data-label="a">1</td>' in page
     assert "<b>more" not in page
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("<g ", "<script>1</script><g ", "it has an element <script>"),
+        ("<g ", "<g onload='f()' ", "it has onload='f"),
+        ("<g ", "<g xmlns:o='urn:x' o:onload='f()' ", "it has "),
+        ("<g ", "<a href='https://x'/><g ", "an element <a>"),
+        ("<g ", "<use href='https://x#a'/><g ", "it has href='https"),
+        ("<g ", "<image href='data:image/svg+xml;base64,AA'/><g ", "it has href='da"),
+        ("<g ", "<g style='fill: url(https://x)' ", "it has style='fill"),
+        ("<g ", r"<g style='fill: \75rl(https://x)' ", "it has style="),
+        ("<g ", "<g style='mask-image: none' ", "it has style='mask"),
+        ("<g ", "<style>body{fill: red}</style><g ", "an element <style>"),
+        ("<svg", "<!DOCTYPE svg [<!ENTITY a 'b'>]><svg", "declares entities"),
+        ("0 0 9 9", "0 0 x 9", "it has viewBox='0 0 x 9'"),
+        ("</svg>", "", "it is no XML"),
+        ("w3.org", "w4.org", "begins with no <svg>"),
+    ],
+)
+def test_what_does_more_than_draw_is_on_no_page(old, new, said, tmp_path):
+    (tmp_path / "results.json").write_text("{}")
+    (tmp_path / "README.md").write_text("# What\n\n![one](one.svg)\n")
+    (tmp_path / "one.svg").write_text(DRAWN.format("").replace(old, new, 1))
+    with pytest.raises(FolderError, match=f"no drawing such as matplotlib's: .*{said}"):
+        site_of(tmp_path)
+
+
+def test_a_drawing_is_written_anew():
+    """HTML reads comments and CDATA otherwise than XML."""
+    hidden = "<text><![CDATA[<!-- ]]></text><text><![CDATA[--><script>]]></text>"
+    assert "<script" not in embedded(drawn_alone(DRAWN.format(hidden)), "a", "b")
+    for path in pathlib.Path("reports").glob("*/*.svg"):
+        assert "<path" in drawn_alone(path.read_text())
 
 
 def test_two_of_one_name_have_two_pages(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 import privaudit as pa
 from privaudit.accounting.recorded import RecordedRun, RunWriter, write
 from privaudit.cli import main
+from privaudit.files.folder import FolderError
 from privaudit.ledger import Ledger
 
 RELEASE = pa.Release.of_sum(
@@ -126,6 +127,19 @@ class TestEvidence:
 
         changed(folder, "ledger.json", more)
         assert pa.verify(folder).differences
+
+    def test_noise_that_was_taken_out(self, folder):
+        """Its certificate remains: that of no noise would divide by it."""
+        assert (folder / "certificate.json").exists()
+        change = lambda ledger: ledger["nodes"][0][0]["release"].update(noise=0.0)  # noqa: E731
+        changed(folder, "ledger.json", change)
+        assert "of releases without noise" in str(pa.verify(folder))
+
+    @pytest.mark.parametrize("number", [10**400, -(10**400)])
+    def test_numbers_of_hundreds_of_digits(self, folder, number):
+        changed(folder, "result.json", lambda found: found.update(seconds=number))
+        with pytest.raises(FolderError, match=r"a number of more than 1e\+308"):
+            pa.verify(folder)
 
     def test_a_bracket_that_was_changed(self, folder):
         changed(

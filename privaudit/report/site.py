@@ -8,7 +8,7 @@ import math
 import os
 import pathlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from privaudit.files import json as _json
@@ -150,15 +150,22 @@ class Site:
         if path.is_file():
             self._add(self._claims(path))
         elif is_demo(path):
-            self._demo(path)
+            self._shown(self._demo, path)
         elif is_sweep(path):
-            self._sweep(path)
+            self._shown(self._sweep, path)
         elif (path / "config.json").exists():
             self._add([self._run(path, path.name)])
         elif (path / "README.md").exists() and (path / "results.json").exists():
-            self._study(path)
+            self._shown(self._study, path)
         else:
             self._several(path)
+
+    def _shown(self, add: Callable[[pathlib.Path], None], path: pathlib.Path) -> None:
+        """Add ``path``, or a row that says why it is not shown: others are."""
+        try:
+            add(path)
+        except FolderError as error:
+            self._add([self._wrong(path.name, str(error))])
 
     def write(self, out: Path) -> pathlib.Path:
         """Put all pages into ``out``, a site's folder; return that of the overview."""
@@ -315,7 +322,7 @@ class Site:
             if each.match(PARTIES):
                 continue
             if (each / "result.json").exists() or is_sweep(each) or is_demo(each):
-                self.add(each)
+                self._shown(self.add, each)
             self._parties(each)
         if len(self.items) == before:
             raise FolderError(

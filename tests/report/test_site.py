@@ -148,8 +148,8 @@ def test_what_does_more_than_draw_is_on_no_page(old, new, said, tmp_path):
     (tmp_path / "results.json").write_text("{}")
     (tmp_path / "README.md").write_text("# What\n\n![one](one.svg)\n")
     (tmp_path / "one.svg").write_text(DRAWN.format("").replace(old, new, 1))
-    with pytest.raises(FolderError, match=f"no drawing such as matplotlib's: .*{said}"):
-        site_of(tmp_path)
+    (item,) = site_of(tmp_path).items
+    assert re.search(f"no drawing such as matplotlib's: .*{said}", item.why)
 
 
 def test_a_drawing_is_written_anew():
@@ -239,6 +239,17 @@ def test_a_site_is_written_again_and_nothing_else_is_touched(trained, tmp_path):
     (tmp_path / "other/letter.txt").write_text("mine")
     with pytest.raises(FolderError, match="something other than a site"):
         made.write(tmp_path / "other")
+
+
+def test_a_folder_that_cannot_be_read_is_a_row(trained, tmp_path):
+    for name, file in (("no", "result.json"), ("sweep", "sweep.json"), ("st", "")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / (file or "README.md")).write_bytes(b"\xff{")
+    (tmp_path / "st" / "results.json").write_text("{}")
+    made = site_of(tmp_path, tmp_path / "st", tmp_path / "sweep")
+    why = {item.name: bool(item.why) for item in made.items}
+    assert why == {"mine": False, "no": True, "sweep": True, "st": True}
+    assert made.differs
 
 
 @pytest.mark.parametrize("kind", ["missing", "empty", "text"])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 import os
 import pathlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from privaudit.files import json as _json
 from privaudit.files.folder import FolderError, content_of, write_whole
@@ -22,7 +23,14 @@ from privaudit.report.page import fill, render
 from privaudit.report.svg import WIDTHS, drawn_alone, embedded
 from privaudit.report.sweep import is_sweep, load_sweep
 from privaudit.report.verify import EvidenceError, Verification, verify
-from privaudit.results import Finding, LowerBound, UpperBound
+from privaudit.results import (
+    Finding,
+    LowerBound,
+    Relation,
+    Status,
+    UpperBound,
+    decided,
+)
 
 Path = str | os.PathLike[str]
 SITE = "site.json"  # what a site's folder is known by
@@ -133,6 +141,40 @@ class Item:
             audited=self.audited,
             verdict=self.verdict,
         )
+
+
+_Figure = Annotated[float, msgspec.Meta(ge=0)] | None
+
+
+class _Claim(msgspec.Struct, frozen=True):
+    """What is shown of a claim in the output of `privaudit claims --json`."""
+
+    paper: str
+    claim: str
+    claimed: _Figure
+    certified_as_printed: _Figure
+    certified_as_printed_lower: _Figure
+    audited_as_printed: _Figure
+    delta: Annotated[float, msgspec.Meta(ge=0, le=1)]
+    relation: Relation
+    verdict: Status | Literal["no theorem"]
+
+    def __post_init__(self) -> None:
+        given: str = "no theorem"
+        if self.claimed is not None and self.verdict != given:
+            upper, proved = self.certified_as_printed, self.certified_as_printed_lower
+            audited = self.audited_as_printed
+            claimed = float(f"{self.claimed:.12g}")  # as those of its account are
+            given = decided(claimed, upper=upper, proved=proved, audited=audited)
+        if self.verdict != given:
+            raise ValueError(
+                f"{self.paper}/{self.claim} is said to be {self.verdict}, and its "
+                f"figures make it {given}"
+            )
+
+
+class _Claims(msgspec.Struct, frozen=True):
+    claims: list[_Claim]
 
 
 class Site:
@@ -248,27 +290,26 @@ class Site:
     def _claims(self, path: pathlib.Path) -> Iterator[Item]:
         """Items of the output of `privaudit claims --json`."""
         try:
-            found = _json.decode(content_of(path), dict)["claims"]
-            items = [
-                Item(
-                    name=f"{one['paper']}/{one['claim']}",
-                    kind="claim",
-                    claimed=one["claimed"],
-                    certified=_number(one["certified_as_printed"]),
-                    proved=_number(one["certified_as_printed_lower"]) or 0.0,
-                    standing="certified",
-                    audited=one["audited_as_printed"],
-                    delta=one["delta"],
-                    relation=one["relation"],
-                    verdict=one["verdict"],
-                )
-                for one in found
-            ]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            why = f"it has no {error}" if isinstance(error, KeyError) else error
+            found = _json.decode(content_of(path), _Claims).claims
+        except (OSError, ValueError) as error:
             raise FolderError(
-                f"{path} is no output of privaudit claims --json: {why}"
+                f"{path} is no output of privaudit claims --json: {error}"
             ) from None
+        items = [
+            Item(
+                name=f"{one.paper}/{one.claim}",
+                kind="claim",
+                claimed=one.claimed,
+                certified=one.certified_as_printed,
+                proved=one.certified_as_printed_lower or 0.0,
+                standing="certified",
+                audited=one.audited_as_printed,
+                delta=one.delta,
+                relation=one.relation,
+                verdict=one.verdict,
+            )
+            for one in found
+        ]
         place = self._place(path.stem)
         self.pages[place] = self._overview(_titled("Claims", path.stem), items, 1)
         yield Item(name=path.stem, kind="claims", page=place)
@@ -400,7 +441,3 @@ def _labelled(table: str) -> str:
 
 def _titled(kind: str, name: str) -> str:
     return kind if name.lower() == kind.lower() else f"{kind}: {name}"
-
-
-def _number(value: float | str | None) -> float | None:
-    return math.inf if value == "inf" else value  # type: ignore[return-value]

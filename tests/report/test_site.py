@@ -105,6 +105,30 @@ def test_claims_are_lines_and_have_a_picture_of_their_own(claims, tmp_path):
     assert all(one["proved"] > one["claimed"] for one in disproved)
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"verdict": "consistent"}, "said to be consistent, and its figures make it"),
+        ({"verdict": "sound"}, "Invalid enum value 'sound'"),
+        ({"claimed": None, "verdict": "disproved"}, "figures make it no theorem"),
+        ({"claimed": "4"}, "Expected `float"),
+        ({"claimed": -1.0}, ">= 0"),
+        ({"certified_as_printed": 10**400}, "a number of more than"),
+        ({"delta": 7}, "<= 1"),
+        ({"relation": "x"}, "Invalid enum value"),
+    ],
+)
+def test_claims_that_their_figures_do_not_make(claims, tmp_path, change, said):
+    site_of(claims).write(tmp_path / "site")
+    assert "not checked against evidence" in (tmp_path / "site/index.html").read_text()
+    known = json.loads(claims.read_text())
+    first = next(x for x in known["claims"] if x["verdict"] == "disproved")
+    first.update(change)
+    claims.write_text(json.dumps(known))
+    with pytest.raises(FolderError, match=said):
+        site_of(claims)
+
+
 def test_pictures_of_a_study_come_first(tmp_path):
     study = tmp_path / "study"
     study.mkdir()

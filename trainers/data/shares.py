@@ -334,6 +334,8 @@ def _pair(inputs: Any, targets: Any, name: str) -> Dataset | Lazy:
             raise ValueError(
                 f"{name}: {part} are an array or a tensor, got {type(values).__name__}"
             )
+        if not len(values.shape):
+            raise ValueError(f"{name}: {part} have a row for each record, got a number")
     if len(inputs) != len(targets):
         raise ValueError(f"{name} has {len(inputs)} inputs but {len(targets)} targets")
     check_aligned(inputs, targets, (f"{name}: inputs", "targets"))

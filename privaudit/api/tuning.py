@@ -392,6 +392,7 @@ class _Call:
             score=lambda chosen, models, seed: _score(
                 problems[chosen], models, judge, count, seed
             ),
+            judge=judge,
         )
         with contextlib.ExitStack() as stack:
             kept = None

@@ -147,7 +147,7 @@ _Figure = Annotated[float, msgspec.Meta(ge=0)] | None
 
 
 class _Claim(msgspec.Struct, frozen=True):
-    """What is shown of a claim in the output of `privaudit claims --json`."""
+    """Claim, as far as it is shown, in the output of `privaudit claims --json`."""
 
     paper: str
     claim: str

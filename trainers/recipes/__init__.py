@@ -31,7 +31,7 @@ _FOLDER = importlib.resources.files(__name__)
 
 
 class MadeFor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `privaudit.plan` chose settings for: the table ``[plan]``."""
+    """Public numbers that `privaudit.plan` chose settings for: table ``[plan]``."""
 
     sizes: tuple[int, ...]
     parameters: int

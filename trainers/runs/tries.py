@@ -154,7 +154,8 @@ class Tries:
                 f"({_STATE}): tries cannot go on; choose another folder with --out"
             )
         drawn = [list(one) for one in self.draw()]
-        state = {"settings": settings, "drawn": drawn, "done": 0, "best": None}
+        state: dict[str, Any] = {"settings": settings, "drawn": drawn}
+        state |= {"done": 0, "best": None}
         if where is not None:
             _own(where)
             state["given"] = self._given_by_user()

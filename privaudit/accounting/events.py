@@ -6,10 +6,10 @@ dp-accounting 0.6.0 reads the noise multiplier of an event in two ways (see
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import reprlib
-import sys
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -96,7 +96,7 @@ def tree_height(step_counts: int | list[int]) -> int:
 
 
 def _is_count(value: Any) -> bool:
-    return 0 <= value <= MOST_RELEASES and value == int(value)
+    return 0 <= value < math.inf and value == int(value) <= MOST_RELEASES
 
 
 def count_of(event: dp_event.SelfComposedDpEvent) -> int:
@@ -109,10 +109,13 @@ def count_of(event: dp_event.SelfComposedDpEvent) -> int:
 
 def _noise(event: Any) -> float:
     """The noise multiplier of an event; ``ValueError`` if it is none."""
-    if not 0 <= event.noise_multiplier <= sys.float_info.max:
+    noise = math.inf
+    with contextlib.suppress(OverflowError):  # of an integer
+        noise = float(event.noise_multiplier)
+    if not 0 <= noise < math.inf:
         told = reprlib.repr(event.noise_multiplier)
         raise ValueError(f"Noise multiplier must be non-negative, finite, got {told}")
-    return float(event.noise_multiplier)
+    return noise
 
 
 def ledger_of(event: DpEvent) -> Ledger:

@@ -4,6 +4,7 @@ import math
 
 import attrs
 import dp_accounting as dpa
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -207,6 +208,11 @@ class TestRefused:
         for one in whole:
             with pytest.raises(ValueError, match=said):
                 events.ledger_of(one)
+
+    def test_numbers_of_numpy_are_taken(self):
+        one = dpa.GaussianDpEvent(np.float32(2.0))
+        (entry,) = events.ledger_of(dpa.SelfComposedDpEvent(one, np.int64(5))).nodes[0]
+        assert (entry.count, entry.release.noise) == (5, 2.0)
 
     def test_what_an_event_has_no_word_for(self):
         release = Release.of_sum(

@@ -20,7 +20,7 @@ from msgspec import UNSET, UnsetType
 from privaudit.files import json as _json
 from privaudit.files.arguments import public, take_fields
 from privaudit.release import NoSampling, RandomAllocation, Release
-from privaudit.results import Independence, Unit
+from privaudit.results import Independence, Unit, check_assumed
 
 if TYPE_CHECKING:  # a second of import time, and only for those who want an event
     from dp_accounting import DpEvent
@@ -188,6 +188,7 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                     f"observer {self.observer[:40]}: nobody is left to be protected, "
                     "all nodes collude"
                 )
+        check_assumed(self.assumptions)
         if self.assumes == ():  # one way to say nothing
             msgspec.structs.force_setattr(self, "assumes", UNSET)
         plain = self.unit == "record" and self.failure == 0 and self.assumes is UNSET

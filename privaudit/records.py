@@ -42,6 +42,8 @@ class PartyRecord:
     def __post_init__(self) -> None:
         if self.shared is not None and len(self.shared) != self.parties:
             raise ValueError(f"{len(self.shared)} counts for {self.parties} parties")
+        if min(self.shared or (0,)) < 0:
+            raise ValueError(f"identifiers shared are counts >= 0, got {self.shared}")
         if not 0 <= self.party < self.parties <= len(self.sizes):
             raise ValueError(
                 "parties are numbered from 0 on, each with a node, got party "
@@ -104,6 +106,11 @@ class TuningRecord:
             return (
                 f"tuned on data declared public: {of}; this costs no privacy if those "
                 "data are public, and is in no account if they are not",
+            )
+        if self.score_noise is None:
+            of += (
+                ", judged on data declared public, which are in no account if they are "
+                "not"
             )
         if self.law == "all":
             return (f"tuned on the private data: {of}; all tries are in the account",)

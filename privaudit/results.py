@@ -76,6 +76,12 @@ def decided(
     return "consistent" if upper is not None and upper <= claimed else "unproven"
 
 
+def check_assumed(assumes: tuple[str, ...]) -> None:
+    """Raise ``ValueError`` for an assumption without words."""
+    if not all(map(str.strip, assumes)):
+        raise ValueError("assumes has an empty text: say what is assumed, or nothing")
+
+
 class CrossedSides(AssertionError):
     """A proved lower bound above a proved upper one: a defect of privaudit itself."""
 
@@ -356,6 +362,7 @@ class UpperBound(_Figure, frozen=True, kw_only=True, tag="upper-bound"):
                 f"what assumes something ({self.assumes[0]}) is not certified; its "
                 "standing is conditional"
             )
+        check_assumed(self.assumes)
         if self.standing == "conditional" and not self.assumes:
             raise ValueError("a conditional bound must say what it assumes")
 

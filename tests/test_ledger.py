@@ -271,6 +271,15 @@ def test_what_an_observer_sees_is_not_taken_apart():
         ledger.apart()
 
 
+@pytest.mark.parametrize("assumed", ["", " \n"])
+def test_an_assumption_has_words(assumed):
+    ledger = Ledger(nodes=((),))
+    with pytest.raises(ValueError, match="assumes has an empty text"):
+        ledger.assuming("it rains", assumed)
+    with pytest.raises(ValueError, match="assumes has an empty text"):
+        Ledger.from_json(ledger.assuming("it").to_json().replace('"it"', '"\\n"'))
+
+
 @pytest.mark.parametrize("kind", [PoissonSampling, RandomAllocation])
 @pytest.mark.parametrize("value", ["1", None, [1], math.nan, True])
 def test_samplings_of_what_is_no_number(kind, value):

@@ -299,3 +299,10 @@ class TestLaws:
     def test_results_cannot_be_changed(self):
         with pytest.raises(AttributeError):
             upper().epsilon = 0.1
+
+
+def test_a_conditional_bound_has_words_for_what_it_assumes():
+    about = {"relation": "add-or-remove-one", "unit": "record", "source": "a test"}
+    given = {**about, "epsilon": 1.0, "delta": 1e-5, "method": "rdp"}
+    with pytest.raises(ValueError, match="assumes has an empty text"):
+        UpperBound(**given, standing="conditional", assumes=("",))

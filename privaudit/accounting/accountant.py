@@ -13,9 +13,9 @@ from scipy import special
 
 from privaudit.accounting import rdp
 from privaudit.accounting.certificate import Certificate
-from privaudit.accounting.events import UnknownEventError, releases
+from privaudit.accounting.events import UnknownEventError, count_of, releases
 from privaudit.accounting.renyi import divergence
-from privaudit.accounting.tuning import MOST_TRIES, ORDERS, selected_curve
+from privaudit.accounting.tuning import MOST_TRIES, ORDERS, selected_curve, shape_of
 from privaudit.ledger import MOST_RELEASES, Entry, Ledger
 from privaudit.mechanisms import DiscretePair, EpsilonDelta, RandomizedResponse
 from privaudit.release import PoissonSampling, Release, SamplingWithoutReplacement
@@ -236,7 +236,7 @@ class CertifiedAccountant(_Accountant):
     def _found(self, event: dp_event.DpEvent, count: int) -> list[tuple[Release, int]]:
         match event:
             case dp_event.SelfComposedDpEvent():
-                return self._found(event.event, event.count * count)
+                return self._found(event.event, count_of(event) * count)
             case dp_event.ComposedDpEvent():
                 return [
                     one for part in event.events for one in self._found(part, count)
@@ -368,7 +368,7 @@ class RenyiAccountant(_Accountant):
             case dp_event.RepeatAndSelectDpEvent():
                 return self._selected(event)
             case dp_event.SelfComposedDpEvent():
-                return _times(event.count, self._curve_of(event.event))
+                return _times(count_of(event), self._curve_of(event.event))
             case dp_event.ComposedDpEvent():
                 return sum(
                     map(self._curve_of, event.events), np.zeros(self._curve.shape)
@@ -412,12 +412,11 @@ class RenyiAccountant(_Accountant):
         )
 
     def _selected(self, event: dp_event.RepeatAndSelectDpEvent) -> np.ndarray:
-        mean, shape = float(event.mean), float(event.shape)
+        mean, shape = event.mean, shape_of(event.shape)
         least = 0 if shape == math.inf else 1
-        if not shape >= 0 or not least <= mean <= MOST_TRIES:
+        if not least <= mean <= MOST_TRIES:
             raise ValueError(
-                "the number of tries has a mean >= 1 and <= 1e10 and a shape >= 0, got "
-                f"mean {event.mean} and shape {event.shape}"
+                f"the number of tries has a mean >= 1 and <= 1e10, got {mean}"
             )
         *one, told = self._curve_of(event.event).tolist()
         if told:  # nothing is known of selecting by what tells all

@@ -574,6 +574,8 @@ class Certificate:
                 "a certificate of one node of several that hold a record, or of an "
                 "observer's own, is not written: write that of the whole ledger"
             )
+        if not all(one.is_private for one in self._cases):
+            raise ValueError("no certificate is written of releases without noise")
         ledger = self.single or self.ledger
         rough: dict[Side, Ledger] = {
             side: coarse(ledger, self.relation, side) for side in ("lower", "upper")
@@ -759,9 +761,8 @@ def keep_witness(
     None without noise, or where only another account has a meaning for releases.
     """
     with contextlib.suppress(ValueError):
-        certificate = Certificate.of(ledger, relation)
-        if all(one.is_private for one in certificate._cases):
-            folder.write(CERTIFICATE, _json.encode(certificate.witness(delta)))
+        witness = Certificate.of(ledger, relation).witness(delta)
+        folder.write(CERTIFICATE, _json.encode(witness))
 
 
 def relation_of(ledger: Ledger) -> Relation:

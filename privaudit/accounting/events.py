@@ -6,8 +6,10 @@ dp-accounting 0.6.0 reads the noise multiplier of an event in two ways (see
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
+import reprlib
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -22,7 +24,7 @@ from dp_accounting.rdp import RdpAccountant
 from privaudit import mechanisms
 from privaudit.accounting.closed_forms import OutsideTheorem
 from privaudit.files import json as _json
-from privaudit.ledger import Entry, Ledger
+from privaudit.ledger import MOST_RELEASES, Entry, Ledger
 from privaudit.release import (
     NoSampling,
     PoissonSampling,
@@ -57,7 +59,7 @@ def releases(event: DpEvent, count: int = 1) -> Iterator[tuple[Release, int, DpE
         case dp_event.NonPrivateDpEvent():
             yield _NO_NOISE, count, event
         case dp_event.SelfComposedDpEvent():
-            yield from releases(event.event, event.count * count)
+            yield from releases(event.event, count_of(event) * count)
         case dp_event.ComposedDpEvent():
             for part in event.events:
                 yield from releases(part, count)
@@ -72,7 +74,7 @@ def releases(event: DpEvent, count: int = 1) -> Iterator[tuple[Release, int, DpE
             if fixed.rate and not _is_nothing(event.event):
                 yield _release(event, event.event, fixed), count, event
         case dp_event.SingleEpochTreeAggregationDpEvent():
-            release = _of_sum(event.noise_multiplier, NoSampling())
+            release = _of_sum(_noise(event), NoSampling())
             yield release, count * tree_height(event.step_counts), event
         case _:
             yield _release(event, event, NoSampling()), count, event
@@ -85,12 +87,35 @@ def tree_height(step_counts: int | list[int]) -> int:
     for no step, or fewer.
     """
     steps = step_counts if isinstance(step_counts, list | tuple) else [step_counts]
-    if not steps or max(steps) < 1 or min(steps) < 0:
+    if not all(map(_is_count, steps)) or max(steps, default=0) < 1:
         raise ValueError(
-            "step_counts of a tree must be non-negative, and one of them 1 or more, "
-            f"got {step_counts}"
+            "step_counts of a tree must be non-negative, whole, and one of them 1 or "
+            f"more, got {reprlib.repr(step_counts)}"
         )
     return int(max(steps)).bit_length()
+
+
+def _is_count(value: Any) -> bool:
+    return 0 <= value < math.inf and value == int(value) <= MOST_RELEASES
+
+
+def count_of(event: dp_event.SelfComposedDpEvent) -> int:
+    """The count of an event; ``ValueError`` if it is none."""
+    if not _is_count(event.count):
+        told = reprlib.repr(event.count)
+        raise ValueError(f"count must be a whole number from 0 to 1e308, got {told}")
+    return int(event.count)
+
+
+def _noise(event: Any) -> float:
+    """The noise multiplier of an event; ``ValueError`` if it is none."""
+    noise = math.inf
+    with contextlib.suppress(OverflowError):  # of an integer
+        noise = float(event.noise_multiplier)
+    if not 0 <= noise < math.inf:
+        told = reprlib.repr(event.noise_multiplier)
+        raise ValueError(f"Noise multiplier must be non-negative, finite, got {told}")
+    return noise
 
 
 def ledger_of(event: DpEvent) -> Ledger:
@@ -123,7 +148,7 @@ def _release(event: DpEvent, inner: DpEvent, sampling: Sampling) -> Release:
         return _of_sum(noise, sampling)
     match inner:
         case dp_event.LaplaceDpEvent():
-            return _of_sum(inner.noise_multiplier, sampling, "laplace")
+            return _of_sum(_noise(inner), sampling, "laplace")
         case _:
             details = _details(event, inner)
     if details is None:
@@ -142,11 +167,9 @@ def _of_sum(
     sampling: Sampling,
     mechanism: Literal["gaussian", "laplace"] = "gaussian",
 ) -> Release:
-    if not noise >= 0:
-        raise ValueError(f"Noise multiplier must be non-negative, got {noise}")
     return Release.of_sum(
         norm_bound=1.0,
-        noise_multiplier=float(noise),
+        noise_multiplier=noise,
         sampling=sampling,
         mechanism=mechanism,
     )
@@ -157,7 +180,7 @@ def _is_nothing(event: DpEvent) -> bool:
         case dp_event.NoOpDpEvent():
             return True
         case dp_event.SelfComposedDpEvent():
-            return event.count == 0 or _is_nothing(event.event)
+            return count_of(event) == 0 or _is_nothing(event.event)
         case dp_event.ComposedDpEvent():
             return all(map(_is_nothing, event.events))
     return False
@@ -170,12 +193,12 @@ def _gaussian_inside(event: DpEvent) -> float | None:
     """
     match event:
         case dp_event.GaussianDpEvent():
-            return float(event.noise_multiplier)
+            return _noise(event)
         case dp_event.SelfComposedDpEvent():
-            one = _gaussian_inside(event.event)
-            if one is None or event.count == 1:
+            one, count = _gaussian_inside(event.event), count_of(event)
+            if one is None or count == 1:
                 return one
-            return one / math.sqrt(event.count) * (1 - 1e-15)
+            return one / math.sqrt(count) * (1 - 1e-15)
         case dp_event.ComposedDpEvent():
             some = [part for part in event.events if not _is_nothing(part)]
             each = [_gaussian_inside(part) for part in some]

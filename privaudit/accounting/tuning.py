@@ -34,6 +34,7 @@ That a fixed output is published of no try only takes from the chances of all ot
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -58,6 +59,7 @@ ORDERS = (
     *map(float, range(6, 64)),
     *(80.0, 100.0, 128.0, 192.0, 256.0, 512.0, 1024.0),
 )
+MOST_SHAPE = 1e4  # beyond, parameters are so near 1 that digits of them are lost
 MOST_TRIES = 1e10  # on average; the parameter of a law is searched from 1e-300 on
 # What the account of the best try assumes beside its releases.
 SECRET_TRIES = (
@@ -115,7 +117,7 @@ def repeat_and_select(
     >>> bool(2 < Certificate.of(tuned).epsilon(1e-5).upper < 6)
     True
     """
-    shape = _shape_of(law)
+    shape = shape_of(law)
     if not 1 <= tries <= MOST_TRIES:
         raise ValueError(
             f"the mean number of tries must be between 1 and 1e10, got {tries}"
@@ -309,13 +311,15 @@ def _convex(x: Floats, y: Floats) -> list[int]:
     return kept
 
 
-def _shape_of(law: Law | float) -> float:
-    shape = _SHAPES.get(law, -1.0) if isinstance(law, str) else float(law)
-    if not shape >= 0:
+def shape_of(law: Law | float) -> float:
+    """The shape of ``law``; ``ValueError`` if it is none."""
+    shape = _SHAPES.get(law, -1.0) if isinstance(law, str) else law
+    if not (0 <= shape <= MOST_SHAPE or shape == math.inf):
         raise ValueError(
-            f"law is {', '.join(_SHAPES)}, or a number, a shape >= 0, got {law!r}"
+            f"law is {', '.join(_SHAPES)}, or a number up to 1e4, a shape >= 0, got "
+            f"{reprlib.repr(law)}; larger shapes are as poisson, nearly: give that"
         )
-    return shape
+    return float(shape)
 
 
 def _some_try(divergence: float, power: float, tries: float) -> float:
@@ -335,7 +339,7 @@ def draw_tries(tries: float, law: Law | float, uniform: float) -> int:
     >>> [draw_tries(3.0, "geometric", u) for u in (0.0, 0.5, 0.9)]
     [1, 2, 6]
     """
-    shape, gamma = _shape_of(law), 1.0
+    shape, gamma = shape_of(law), 1.0
     if shape == math.inf:
         chance = tries / math.expm1(tries)
     else:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from privaudit.api.own_training import PLAIN
 from privaudit.api.training_plan import (
-    MadeFor,
     TrainingPlan,
     budget_of,
     training_of,
@@ -89,6 +88,7 @@ def plan(
     """
     need("privaudit.plan", "train")
     from trainers.algorithms import family_named
+    from trainers.recipes import MadeFor
     from trainers.runs import planning
 
     settings = with_changes(settings, changes).given(rounds=rounds)

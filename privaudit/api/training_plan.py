@@ -10,10 +10,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from privaudit.accounting.account import account_nodes
-from privaudit.files import json as _json
 from privaudit.files.arguments import public_class
 from privaudit.files.json import Summary
 from privaudit.files.notebook import box
@@ -22,6 +19,7 @@ from privaudit.settings import NoiseBy, TrainingSettings
 from privaudit.task_settings import OWN, laid_over
 
 if TYPE_CHECKING:
+    from trainers.recipes import MadeFor
     from trainers.runs.training import Training
 
 MOST_SAID = 12  # nodes that have a line of their own
@@ -185,16 +183,14 @@ class TrainingPlan:
         from trainers import recipes
 
         recipe = recipes.read(path)
-        try:
-            made_for = _json.convert(recipe.plan, MadeFor)
-        except ValueError as error:
-            raise ValueError(f"{path} is no plan: its table [plan] ({error})") from None
+        if recipe.plan is None:
+            raise ValueError(f"{path} is no plan: it has no table [plan]")
         budget = recipe.epsilon if recipe.budgets is None else recipe.each_budget
         if budget is None:
             raise ValueError(f"{path} is no plan: it has no epsilon")
         return worth(
             recipe.settings(),
-            made_for,
+            recipe.plan,
             budget,
             DELTA if recipe.delta is None else recipe.delta,
             recipe.relation,
@@ -215,12 +211,6 @@ def check_planned(planned: Sequence[int], sizes: Sequence[int]) -> None:
             f"the plan is for nodes of {list(planned)} records, and these have "
             f"{list(sizes)}: make one for these, or give its own data (--data)"
         )
-
-
-class MadeFor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    sizes: tuple[int, ...]
-    parameters: int
-    seconds: float | None = None
 
 
 def _table(values: Mapping[str, Any]) -> list[str]:

@@ -179,7 +179,8 @@ def run_training(
             noise_multiplier=settings.noise_multiplier,
             where="--set" if set_by_name else what,
         )
-    own = Own(choose=choose, planned=recipe.plan.get("sizes"))
+    planned = None if recipe.plan is None else recipe.plan.sizes
+    own = Own(choose=choose, planned=planned)
     return run_in_folder(training, claim, settings, own=own, **where)
 
 

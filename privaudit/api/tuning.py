@@ -267,6 +267,8 @@ class _Call:
         self, candidates: list[dict[str, Any]], judge: PublicJudge
     ) -> TrainedModels:
         """Train with the candidate that is best on public data."""
+        import torch
+
         from trainers.runs.planning import Task
         from trainers.runs.tuned import changed
 
@@ -284,6 +286,9 @@ class _Call:
             delta=plan.delta,
             overlap=plan.settings.get("overlap", 1),
         )
+        self.warn_of(
+            *(torch.cat(both) for both in zip(judge.own, judge.held_out, strict=True))
+        )
         scores = []
         for done, one in enumerate(candidates, 1):
             self.watch.note(f"public data: candidate {done} of {len(candidates)}")
@@ -296,6 +301,14 @@ class _Call:
         return trained_models(
             *(training, claim, settings, own), out=self.out, watch=self.watch
         )
+
+    def warn_of(self, *public: Tensor) -> None:
+        """Warn of public inputs and targets that are the shares' own."""
+        from trainers.data import Dataset
+        from trainers.runs.owner_advice import of_public
+
+        for line in of_public(Dataset(*public), self.material.shares):
+            self.watch.warn(line)
 
     def record(
         self,
@@ -349,6 +362,8 @@ class _Call:
         if judge is None:
             _check_counted(problems[0])
             count = count_noise(self.plan.budgets, claim.delta)
+        else:
+            self.warn_of(judge.inputs, judge.targets)
         self.watch.note("calibrating the noise of all tries ...")
         noise, count = calibrated(
             trainings, self.sizes, law, tries, count, claim, settings
@@ -377,6 +392,7 @@ class _Call:
             score=lambda chosen, models, seed: _score(
                 problems[chosen], models, judge, count, seed
             ),
+            judge=judge,
         )
         with contextlib.ExitStack() as stack:
             kept = None

@@ -1,15 +1,20 @@
 """Tables from CSV files, read so that no value is taken for another.
 
 Byte-order marks, quotes, blank lines and Windows line ends are read; a column named
-twice, or a row of more cells than the first, as decimal commas give, is an error.
+twice, a row of more cells than the first, as decimal commas give, or a line end within
+a cell, as a quote that is not closed gives, is an error.
 """
 
 from __future__ import annotations
 
 import csv
+import io
 import pathlib
 import reprlib
 from collections.abc import Iterator, Sequence
+from typing import Any
+
+from privaudit.files.folder import MOST_HASHED, opened_regular
 
 
 def rows(
@@ -21,15 +26,17 @@ def rows(
     it, an unknown column is an error. ``ValueError``, which does not name the file, if
     it is no such table; ``OSError`` if it cannot be read.
     """
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        lines = csv.reader(file, skipinitialspace=True)
+    with opened_regular(path, MOST_HASHED) as file:
+        text = io.TextIOWrapper(file, "utf-8-sig", newline="")
+        lines = csv.reader(text, skipinitialspace=True, strict=True)
+        records = _each_a_line(lines)
         try:
-            header = [name.strip() for name in next(lines, [])]
+            header = [name.strip() for name in next(records, [])]
             there = [name for name in optional or () if name in header]
             places = [_place(name, header, names) for name in (*names, *there)]
             if optional is not None:
                 check_known(header, (*names, *optional))
-            for cells in lines:
+            for cells in records:
                 if not any(cell.strip() for cell in cells):
                     continue
                 if len(cells) != len(header):
@@ -44,8 +51,19 @@ def rows(
                 f"it is no UTF-8 text ({error.reason} at byte {error.start}); save it "
                 "as UTF-8, uncompressed"
             ) from None
-        except csv.Error as error:
-            raise ValueError(f"line {lines.line_num}: {error}") from None
+
+
+def _each_a_line(lines: Any) -> Iterator[list[str]]:
+    """Records of a reader; ``ValueError`` for one that is not one whole line."""
+    begun = 1
+    try:
+        for cells in lines:
+            if any("\n" in cell or "\r" in cell for cell in cells):
+                raise csv.Error("it goes on in another, within quotes: close them")
+            begun = lines.line_num + 1
+            yield cells
+    except csv.Error as error:
+        raise ValueError(f"line {begun}: {error}") from None
 
 
 def _place(name: str, header: list[str], names: Sequence[str]) -> int:

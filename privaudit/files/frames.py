@@ -60,12 +60,12 @@ def columns_of(
 
 
 def check_aligned(one: Any, other: Any, names: tuple[str, str]) -> None:
-    """``ValueError`` if two Series number rows differently, and would not fit."""
+    """``ValueError`` if pandas' rows of two are numbered otherwise: would not fit."""
     first, second = (getattr(value, "index", None) for value in (one, other))
     if first is None or not hasattr(first, "equals") or callable(second):
         return  # lists have a method of this name
     if second is not None and not first.equals(second):
         raise ValueError(
-            f"{names[0]} and {names[1]} are Series whose rows are not in the same "
-            "order: align them first, or give .to_numpy() of both"
+            f"{names[0]} and {names[1]} are pandas' with other indices, so that rows "
+            "would not fit: align them first, or give .to_numpy() of both"
         )

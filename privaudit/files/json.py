@@ -17,6 +17,7 @@ import msgspec
 T = TypeVar("T")
 
 _CONVERTS = threading.RLock()
+_MOST = int(1e308)  # doubles hold no more
 _FROM_TEXT = {"inf": math.inf, "-inf": -math.inf}
 _NUMBER = re.compile(r"([+-]?)(?=\.?\d)(\d*)(\.?)(\d*)((?:[eE][+-]?\d+)?)")
 
@@ -36,6 +37,8 @@ def _write(value: Any) -> Any:
 def _read(value: Any) -> Any:
     if isinstance(value, str):
         return _FROM_TEXT.get(value, value)
+    if isinstance(value, int) and abs(value) > _MOST:
+        raise msgspec.ValidationError(f"a number of more than {_MOST:.0e}")
     if isinstance(value, dict):
         return {key: _read(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -19,6 +19,7 @@ from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.overlaps import may_be_worst
 from privaudit.accounting.views import ANY_NODE, Observer, account_observed
 from privaudit.files.folder import FolderError
+from privaudit.files.signature import public_key
 from privaudit.ledger import Ledger
 from privaudit.records import PartyRecord, as_nodes, dealt
 from privaudit.report.joint import Joint, PartyStatement
@@ -126,7 +127,8 @@ def join(
             "what it had released by then is not in this statement"
             for number, k in left.items()
             if number not in {party.party for party, _, _ in found}
-        ),
+        )
+        + (_not_known(checked) if isinstance(first, FinishedRecord) else ()),
     )
 
 
@@ -208,12 +210,33 @@ def _recorded(checked: Sequence[Verification]) -> list[Found]:
                 f"{check.path} has a ledger of {len(run.ledger.nodes)} nodes, and a "
                 "party of another tool's run has one"
             )
+        for other in checked[:number]:
+            keys = [public_key(x.signer) for x in (other, check) if x.signer]
+            if other.path.samefile(check.path) or (keys and keys[0] == keys[-1]):
+                raise ValueError(
+                    f"{other.path} and {check.path} are one party's, by folder or key: "
+                    "give each party once, each with a key of its own"
+                )
         many = len(checked)
         party = PartyRecord(
             party=number, parties=many, sizes=(0,) * many, run=run.config.run
         )
         found.append((party, run, check))
     return found
+
+
+def _not_known(checked: Sequence[Verification]) -> tuple[str, ...]:
+    """Return what the evidence of another tool's parties does not tell."""
+    many = (
+        "how many parties there were is not in the evidence of another tool: this "
+        "statement covers those given here, and nobody else"
+    )
+    if len({check.manifest for check in checked}) == len(checked):
+        return (many,)
+    return many, (
+        "the evidence of some parties is the same, byte by byte, as it is of data of "
+        "one size, and of one party given twice"
+    )
 
 
 def _party(check: Verification) -> Found:

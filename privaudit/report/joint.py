@@ -66,7 +66,7 @@ class Joint:
     claimed. ``parties``: one statement per party. ``ledger``: the releases of all
     nodes. ``nodes``: upper bound on the epsilon of each node alone. ``warning``: a
     sentence that says whether the models are protected. ``left``: sentences on parties
-    that were lost, whose releases are not in ``ledger``. ``observer``: for whom
+    whose releases are not in ``ledger``: lost, or not given. ``observer``: for whom
     ``upper`` and ``nodes`` hold; None: for an observer of all releases. ``shared``:
     pairs of parties, and how many identifiers they share; None: they counted none.
     """
@@ -109,14 +109,18 @@ class Joint:
         ]
         lines += self.left
         lines.append(
-            f"{self.algorithm}, {len(self.parties)} parties, "
-            f"{len(self.ledger.nodes)} nodes: {self._held}; {self._where}"
+            f"{self.algorithm}, {self._many}, {len(self.ledger.nodes)} "
+            f"node{'s' * (len(self.ledger.nodes) > 1)}: {self._held}; {self._where}"
             + ("" if self.observer is None else f"; for observer {self.observer}")
         )
         lines.append(str(self.upper))
         if self.verdict is not None:
             lines += [str(self.verdict.claim), str(self.verdict)]
         return [*lines, self.warning]
+
+    @property
+    def _many(self) -> str:
+        return f"{len(self.parties)} part{'ies' if len(self.parties) > 1 else 'y'}"
 
     @property
     def _held(self) -> str:
@@ -140,8 +144,7 @@ class Joint:
 
     def __repr__(self) -> str:
         """The bound and how many parties it is of; ``ledger`` has every release."""
-        many = len(self.parties)
-        return f"<{self.algorithm}, {many} parties: {symbols(self.upper)}>"
+        return f"<{self.algorithm}, {self._many}: {symbols(self.upper)}>"
 
     def save(self, path: Path) -> None:
         """Write `page` if ``path`` ends in .html; else `summary` and ledger as JSON."""
@@ -161,7 +164,7 @@ class Joint:
 
         verdict, runs = self.verdict, [one.run for one in self.parties]
         claim = None if verdict is None else verdict.claim
-        many, of = len(self.parties), "of all nodes' ledgers; the worst node"
+        of = "of all nodes' ledgers; the worst node"
         if self.overlap > 1:
             of = (
                 f"of all nodes' ledgers; the worst {self.overlap} nodes together, and "
@@ -189,8 +192,8 @@ class Joint:
             "title": title,
             "story": [
                 first,
-                f"These are {many} parties' nodes. No party's figure is believed: each "
-                "account was made again from the ledger in the party's folder.",
+                f"The nodes are those of {self._many}. No party's figure is believed: "
+                "each account was made again from the ledger in the party's folder.",
             ],
             "verdict": "Nothing was claimed of this observer, so that there is no "
             "verdict."
@@ -203,7 +206,7 @@ class Joint:
             "assumptions": [
                 *stands_on,
                 ("who holds what", f"{self._held}; {self._where}"),
-                *(("who was lost", one) for one in self.left),
+                *(("who is not in it", one) for one in self.left),
                 *(
                     (
                         f"party {one.party}",

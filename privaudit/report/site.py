@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 import os
 import pathlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from privaudit.files import json as _json
 from privaudit.files.folder import FolderError, content_of, write_whole
@@ -19,10 +20,17 @@ from privaudit.report.joining import join
 from privaudit.report.joint import Joint
 from privaudit.report.numbers import claimed, down, up
 from privaudit.report.page import fill, render
-from privaudit.report.svg import WIDTHS, embedded
+from privaudit.report.svg import WIDTHS, drawn_alone, embedded
 from privaudit.report.sweep import is_sweep, load_sweep
 from privaudit.report.verify import EvidenceError, Verification, verify
-from privaudit.results import Finding, LowerBound, UpperBound
+from privaudit.results import (
+    Finding,
+    LowerBound,
+    Relation,
+    Status,
+    UpperBound,
+    decided,
+)
 
 Path = str | os.PathLike[str]
 SITE = "site.json"  # what a site's folder is known by
@@ -31,7 +39,6 @@ _SCROLLS = (
     '<div class="scroll" tabindex="0" role="region" aria-label="table {}">\n{}\n</div>'
 )
 _NARROW = 340  # points: a picture that is read on a phone as it is
-_ACTS = re.compile(r"<script|<foreignObject|<iframe|\son\w+\s*=|javascript:", re.I)
 _PICTURES = re.compile(r"!\[([^\]]*)\]\(([^)]+\.svg)\)\n?")
 
 
@@ -136,6 +143,40 @@ class Item:
         )
 
 
+_Figure = Annotated[float, msgspec.Meta(ge=0)] | None
+
+
+class _Claim(msgspec.Struct, frozen=True):
+    """Claim, as far as it is shown, in the output of `privaudit claims --json`."""
+
+    paper: str
+    claim: str
+    claimed: _Figure
+    certified_as_printed: _Figure
+    certified_as_printed_lower: _Figure
+    audited_as_printed: _Figure
+    delta: Annotated[float, msgspec.Meta(ge=0, le=1)]
+    relation: Relation
+    verdict: Status | Literal["no theorem"]
+
+    def __post_init__(self) -> None:
+        given: str = "no theorem"
+        if self.claimed is not None and self.verdict != given:
+            upper, proved = self.certified_as_printed, self.certified_as_printed_lower
+            audited = self.audited_as_printed
+            claimed = float(f"{self.claimed:.12g}")  # as those of its account are
+            given = decided(claimed, upper=upper, proved=proved, audited=audited)
+        if self.verdict != given:
+            raise ValueError(
+                f"{self.paper}/{self.claim} is said to be {self.verdict}, and its "
+                f"figures make it {given}"
+            )
+
+
+class _Claims(msgspec.Struct, frozen=True):
+    claims: list[_Claim]
+
+
 class Site:
     """Pages as they are made, by their place in the site; nothing is written yet."""
 
@@ -151,15 +192,22 @@ class Site:
         if path.is_file():
             self._add(self._claims(path))
         elif is_demo(path):
-            self._demo(path)
+            self._shown(self._demo, path)
         elif is_sweep(path):
-            self._sweep(path)
+            self._shown(self._sweep, path)
         elif (path / "config.json").exists():
             self._add([self._run(path, path.name)])
         elif (path / "README.md").exists() and (path / "results.json").exists():
-            self._study(path)
+            self._shown(self._study, path)
         else:
             self._several(path)
+
+    def _shown(self, add: Callable[[pathlib.Path], None], path: pathlib.Path) -> None:
+        """Add ``path``, or a row that says why it is not shown: others are."""
+        try:
+            add(path)
+        except FolderError as error:
+            self._add([self._wrong(path.name, str(error))])
 
     def write(self, out: Path) -> pathlib.Path:
         """Put all pages into ``out``, a site's folder; return that of the overview."""
@@ -242,27 +290,26 @@ class Site:
     def _claims(self, path: pathlib.Path) -> Iterator[Item]:
         """Items of the output of `privaudit claims --json`."""
         try:
-            found = _json.decode(content_of(path), dict)["claims"]
-            items = [
-                Item(
-                    name=f"{one['paper']}/{one['claim']}",
-                    kind="claim",
-                    claimed=one["claimed"],
-                    certified=_number(one["certified_as_printed"]),
-                    proved=_number(one["certified_as_printed_lower"]) or 0.0,
-                    standing="certified",
-                    audited=one["audited_as_printed"],
-                    delta=one["delta"],
-                    relation=one["relation"],
-                    verdict=one["verdict"],
-                )
-                for one in found
-            ]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            why = f"it has no {error}" if isinstance(error, KeyError) else error
+            found = _json.decode(content_of(path), _Claims).claims
+        except (OSError, ValueError) as error:
             raise FolderError(
-                f"{path} is no output of privaudit claims --json: {why}"
+                f"{path} is no output of privaudit claims --json: {error}"
             ) from None
+        items = [
+            Item(
+                name=f"{one.paper}/{one.claim}",
+                kind="claim",
+                claimed=one.claimed,
+                certified=one.certified_as_printed,
+                proved=one.certified_as_printed_lower or 0.0,
+                standing="certified",
+                audited=one.audited_as_printed,
+                delta=one.delta,
+                relation=one.relation,
+                verdict=one.verdict,
+            )
+            for one in found
+        ]
         place = self._place(path.stem)
         self.pages[place] = self._overview(_titled("Claims", path.stem), items, 1)
         yield Item(name=path.stem, kind="claims", page=place)
@@ -316,7 +363,7 @@ class Site:
             if each.match(PARTIES):
                 continue
             if (each / "result.json").exists() or is_sweep(each) or is_demo(each):
-                self.add(each)
+                self._shown(self.add, each)
             self._parties(each)
         if len(self.items) == before:
             raise FolderError(
@@ -375,15 +422,13 @@ def _text(path: pathlib.Path) -> str:
 
 def _drawing(path: pathlib.Path) -> str:
     """Read a drawing for a page; `FolderError` if it does more than draw."""
-    found = _text(path)
-    if acts := _ACTS.search(found):
+    try:
+        return drawn_alone(_text(path))
+    except ValueError as error:
         raise FolderError(
-            f"{path} is more than a drawing, it has {acts.group().strip()!r}: pages "
-            "have no scripts"
-        )
-    if "<svg" not in found or 'viewBox="0 0 ' not in found:
-        raise FolderError(f"{path} is no drawing of matplotlib's")
-    return found
+            f"{path} is no drawing such as matplotlib's: {error}; pages draw, and do "
+            "nothing else"
+        ) from None
 
 
 def _labelled(table: str) -> str:
@@ -396,7 +441,3 @@ def _labelled(table: str) -> str:
 
 def _titled(kind: str, name: str) -> str:
     return kind if name.lower() == kind.lower() else f"{kind}: {name}"
-
-
-def _number(value: float | str | None) -> float | None:
-    return math.inf if value == "inf" else value  # type: ignore[return-value]

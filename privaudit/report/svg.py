@@ -77,6 +77,27 @@ _DIGEST = re.compile(
 _COORDINATES = re.compile(r'(?:\s(?:d|[xy]\d?|width|height)="|translate\()[^")]*')
 _DECIMAL = re.compile(r"-?\d+\.\d+")
 
+# What drawings of matplotlib are made of: nothing that acts, loads or styles a page.
+_SVG, _LINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
+_TAGS = {
+    f"{{{_SVG}}}{name}"
+    for name in ("svg", "g", "path", "use", "defs", "clipPath", "rect", "image", "text")
+}
+_ROUND = "*{stroke-linejoin: round; stroke-linecap: butt}"  # matplotlib's only style
+_PLAIN = re.compile(r"(?:(?!(?i:url))[^\\@])*")
+_STYLE = re.compile(
+    r"(?:\s*(?:fill|stroke|font|opacity|text-anchor)(?:-[a-z]+)?\s*:"
+    r"(?:[\w\s#',.%+-]|url\(#[\w-]+\))*(?:;|$))*\s*"
+)
+_VALUES = {
+    **dict.fromkeys(("id", "d", "x", "y", "width", "height", "transform"), _PLAIN),
+    **dict.fromkeys(("fill", "version", "type", "role", "aria-label"), _PLAIN),
+    "style": _STYLE,
+    "clip-path": re.compile(r"url\(#[\w-]+\)"),
+    "href": re.compile(r"#[\w.-]+|data:image/png;base64,[\w+/=\s]*"),
+    "viewBox": re.compile(r"0 0 (?:\d+(?:\.\d+)?|\.\d+) (?:\d+(?:\.\d+)?|\.\d+)"),
+}
+
 # Matplotlib's settings are a process's: drawings of two threads would leave theirs
 # behind. Forks wait for it, or it were never released in a child.
 _ONE = threading.RLock()
@@ -152,6 +173,36 @@ def embedded(text: str, name: str, description: str) -> str:
     assert box is not None
     head = f'<svg role="img" aria-label="{html.escape(description)}" {box.group()}>'
     return re.sub(r"^<svg[^>]*>", lambda _: head, text, count=1).strip()
+
+
+def drawn_alone(text: str) -> str:
+    """``text``, an SVG of somebody's, written anew; ``ValueError`` if it acts.
+
+    Written anew, a page's HTML has the elements that were looked at, and no others.
+    """
+    from xml.etree import ElementTree
+
+    if "<!ENTITY" in text:
+        raise ValueError("it declares entities")
+    try:
+        root = ElementTree.fromstring(text)
+    except ElementTree.ParseError as error:
+        raise ValueError(f"it is no XML ({error})") from None
+    for one in root.findall(f"{{{_SVG}}}metadata"):
+        root.remove(one)
+    if root.tag != f"{{{_SVG}}}svg" or "viewBox" not in root.attrib:
+        raise ValueError("it begins with no <svg> that has a viewBox")
+    for one in root.iter():
+        styles = one.tag == f"{{{_SVG}}}style" and one.text == _ROUND and not len(one)
+        if one.tag not in _TAGS and not styles:
+            raise ValueError(f"it has an element <{str(one.tag).rpartition('}')[2]}>")
+        for key, value in one.attrib.items():
+            name = key.removeprefix(f"{{{_LINK}}}")
+            if name not in _VALUES or not _VALUES[name].fullmatch(value):
+                raise ValueError(f"it has {name}={value[:60]!r}")
+    ElementTree.register_namespace("", _SVG)
+    ElementTree.register_namespace("xlink", _LINK)
+    return ElementTree.tostring(root, encoding="unicode")
 
 
 def guessing(axes: Axes, x: ArrayLike, y: ArrayLike) -> None:

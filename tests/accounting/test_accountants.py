@@ -422,6 +422,7 @@ class TestRenyi:
             (tree(1.0, [-100, 5]), "must be non-negative"),
             (select(laplace(1.0), 0.5, 1), "mean >= 1"),
             (select(laplace(1.0), 5, -1), "shape >= 0"),
+            (select(laplace(1.0), 5, 1e9), "larger shapes are as poisson"),
         ],
     )
     def test_refuses_what_is_out_of_range(self, event, words):

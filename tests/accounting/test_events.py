@@ -4,6 +4,7 @@ import math
 
 import attrs
 import dp_accounting as dpa
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -170,6 +171,48 @@ class TestRefused:
     def test_what_a_ledger_does_not_know(self, event):
         with pytest.raises(events.UnknownEventError, match="Gaussian and Laplace"):
             events.ledger_of(event)
+
+    @pytest.mark.parametrize(
+        ("event", "said"),
+        [
+            *(
+                (
+                    dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(1.0), count),
+                    "a whole number",
+                )
+                for count in (-1, 0.01, 1.5, math.inf, math.nan, 10**400)
+            ),
+            *(
+                (kind(noise), "non-negative, finite, got")
+                for kind in (dpa.GaussianDpEvent, dpa.LaplaceDpEvent)
+                for noise in (-1.0, math.inf, math.nan, 10**400)
+            ),
+            *(
+                (
+                    dpa.SingleEpochTreeAggregationDpEvent(1.0, steps),
+                    "non-negative, whole",
+                )
+                for steps in (3.99, [4, 1.9], math.nan, -1, 10**400)
+            ),
+        ],
+    )
+    def test_figures_that_are_none(self, event, said):
+        """At every level: two negative counts were a positive one."""
+        whole = [event, dpa.SelfComposedDpEvent(dpa.SelfComposedDpEvent(event, 2), 3)]
+        if not isinstance(event, dpa.SingleEpochTreeAggregationDpEvent):
+            whole.append(dpa.PoissonSampledDpEvent(0.5, event))
+            whole.append(dpa.SampledWithoutReplacementDpEvent(9, 3, event))
+        if isinstance(event, dpa.SelfComposedDpEvent | dpa.GaussianDpEvent):
+            both = dpa.ComposedDpEvent([event, dpa.GaussianDpEvent(1.0)])
+            whole.append(dpa.PoissonSampledDpEvent(0.5, both))
+        for one in whole:
+            with pytest.raises(ValueError, match=said):
+                events.ledger_of(one)
+
+    def test_numbers_of_numpy_are_taken(self):
+        one = dpa.GaussianDpEvent(np.float32(2.0))
+        (entry,) = events.ledger_of(dpa.SelfComposedDpEvent(one, np.int64(5))).nodes[0]
+        assert (entry.count, entry.release.noise) == (5, 2.0)
 
     def test_what_an_event_has_no_word_for(self):
         release = Release.of_sum(

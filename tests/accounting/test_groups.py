@@ -289,6 +289,8 @@ class TestTuning:
                 "logarithmic, poisson or a number",
             ),
             ({"tries": 5, "law": -1.0}, "shape >= 0, got -1.0"),
+            ({"tries": 5, "law": 1e9}, "1e4, .* got 1000000000.0; .* poisson"),
+            ({"tries": 5, "law": 1e15}, "larger shapes are as poisson"),
         ],
     )
     def test_refused(self, more, words):

@@ -24,19 +24,20 @@ from trainers.runs import run as run_module
 from trainers.runs import tuned as tuned_runs
 from trainers.runs.material import Material
 from trainers.runs.run import Keeper
+from trainers.runs.tries import Tries
 from trainers.runs.tuned import calibrated
 
 SIZES = [60, 40]
 STEPS = {"step_size": [1e-4, 1.0]}  # the first learns nothing
 
 
-def shares(sizes=SIZES):
-    inputs = torch.randn(sum(sizes), 4, generator=torch.Generator().manual_seed(0))
+def shares(sizes=SIZES, seed=0):
+    inputs = torch.randn(sum(sizes), 4, generator=torch.Generator().manual_seed(seed))
     targets = (inputs.sum(1) > 0).long()
     return list(zip(inputs.split(sizes), targets.split(sizes), strict=True))
 
 
-(PUBLIC,) = shares([200])
+(PUBLIC,) = shares([200], seed=1)
 
 
 def net():
@@ -203,6 +204,7 @@ class TestTune:
         assert run.config.tuning.best.settings == {"step_size": 1.0}
         assert (run.config.tuning.score_noise is None) == ("judge" in how)
         assert "step_size=1.0 came out" in run.result.remarks[-1]
+        assert ("declared public" in run.result.remarks[-1]) == ("judge" in how)
 
     def test_public_data_cost_nothing(self, caplog):
         run = tuned(like=PUBLIC)
@@ -211,6 +213,12 @@ class TestTune:
         assert run.config.tuning.best.settings == {"step_size": 1.0}
         assert "declared public" in run.result.remarks[-1]
         assert len(caplog.records) == 1  # that it is a study, once
+
+    @pytest.mark.parametrize("how", ["like", "judge"])
+    def test_private_records_are_not_public(self, how, caplog):
+        tuned(law="all", **{how: shares()[0]})
+        said = "60 public records are at nodes too, equal in every number: they are"
+        assert sum(said in record.message for record in caplog.records) == 1
 
     @pytest.mark.full
     def test_nodes_with_budgets_of_their_own(self):
@@ -364,6 +372,27 @@ class TestStopped:
         with pytest.raises(ValueError, match="holds a finished run"):
             tuned(grid, law=law, seed=seed, out=out)
 
+    def test_it_goes_on_with_the_same_data_and_code(self, tmp_path, monkeypatch):
+        how = {"law": "all", "out": tmp_path / "run", "judge": PUBLIC}
+        given = {**how, "transform": lambda x: 2 * x, "data": shares()}
+        calls = stopped_at(monkeypatch, 2)
+        with pytest.raises(KeyboardInterrupt):
+            tuned(**given)
+        for other in (
+            {"data": shares(seed=2)},
+            {"data": [shares()[0], tuple(x.flip(0) for x in shares()[1])]},
+            {"judge": shares([200], seed=3)[0]},
+            {"transform": lambda x: 3 * x},
+            {"transform": None},
+            {"loss": nn.CrossEntropyLoss(label_smoothing=0.1)},
+        ):
+            with pytest.raises(
+                ValueError, match="tries on other data, or with another"
+            ):
+                tuned(**{**given, **other})
+        tuned(**{**given, "transform": lambda x: 2 * x, "data": shares()})
+        assert len(calls) == 3
+
     @pytest.mark.parametrize("seed", [3, None])
     def test_what_was_drawn_is_missed(self, tmp_path, monkeypatch, seed):
         """Else secret tries would be drawn again; by a seed they are the same."""
@@ -380,6 +409,8 @@ class TestStopped:
 
     def test_a_try_goes_on_in_its_midst(self, tmp_path, monkeypatch):
         """A secret try, by its key and checkpoint: no release is made anew."""
+        # As if its data were read as asked for, of which no fingerprint is taken.
+        monkeypatch.setattr(Tries, "_given_by_user", lambda self: "")
         rounds, done, keep = [], [], Keeper.keep
         monkeypatch.setattr(run_module, "KEEP_EVERY", 0.0)
         monkeypatch.setattr(run_module, "KEEP_SHARE", math.inf)

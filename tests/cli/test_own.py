@@ -1,6 +1,7 @@
 """Models, data and losses of the user's own at the command line."""
 
 import json
+import math
 import pathlib
 import sys
 
@@ -11,6 +12,8 @@ import safetensors.torch
 import privaudit as pa
 from privaudit.cli import BAD_USAGE, FINE, main
 from privaudit.task_settings import OPEN
+from trainers.data.shares import shares_of
+from trainers.runs.material import OwnData
 
 SMALL = ("--set", "rounds=3", "--set", "batch_size=10", "--seed", "0", "--json")
 MINE = """
@@ -178,6 +181,28 @@ def test_what_is_wrong_is_said(here, capsys, given, said):
     out, err = capsys.readouterr()
     assert said in err
     assert out == ""
+
+
+@pytest.mark.parametrize(
+    ("file", "arrays", "said"),
+    [
+        ("node-01.npz", {}, "holds both node-01.npz and node-1.npz: remove one"),
+        ("node-1.pt", {}, "holds both node-1.npz and node-1.pt: remove one"),
+        ("test.pt", {}, "holds both test.npz and test.pt: remove one"),
+        ("node-1.npz", {"weights": np.ones(9)}, "has 'weights', for which there is no"),
+        ("node-1.npz", {"classes": math.nan}, "classes is one whole number"),
+        ("node-1.npz", {"classes": 2.5}, "classes is one whole number >= 1, got"),
+        ("node-1.npz", {"classes": [2]}, "classes is one whole number"),
+        ("node-1.npz", {"inputs": 1.0}, "inputs have a row for each record, got a num"),
+    ],
+)
+def test_files_of_nodes_that_are_none(here, tmp_path, file, arrays, said):
+    whole = {"inputs": np.zeros((9, 5)), "targets": np.zeros(9), **arrays}
+    np.savez(tmp_path / "data/test.npz", inputs=np.zeros((9, 5)), targets=np.zeros(9))
+    with (tmp_path / "data" / file).open("wb") as target:
+        np.savez(target, **whole)
+    with pytest.raises(ValueError, match=said):
+        shares_of(OwnData.load(f"folder:{tmp_path / 'data'}").shares)
 
 
 def test_records_at_two_nodes(here, capsys):

@@ -111,7 +111,7 @@ class TestScores:
     def test_rows_in_another_order_are_refused(self):
         """By position this would be a bound of pairs that never were."""
         sorted_ones = pandas.Series(self.scores).sort_values()
-        with pytest.raises(ValueError, match="rows are not in the same order"):
+        with pytest.raises(ValueError, match="other indices, so that rows"):
             pa.lower_bound(sorted_ones, pandas.Series(self.coins), delta=1e-5)
 
 

@@ -251,7 +251,9 @@ class TestSound:
             f"{head}<script>alert(1)</script></svg>"
         )
         command = ("site", tmp_path / "study", "--out", tmp_path / "site")
-        assert "<script" in one_line(*command, status=(3,))
+        one_line(*command, status=(1,))
+        assert "an element <script>" in (tmp_path / "site/site.json").read_text()
+        assert not (tmp_path / "site/pages").exists()
         (tmp_path / "study" / "c.svg").write_text(f"{head}</svg>")
         assert said(*command)[0] == 0
 

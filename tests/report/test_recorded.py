@@ -8,6 +8,7 @@ import pytest
 import privaudit as pa
 from privaudit.accounting.recorded import RecordedRun, RunWriter, write
 from privaudit.cli import main
+from privaudit.files.folder import FolderError
 from privaudit.ledger import Ledger
 
 RELEASE = pa.Release.of_sum(
@@ -81,6 +82,38 @@ class TestCommands:
         assert "<b>tool" not in (tmp_path / "run" / "report.html").read_text()
 
 
+class TestParties:
+    @pytest.fixture
+    def folders(self, tmp_path):
+        run = RecordedRun.of("a tool 3.1", "kept", 1e-5, run="run 7")
+        for name, count in (("one", 1000), ("two", 900), ("again", 900)):
+            write(tmp_path / name, run, Ledger.of(RELEASE, count))
+        return [tmp_path / name for name in ("one", "two", "again")]
+
+    def test_only_those_given_are_covered(self, folders):
+        alone, two, three = (pa.join(folders[:many]) for many in (1, 2, 3))
+        assert "a tool 3.1, 1 party, 1 node: " in str(alone)
+        assert "3 parties, 3 nodes: " in str(three)
+        for one in (alone, two):
+            assert "covers those given here, and nobody else" in "".join(one.left)
+            assert "same, byte by byte" not in str(one)
+        assert "same, byte by byte" in three.page()
+
+    def test_one_party_is_not_taken_twice(self, folders, tmp_path):
+        from tests.files.test_signature import KEY, written
+
+        _, signer = written(tmp_path)
+        for folder in folders[:2]:
+            signature = KEY.sign((folder / "manifest.json").read_bytes())
+            (folder / "manifest.sig").write_bytes(signature)
+        for given, signers in (
+            ([folders[0], tmp_path / "two/../one"], []),
+            (folders[:2], [signer, signer]),
+        ):
+            with pytest.raises(ValueError, match="are one party's, by folder or key"):
+                pa.join(given, signers=signers)
+
+
 class TestEvidence:
     def test_an_epsilon_that_was_changed(self, folder, capsys):
         changed(folder, "result.json", lambda f: f["nodes"][0].update(epsilon=0.1))
@@ -94,6 +127,19 @@ class TestEvidence:
 
         changed(folder, "ledger.json", more)
         assert pa.verify(folder).differences
+
+    def test_noise_that_was_taken_out(self, folder):
+        """Its certificate remains: that of no noise would divide by it."""
+        assert (folder / "certificate.json").exists()
+        change = lambda ledger: ledger["nodes"][0][0]["release"].update(noise=0.0)  # noqa: E731
+        changed(folder, "ledger.json", change)
+        assert "of releases without noise" in str(pa.verify(folder))
+
+    @pytest.mark.parametrize("number", [10**400, -(10**400)])
+    def test_numbers_of_hundreds_of_digits(self, folder, number):
+        changed(folder, "result.json", lambda found: found.update(seconds=number))
+        with pytest.raises(FolderError, match=r"a number of more than 1e\+308"):
+            pa.verify(folder)
 
     def test_a_bracket_that_was_changed(self, folder):
         changed(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import pathlib
 import re
 
 import numpy as np
@@ -17,11 +18,17 @@ from privaudit.cli import COULD_NOT, FINE, REFUTED, main
 from privaudit.files.folder import FolderError
 from privaudit.report.axis import _ticks
 from privaudit.report.site import Site
+from privaudit.report.svg import drawn_alone, embedded
 from privaudit.results import round_down
 from tests.report import runs
 from tests.report.test_page import Reader
 
 pytest.importorskip("matplotlib")
+
+DRAWN = (
+    '<?xml version="1.0"?>\n<svg xmlns="http://www.w3.org/2000/svg" '
+    'viewBox="0 0 9 9">{}<g id="a"><path d="M0 0"/></g></svg>'
+)
 
 
 @pytest.fixture
@@ -98,11 +105,35 @@ def test_claims_are_lines_and_have_a_picture_of_their_own(claims, tmp_path):
     assert all(one["proved"] > one["claimed"] for one in disproved)
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"verdict": "consistent"}, "said to be consistent, and its figures make it"),
+        ({"verdict": "sound"}, "Invalid enum value 'sound'"),
+        ({"claimed": None, "verdict": "disproved"}, "figures make it no theorem"),
+        ({"claimed": "4"}, "Expected `float"),
+        ({"claimed": -1.0}, ">= 0"),
+        ({"certified_as_printed": 10**400}, "a number of more than"),
+        ({"delta": 7}, "<= 1"),
+        ({"relation": "x"}, "Invalid enum value"),
+    ],
+)
+def test_claims_that_their_figures_do_not_make(claims, tmp_path, change, said):
+    site_of(claims).write(tmp_path / "site")
+    assert "not checked against evidence" in (tmp_path / "site/index.html").read_text()
+    known = json.loads(claims.read_text())
+    first = next(x for x in known["claims"] if x["verdict"] == "disproved")
+    first.update(change)
+    claims.write_text(json.dumps(known))
+    with pytest.raises(FolderError, match=said):
+        site_of(claims)
+
+
 def test_pictures_of_a_study_come_first(tmp_path):
     study = tmp_path / "study"
     study.mkdir()
     (study / "results.json").write_text("{}")
-    svg = '<?xml?>\n<svg viewBox="0 0 9 9"><g id="a"><path d="M0 0"/></g></svg>'
+    svg = DRAWN.format("")
     (study / "one.svg").write_text(svg)
     (study / "two.svg").write_text(svg)
     (study / "README.md").write_text(
@@ -116,6 +147,41 @@ def test_pictures_of_a_study_come_first(tmp_path):
     assert 'aria-label="two"' in page
     assert '<td data-label="a">1</td>' in page
     assert "<b>more" not in page
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("<g ", "<script>1</script><g ", "it has an element <script>"),
+        ("<g ", "<g onload='f()' ", "it has onload='f"),
+        ("<g ", "<g xmlns:o='urn:x' o:onload='f()' ", "it has "),
+        ("<g ", "<a href='https://x'/><g ", "an element <a>"),
+        ("<g ", "<use href='https://x#a'/><g ", "it has href='https"),
+        ("<g ", "<image href='data:image/svg+xml;base64,AA'/><g ", "it has href='da"),
+        ("<g ", "<g style='fill: url(https://x)' ", "it has style='fill"),
+        ("<g ", r"<g style='fill: \75rl(https://x)' ", "it has style="),
+        ("<g ", "<g style='mask-image: none' ", "it has style='mask"),
+        ("<g ", "<style>body{fill: red}</style><g ", "an element <style>"),
+        ("<svg", "<!DOCTYPE svg [<!ENTITY a 'b'>]><svg", "declares entities"),
+        ("0 0 9 9", "0 0 x 9", "it has viewBox='0 0 x 9'"),
+        ("</svg>", "", "it is no XML"),
+        ("w3.org", "w4.org", "begins with no <svg>"),
+    ],
+)
+def test_what_does_more_than_draw_is_on_no_page(old, new, said, tmp_path):
+    (tmp_path / "results.json").write_text("{}")
+    (tmp_path / "README.md").write_text("# What\n\n![one](one.svg)\n")
+    (tmp_path / "one.svg").write_text(DRAWN.format("").replace(old, new, 1))
+    (item,) = site_of(tmp_path).items
+    assert re.search(f"no drawing such as matplotlib's: .*{said}", item.why)
+
+
+def test_a_drawing_is_written_anew():
+    """HTML reads comments and CDATA otherwise than XML."""
+    hidden = "<text><![CDATA[<!-- ]]></text><text><![CDATA[--><script>]]></text>"
+    assert "<script" not in embedded(drawn_alone(DRAWN.format(hidden)), "a", "b")
+    for path in pathlib.Path("reports").glob("*/*.svg"):
+        assert "<path" in drawn_alone(path.read_text())
 
 
 def test_two_of_one_name_have_two_pages(tmp_path):
@@ -197,6 +263,17 @@ def test_a_site_is_written_again_and_nothing_else_is_touched(trained, tmp_path):
     (tmp_path / "other/letter.txt").write_text("mine")
     with pytest.raises(FolderError, match="something other than a site"):
         made.write(tmp_path / "other")
+
+
+def test_a_folder_that_cannot_be_read_is_a_row(trained, tmp_path):
+    for name, file in (("no", "result.json"), ("sweep", "sweep.json"), ("st", "")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / (file or "README.md")).write_bytes(b"\xff{")
+    (tmp_path / "st" / "results.json").write_text("{}")
+    made = site_of(tmp_path, tmp_path / "st", tmp_path / "sweep")
+    why = {item.name: bool(item.why) for item in made.items}
+    assert why == {"mine": False, "no": True, "sweep": True, "st": True}
+    assert made.differs
 
 
 @pytest.mark.parametrize("kind", ["missing", "empty", "text"])

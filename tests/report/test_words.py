@@ -66,6 +66,8 @@ def test_a_party_is_told_from_the_whole(tmp_path):
     write_training(tmp_path / "out" / "party-1")
     run = load(tmp_path / "out" / "party-1")
     party = PartyRecord(party=1, parties=2, sizes=(10, 20, 30, 40), run="it")
+    with pytest.raises(ValueError, match=r"are counts >= 0, got \(0, -5\)"):
+        dataclasses.replace(party, shared=(0, -5))
     run = dataclasses.replace(run, config=dataclasses.replace(run.config, party=party))
     told = story(run)
     assert "dealt to 4 nodes" in told[0]

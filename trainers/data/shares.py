@@ -7,6 +7,7 @@ import inspect
 import logging
 import mmap
 from collections.abc import Callable, Mapping, Sequence, Sized
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from torch.utils.data import (
 )
 from torch.utils.data import Dataset as TorchDataset
 
+from privaudit.files.frames import check_aligned
 from trainers.data import forked
 from trainers.data.forked import Ended
 from trainers.data.records import Dataset, PrivateData, ReadAsAsked, Records
@@ -174,7 +176,7 @@ def shares_of(
             )
         whole = data_set(shares, "the data set")
         if users is not None:
-            (whole,), names = _with_users([whole], [users.labels])
+            (whole,), names = _with_users([whole], [users.labels], [shares])
         found = _dealt(whole, nodes, split, seed)
     else:
         if isinstance(shares, (str, bytes, Tensor, np.ndarray, TorchDataset)) or not (
@@ -195,7 +197,7 @@ def shares_of(
             for node, share in enumerate(shares)
         ]
         if users is not None:
-            found, names = _with_users(found, users.labels)
+            found, names = _with_users(found, users.labels, shares)
     _check_alike(found)
     if users is not None:
         _check_overlap(found, names, users.overlap)
@@ -332,8 +334,11 @@ def _pair(inputs: Any, targets: Any, name: str) -> Dataset | Lazy:
             raise ValueError(
                 f"{name}: {part} are an array or a tensor, got {type(values).__name__}"
             )
+        if not len(values.shape):
+            raise ValueError(f"{name}: {part} have a row for each record, got a number")
     if len(inputs) != len(targets):
         raise ValueError(f"{name} has {len(inputs)} inputs but {len(targets)} targets")
+    check_aligned(inputs, targets, (f"{name}: inputs", "targets"))
     if isinstance(inputs, np.memmap):
         # Without code of somebody's: a kind of memmap may read rows as it likes.
         mapped = np.ndarray.view(inputs, np.memmap)
@@ -354,6 +359,12 @@ def _tensor(values: Any, name: str = "a record", yes: Any = torch.float) -> Tens
         kind, gap = (np.int64, NO_CLASS) if whole else (float, np.nan)
         values = values.to_numpy(kind, na_value=gap)
     if hasattr(values, "to_numpy"):  # pandas
+        columns = [str(x) for x in getattr(values, "columns", ())]
+        if twice := [x for at, x in enumerate(columns) if x in columns[:at]]:
+            raise ValueError(
+                f"{name} has several columns called {twice[0]}: rename them, or leave "
+                "all but one out"
+            )
         frame, values = values, values.to_numpy()
         kinds = dict(getattr(frame, "dtypes", {})) if values.ndim == 2 else {}
         text = [str(x) for x, own in kinds.items() if own.kind not in "biuf"]
@@ -469,7 +480,7 @@ def check_alike(share: Records, first: tuple[Tensor, Tensor], name: str) -> None
 
 
 def _with_users(
-    found: list[Dataset | Lazy], users: Any
+    found: list[Dataset | Lazy], users: Any, given: Sequence[Any]
 ) -> tuple[list[Dataset | Lazy], list[Any]]:
     """The shares with their users' numbers, and what the users are called."""
     if isinstance(users, (str, bytes)) or not hasattr(users, "__len__"):
@@ -482,8 +493,9 @@ def _with_users(
             f"users has {len(users)} entries for {len(found)} data sets: give an array "
             "of labels for each"
         )
-    columns = []
-    for node, (share, labels) in enumerate(zip(found, users, strict=True)):
+    columns, kinds = [], set[str]()
+    each = zip(found, users, given, strict=True)
+    for node, (share, labels, data) in enumerate(each):
         column = np.asarray(labels)
         if column.ndim != 1 or len(column) != len(share):
             raise ValueError(
@@ -492,17 +504,33 @@ def _with_users(
             )
         if column.dtype.kind == "f" and not np.isfinite(column).all():
             raise ValueError(f"users of data set {node} hold nan or infinity")
+        for part in data if isinstance(data, (tuple, list)) else ():
+            check_aligned(part, labels, (f"data set {node}", "its users"))
         columns.append(column)
+        as_given = isinstance(labels, (tuple, list)) or column.dtype == object
+        kinds |= {_kind(type(x)) for x in (labels if as_given else column[:1])}
     try:
+        if len(kinds) > 1:
+            raise TypeError
         names, numbers = np.unique(np.concatenate(columns), return_inverse=True)
     except TypeError:
-        raise ValueError("users' labels are of different kinds: use one") from None
+        raise ValueError(
+            f"users' labels are of different kinds ({', '.join(sorted(kinds))}), and "
+            "one user's could differ: use one kind at all nodes"
+        ) from None
     parts = torch.from_numpy(numbers.reshape(-1)).split([len(c) for c in columns])
     found = [
         dataclasses.replace(share, users=part)
         for share, part in zip(found, parts, strict=True)
     ]
     return found, list(names)
+
+
+def _kind(label: type) -> str:
+    """The name of all types of which labels are compared by their value."""
+    if label is not bool and issubclass(label, (Integral, float)):
+        return "number"  # of 64 bits: those of 32 round otherwise
+    return "str" if issubclass(label, str) else label.__name__
 
 
 def _check_overlap(

@@ -42,6 +42,7 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     test: Annotated[int, msgspec.Meta(ge=2)] | None = None
 
     def __post_init__(self) -> None:
+        named = self.target | (self.node or {})
         for what, said in (("target", self.target), ("node", self.node)):
             if said is not None and len(said) != 1:
                 raise ValueError(f"{what} names one column, got {', '.join(said)}")
@@ -49,6 +50,11 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("columns names no column: the inputs are made of them")
         if both := self.target.keys() & self.columns:
             raise ValueError(f"{both.pop()} is the target: leave it out of columns")
+        for name, said in [*self.columns.items(), *named.items()]:
+            words = [str(x) for x in said if name in named or isinstance(x, str)]
+            for at, word in enumerate(words):
+                if word in words[:at]:
+                    raise ValueError(f"column {name} has the word {word} twice")
 
 
 def load(path: pathlib.Path) -> dict[str, Any]:
@@ -167,7 +173,7 @@ def _is_test(cells: list[str], one_in: int | None) -> bool:
 
 def _number(value: Any) -> float:
     """A finite number, or a date's days; nan of anything else."""
-    with contextlib.suppress(TypeError, ValueError):
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
         return float(value) if math.isfinite(float(value)) else math.nan
     with contextlib.suppress(ValueError):
         return float(datetime.date.fromisoformat(str(value)[:10]).toordinal())

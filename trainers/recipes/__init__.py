@@ -30,6 +30,14 @@ _COMPUTE = [field.name for field in dataclasses.fields(Compute)]
 _FOLDER = importlib.resources.files(__name__)
 
 
+class MadeFor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Public numbers that `privaudit.plan` chose settings for: table ``[plan]``."""
+
+    sizes: tuple[int, ...]
+    parameters: int
+    seconds: float | None = None
+
+
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A recipe: the settings of one training, as in its file.
 
@@ -47,7 +55,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     device: str | None = None
     compiled: bool | None = None
     precision: Precision | None = None
-    plan: dict[str, Any] = {}  # sizes and parameters that `privaudit.plan` chose for
+    plan: MadeFor | None = None
     values: dict[str, Any] = {}  # all other keys: settings and options
     at_epsilon: dict[str, dict[str, Any]] = {}  # more of these, by claimed epsilon
 
@@ -204,6 +212,12 @@ def _recipe(found: dict[str, Any], *, where: str) -> Recipe:
     for name in found:
         if name not in known:
             raise ValueError(f"{where}: there is no key {name!r}; {near(name, known)}")
+    for name in given.get("plan", ()):
+        if name not in MadeFor.__struct_fields__:
+            advice = f"write {name} above the line [plan]"
+            if name not in known:
+                advice = near(name, MadeFor.__struct_fields__)
+            raise ValueError(f"{where}: [plan] has no key {name!r}; {advice}")
     try:
         recipe = _json.convert({**given, "values": found}, Recipe)
     except msgspec.ValidationError as error:

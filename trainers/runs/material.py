@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import pathlib
 import pickle
+import reprlib
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -377,6 +378,8 @@ class OwnData:
                 )
             names = ("shares", "test", "users", "classes")
             _check_names(data, found, names)
+            if found.get("classes") is not None:
+                found = {**found, "classes": _classes(found["classes"], data)}
             return cls(*map(found.get, names))
         return cls(found)
 
@@ -398,11 +401,18 @@ class OwnData:
 
     @classmethod
     def _of_folder(cls, folder: pathlib.Path, held: range | None) -> OwnData:
-        files = {}
+        files: dict[int, list[pathlib.Path]] = {}
         for path in folder.glob("node-*"):
             number = path.stem.removeprefix("node-")
-            if number.isdigit() and path.suffix in (".npz", ".pt"):
-                files[int(number)] = path
+            if number.isdecimal() and path.suffix in (".npz", ".pt"):
+                files.setdefault(int(number), []).append(path)
+        tests = [path for path in map(folder.joinpath, _TESTS) if path.is_file()]
+        for several in (*files.values(), tests):
+            if len(several) > 1:
+                one, other, *_ = sorted(path.name for path in several)
+                raise ValueError(
+                    f"{folder} holds both {one} and {other}: remove one of them"
+                )
         missing = [node for node in held or () if node not in files]
         if missing:
             raise ValueError(
@@ -414,9 +424,8 @@ class OwnData:
                 f"{folder} must hold node-0.npz, node-1.npz and so on, or .pt, with "
                 "arrays inputs and targets"
             )
-        tests = [path for path in map(folder.joinpath, _TESTS) if path.is_file()]
         test = _arrays_in(tests[0])[:2] if tests else None
-        found = [_arrays_in(files[number]) for number in held or sorted(files)]
+        found = [_arrays_in(*files[number]) for number in held or sorted(files)]
         return cls._of_parts(
             [(one[:2], test, one[2], one[3]) for one in found], str(folder)
         )
@@ -427,7 +436,7 @@ class OwnData:
         shares, tests, users, classes = map(list, zip(*parts, strict=True))
         if any(one is None for one in users) and any(one is not None for one in users):
             raise ValueError(f"{where}: only some of the nodes have users")
-        told = [int(one) for one in classes if one is not None]
+        told = [_classes(one, where) for one in classes if one is not None]
         if len(set(told)) > 1:
             raise ValueError(f"{where}: the nodes have different numbers of classes")
         test = next((one for one in tests if one is not None), None)
@@ -443,13 +452,24 @@ class OwnData:
 _TESTS = ("test.npz", "test.pt")
 
 
+def _classes(value: Any, where: str) -> int:
+    """``value`` as a number of classes; ``ValueError`` if it is none."""
+    found = np.asarray(value)
+    number = not found.shape and found.dtype.kind in "iuf" and 1 <= found <= 1e9
+    if not number or found != np.floor(found):
+        raise ValueError(
+            f"{where}: classes is one whole number >= 1, got {reprlib.repr(value)}"
+        )
+    return int(found)
+
+
 def _check_names(data: str, found: dict[str, Any], names: Sequence[str]) -> None:
     """``ValueError`` for a key that nothing would be made of."""
     others = [name for name in found if name not in names]
     if others:
         raise ValueError(
-            f"data {data} gives a dictionary with {others[0]!r}, for which there is no "
-            f"use: its keys are {', '.join(names)}"
+            f"data {data} has {others[0]!r}, for which there is no use: its keys are "
+            f"{', '.join(names)}"
         )
 
 
@@ -460,8 +480,8 @@ def _arrays_in(path: pathlib.Path) -> tuple[Any, ...]:
         else:
             with np.load(path, allow_pickle=False) as file:
                 found = dict(file.items())
-        more = (found.get(name) for name in ("users", "classes"))
-        return found["inputs"], found["targets"], *more
+        names = ("inputs", "targets", "users", "classes")
+        made = found["inputs"], found["targets"], *map(found.get, names[2:])
     except OSError as error:
         why = error.strerror or told(error)
         raise ValueError(f"{path} cannot be read: {why}") from error
@@ -476,6 +496,8 @@ def _arrays_in(path: pathlib.Path) -> tuple[Any, ...]:
             f"{path} must hold a dictionary of tensors and nothing else, as torch.load "
             "reads with weights_only"
         ) from error
+    _check_names(str(path), found, names)
+    return made
 
 
 def model_made(model: str, seed: int) -> Any:

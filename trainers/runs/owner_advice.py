@@ -54,6 +54,25 @@ def of_nodes(shares: Sequence[Dataset | Lazy], overlap: int = 1) -> list[str]:
     return [line] if many else []
 
 
+def of_public(public: Dataset, shares: Sequence[Dataset | Lazy]) -> list[str]:
+    """A warning of ``public`` records that lie at nodes too, if there are many."""
+    why = (
+        "they are declared public, and what is chosen by them tells of private ones, "
+        "which no account counts; choose by others"
+    )
+    return [f"{x}. {_SECRET}" for x in _at_nodes(public, shares, "public", why)]
+
+
+def _at_nodes(
+    some: Dataset, shares: Sequence[Dataset | Lazy], what: str, why: str
+) -> Iterator[str]:
+    held = [_digests(share)[0] for share in shares if isinstance(share, Dataset)]
+    own = _digests(some)[0]
+    both = int(np.isin(own, np.concatenate(held)).sum()) if held else 0
+    if both > _IN_TEST * len(own):
+        yield f"{both:,} {what} records are at nodes too, equal in every number: {why}"
+
+
 def _warnings(problem: Problem) -> Iterator[str]:
     training, shares = problem.training, problem.shares
     if is_table(training.data):
@@ -119,16 +138,9 @@ def _warnings(problem: Problem) -> Iterator[str]:
             "which no account counts; take means and ranges that the field knows"
         )
     test = problem.material.test
-    if test is not None and held:
-        own = np.concatenate([_digests(share)[0] for share in held])
-        of_test = _digests(test)[0]
-        both = int(np.isin(of_test, own).sum())
-        if both > _IN_TEST * len(of_test):
-            yield (
-                f"{both:,} test records are at nodes too, equal in every number: what "
-                "is measured on them tells of private records, and flatters; test on "
-                "others"
-            )
+    if test is not None:
+        why = "what is measured on them tells of private records, and flatters; test"
+        yield from _at_nodes(test, held, "test", f"{why} on others")
     if training.unit == "record" and (same := repeated(held)):
         yield (
             f"{same:,} records equal another one of their node in every number: if "

@@ -13,16 +13,20 @@ import shutil
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from privaudit.files import json as _json
+from privaudit.files.fingerprints import fingerprint
 from privaudit.files.folder import TRIES, FolderError, RunFolder
 from privaudit.ledger import Ledger
+from trainers.data import Dataset
 from trainers.numerics.keys import Key
 from trainers.runs import checkpoint
 from trainers.runs.run import Assignment, Keeper, OneProcess, Part, TrainingRun
 
 _STATE = "state.pt"
+_FEW = 4096  # records of a file larger than memory
 Drawn = Sequence[tuple[int, int | None]]  # candidate and seed of each try
 
 
@@ -60,6 +64,7 @@ class Tries:
     # from a candidate's number, the models of its nodes (nodes, dims) and the seed of a
     # try to a score, the higher the better
     score: Callable[[int, Tensor, int | None], float]
+    judge: Any = None  # the public data that ``score`` judges by, if it does
 
     def made(self, folder: RunFolder | None) -> dict[str, Any]:
         """Make all tries, or those that ``folder`` lacks; return the best."""
@@ -100,6 +105,24 @@ class Tries:
         given = self.candidates[candidate]
         return dataclasses.replace(given, run=dataclasses.replace(given.run, seed=seed))
 
+    def _given_by_user(self) -> str:
+        """Fingerprint of data and code; of data read as asked for, of the first."""
+        material = self.candidates[0].problem.material
+        shares = [
+            share
+            if isinstance(share, Dataset)
+            else (share.records, share.users, share.example)
+            if share.by_their_code
+            else (
+                share.records,
+                share.users,
+                share.read(torch.arange(len(share))[:_FEW]),
+            )
+            for share in material.shares
+        ]
+        code = material.given_loss, material.transform
+        return fingerprint((shares, self.judge, code))
+
     def _begun(self, where: RunFolder | None) -> dict[str, Any]:
         """Return the state in ``where``, or a new one, of tries that are drawn."""
         settings = _json.encode([one.run for one in self.candidates])
@@ -114,6 +137,12 @@ class Tries:
                     f"{where.path} has tries of another tuning; choose another folder "
                     "with --out"
                 )
+            if state.get("given") != self._given_by_user():
+                raise FolderError(
+                    f"{where.path} has tries on other data, or with another loss, "
+                    "transform or judge: give those, or choose another folder with "
+                    "--out"
+                )
             for entry in where.path.iterdir():  # of tries that are done
                 if entry.is_dir() and entry.name != str(state["done"]):
                     shutil.rmtree(entry)
@@ -125,9 +154,11 @@ class Tries:
                 f"({_STATE}): tries cannot go on; choose another folder with --out"
             )
         drawn = [list(one) for one in self.draw()]
-        state = {"settings": settings, "drawn": drawn, "done": 0, "best": None}
+        state: dict[str, Any] = {"settings": settings, "drawn": drawn}
+        state |= {"done": 0, "best": None}
         if where is not None:
             _own(where)
+            state["given"] = self._given_by_user()
             where.write(_STATE, checkpoint.pack(state))
         return state
 

@@ -17,7 +17,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from trainers.data import Dataset, PrivateData
 from trainers.data.records import ReadAsAsked
-from trainers.data.shares import Lazy, OfFile, private_data, shares_of
+from trainers.data.shares import Lazy, OfFile, Users, private_data, shares_of
 from trainers.data.transforms import NO_CLASS
 from trainers.runs.material import Material
 from trainers.runs.owner_advice import at_several_nodes
@@ -249,6 +249,43 @@ def test_yes_and_no_are_numbers():
     assert (share.inputs.dtype, share.targets.dtype) == (torch.float, torch.long)
 
 
+FRAME = pandas.DataFrame(pair()[0]), pandas.Series(pair()[1])
+
+
+@pytest.mark.parametrize(
+    ("data", "users"),
+    [
+        (FRAME, pandas.Series(range(6)[::-1], index=range(6)[::-1])),
+        ((FRAME[0].to_numpy(), FRAME[1]), pandas.Series(range(6), index=range(1, 7))),
+        ((FRAME[0], FRAME[1].sample(frac=1, random_state=0)), range(6)),
+    ],
+)
+def test_rows_of_pandas_are_not_joined_by_position(data, users):
+    for given, options, labels in ((data, {"nodes": 2}, users), ([data], {}, [users])):
+        with pytest.raises(ValueError, match="other indices, so that rows"):
+            shares_of(given, users=Users(labels), **options)
+    assert len(shares_of(FRAME, nodes=2, users=Users(FRAME[1].index.to_series()))) == 2
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (np.ones(6), np.array(["1"] * 6)),
+        (np.ones(6, bool), np.array(["1"] * 6)),
+        (np.full(6, 0.1, np.float32), np.full(6, 0.1)),
+        ([1.0] * 3 + ["1"] * 3, ["2"] * 6),
+    ],
+)
+def test_users_of_unlike_kinds_are_not_compared(one, other):
+    with pytest.raises(ValueError, match=r"different kinds \(.*use one kind at all"):
+        shares_of([pair(), pair()], users=Users([one, other]))
+
+
+def test_whole_users_are_compared_by_value():
+    with pytest.raises(ValueError, match="records at 2 nodes"):
+        shares_of([pair(), pair()], users=Users([np.ones(6), [1] * 6]))
+
+
 class Endless(IterableDataset):
     def __iter__(self):
         yield torch.ones(3), 0
@@ -269,6 +306,7 @@ class Endless(IterableDataset):
         ([DataLoader(Squares(), sampler=SubsetRandomSampler([1]))], {}, "Subset of"),
         ([(["a"], [1])], {}, "an array or a tensor, got list"),
         ([(np.array(["a", "b"]), np.zeros(2))], {}, "no number"),
+        ([(FRAME[0].set_axis(["a", "b", "a"], axis=1), FRAME[1])], {}, "called a: re"),
         (pair(2), {"nodes": 3}, "cannot be dealt to 3 nodes"),
         (pair(), {"nodes": 0}, "nodes must be >= 1"),
         (Squares(), {"nodes": 2, "split": "classes"}, "use even"),

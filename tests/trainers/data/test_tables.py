@@ -141,6 +141,11 @@ def test_the_tutorials_trains(tmp_path, monkeypatch, capsys):
         ("[target]", "[target]\nsex = ['F', 'M']", "target names one column"),
         ('["home", "back"]', '["home"]', "length >= 2"),
         ("file =", "file", "Expected '='"),
+        ("patients.csv", "/dev/zero", "it is no regular file"),
+        ("[20, 90]", f"[20, {10**400}]", "column age is a range"),
+        ('"F", "M"', '"F", "M", "F"', "column sex has the word F twice"),
+        ('"home", "back"', '"1", 1', "column outcome has the word 1 twice"),
+        ('"south"', '"south", "north"', "column clinic has the word north twice"),
     ],
 )
 def test_what_cannot_be(told, old, new, said):
@@ -148,3 +153,21 @@ def test_what_cannot_be(told, old, new, said):
         told(old, new)
     assert "patients.toml: " in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ('south,"F,55,2024-01-01,home', "line 2: unexpected end of data"),
+        (
+            'south,"F,55,2024-01-01,home\nsouth,M",20,,home',
+            "line 2: it goes on in another, within",
+        ),
+        ('south,M,20,"\r\n",home', "line 2: it goes on"),
+    ],
+)
+def test_no_record_swallows_another(told, row, said):
+    with pytest.raises(ValueError, match=said):
+        told(table=CSV.replace("\n", f"\n{row}\n", 1))
+    with pytest.raises(ValueError, match="line 1: it goes on in another"):
+        told(table=CSV.replace("outcome", 'outcome,"note\na,b"', 1))

@@ -53,6 +53,8 @@ def test_settings_follow_the_claim():
         (("delta = 1e-3", 'delta = "x"'), "delta"),
         (('"0.5"', '"-0.5"'), "got '-0.5'"),
         (('"0.5"', '"half"'), "half"),
+        (('[at_epsilon."2"]', "[plan]"), "'step_size'; write step_size above the line"),
+        (('[at_epsilon."2"]\nstep', "[plan]\ntep"), "[plan] has no key 'tep_size'"),
     ],
 )
 def test_errors_name_the_key(change, message):

@@ -102,6 +102,19 @@ class TestLedgers:
         assert 30 <= 120 - made <= 34
         assert sum(counts_in(tmp_path)) == 120
 
+    def test_a_budget_that_was_spent_for_nothing_is_warned_of(self, tmp_path, caplog):
+        def stop(now):
+            if now.done >= 29:  # when the last step is begun
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            trained(run_of(rounds=30), tmp_path, progress=stop)
+        assert not caplog.records
+        result = trained(run_of(rounds=30), tmp_path)
+        assert result.remarks[-1].startswith("0 steps were made here")
+        (warned,) = caplog.messages
+        assert "no step that was made here is in the models" in warned
+
     def test_what_processes_began_does_not_go_on(self, tmp_path):
         run = run_of()
         with RunFolder.opened(tmp_path) as folder:

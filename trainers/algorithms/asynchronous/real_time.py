@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import heapq
+import logging
 import queue
 import threading
 import time
@@ -136,6 +137,11 @@ class RealTime(Asynchronous):
                 watched.keep(done, state)
             state = _Workers(self, self.carrier, private, state).run(rounds, after)
         self.told.append(str(state))
+        if not state.steps:
+            logging.getLogger("privaudit").warning(
+                "no step that was made here is in the models; what was released before "
+                "the run was stopped and went on, if it was, is paid for all the same"
+            )
         return state.model
 
 

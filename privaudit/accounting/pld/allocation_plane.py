@@ -220,18 +220,18 @@ def shape_of(
     return Shape(degree, opposed, scale, batches, others, width, ratio, first=first)
 
 
-def most_points(counts: list[int], side: Side, share: int, taken: int) -> float:
+def most_points(counts: list[int], side: Side, share: int, degree: int) -> float:
     """Points of a law with which all sums of such batches are as much work as may be.
 
     ``counts``: of batches of each kind. ``share``: how many epochs share that work.
-    Of more taken vectors are longer, and have more corners.
+    Vectors of a higher degree have more corners.
     """
     # Of equal laws each pair is looked at once; sums of few batches have few points.
     sums = sum(n.bit_count() + (n.bit_length() - 1) / 2 for n in counts) - 1
     if side != "below":
         sums = min(sums, _LARGE * math.log2(sum(counts)))
     work = _WORK_BELOW if side == "below" else _WORK / share
-    return math.sqrt(work / max(sums, 0.5) / max(taken - 1, 1))
+    return math.sqrt(work / max(sums, 0.5) / max(degree - 1, 1))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -34,8 +34,7 @@ from privaudit.results import Relation
 Entries = tuple[Entry, ...]
 # Of the variance, which is half of that of epsilon; where a record is in three and more
 # cones are wide enough to lose more than that.
-_LITTLE, _LITTLE_OF_MORE = 0.002, 0.008
-_LITTLE_OF_HEAVY = 0.0035  # where ratios are heavy, large losses see more of it
+_LITTLE, _LITTLE_OF_MORE = 0.002, 0.003
 # Released batches that are not taken for alike and whole, a record in four or five of
 # all: of different shifts, or of one. Of more that is no narrower, and slower.
 _MOST_DIFFERENT, _MOST_CUT = 128, 40
@@ -132,8 +131,7 @@ class Allocated:
         own = _MOST_DIFFERENT if differ else min(_MOST_CUT, t - 1)
         apart = few == taken and sum(epoch.counts) <= own and shift <= MOST_PARTED_SHIFT
         whole = few <= min(most, MOST_APART if apart else MOST_TAKEN)
-        more = _LITTLE_OF_MORE if shift <= 1 else _LITTLE_OF_HEAVY
-        little = _LITTLE if taken == 2 else more
+        little = _LITTLE if taken == 2 else _LITTLE_OF_MORE
         if opposed or (added < little and (len(epoch.shifts) == 1 or not whole)):
             most, whole = 1, False
         if whole:

@@ -22,6 +22,7 @@ from scipy import special
 
 from privaudit.accounting.pld.allocation_contrasts import contrasts
 from privaudit.accounting.pld.allocation_plane import (
+    LIGHT,
     MOST_TAKEN,
     Masses,
     Parts,
@@ -289,8 +290,8 @@ def _plane(epoch: Epoch, side: Side, tail: float) -> Masses | None:
         if k > MOST_TAKEN or (many and k == MOST_TAKEN):
             return _in_parts(epoch, side, tail, _BLOCKS if many else t)
     shape = shape_of(largest, epoch.batches, epoch.taken, epoch.opposed, side)
-    most = most_points([n for _, _, n in kinds], side, epoch.blocks or 1)
-    shape = dataclasses.replace(shape, most=most)
+    most = most_points([n for _, _, n in kinds], side, epoch.blocks or 1, shape.degree)
+    shape = dataclasses.replace(shape, most=most, light=largest < LIGHT)
     try:
         return two_laws(kinds, shape, epoch.batches, side, tail)
     except OverflowError:  # more choices of batches than doubles can count
@@ -303,8 +304,9 @@ def _in_parts(epoch: Epoch, side: Side, tail: float, blocks: int) -> Masses:
     variance = float(weights @ np.expm1(shifts**2)) * blocks / epoch.batches
     shift = math.sqrt(math.log1p(variance)) if blocks < epoch.batches else shifts[-1]
     shape = shape_of(shift, blocks, epoch.taken, False, side)
-    most = most_points([blocks], side, epoch.blocks or 1)
-    shape = dataclasses.replace(shape, most=most)
+    most = most_points([blocks], side, epoch.blocks or 1, epoch.taken)
+    light = epoch.taken == MOST_TAKEN and shifts[-1] < LIGHT
+    shape = dataclasses.replace(shape, most=most, light=light)
     longest = -(-epoch.batches // blocks)
 
     def one(size: int, shape: Shape) -> Points:

@@ -36,6 +36,7 @@ _FAR_RATIO = 0.05  # cells far out, over their distance and the shift
 # twice as many of half the batches and more, where the others' deviations are least
 # alike; from below of the mean degree, for one degree.
 _PARTS = {1: (), 2: (16,), 3: (8, 8), 4: (8, 8, 4), 5: (8, 8, 4, 2)}
+LIGHT = 1.5  # shifts below which e_1's cells are half as wide, of three and more
 _BELOW_PARTS = 24
 # Of products of all ratios but a few, which are of any size, cells of shares are halves
 # of halves towards 0 and 1, so many to either side.
@@ -55,7 +56,7 @@ _HALF = 1.5  # times as many points, of half the batches and more: their sum is 
 _SAMPLE = 400  # points that are enough to lay cells
 # Pairs of points of all sums of one law together, from above (which are costlier) and
 # from below: a few seconds. Laws have as few points as that asks for.
-_WORK, _WORK_BELOW = 6e7, 2.7e7
+_WORK, _WORK_BELOW = 2.4e8, 8e7
 _LARGE = 1.5  # sums that are the work, from above, for each doubling of the batches
 _OVER = 1.4  # what is halved has more than so many times that
 _FEWEST = 12  # cells along
@@ -85,6 +86,7 @@ class Shape:
     first: int = 1
     # what e_0, ..., e_degree of all batches count, where not the last alone
     ends: tuple[float, ...] = ()
+    light: bool = False  # whether cells of e_1's share are half as wide
 
     @property
     def entries(self) -> int:
@@ -218,17 +220,18 @@ def shape_of(
     return Shape(degree, opposed, scale, batches, others, width, ratio, first=first)
 
 
-def most_points(counts: list[int], side: Side, share: int) -> float:
+def most_points(counts: list[int], side: Side, share: int, degree: int) -> float:
     """Points of a law with which all sums of such batches are as much work as may be.
 
     ``counts``: of batches of each kind. ``share``: how many epochs share that work.
+    Vectors of a higher degree have more corners.
     """
     # Of equal laws each pair is looked at once; sums of few batches have few points.
     sums = sum(n.bit_count() + (n.bit_length() - 1) / 2 for n in counts) - 1
     if side != "below":
         sums = min(sums, _LARGE * math.log2(sum(counts)))
     work = _WORK_BELOW if side == "below" else _WORK / share
-    return math.sqrt(work / max(sums, 0.5))
+    return math.sqrt(work / max(sums, 0.5) / max(degree - 1, 1))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -585,6 +588,8 @@ def _at_corners(
         shape = dataclasses.replace(shape, most=_HALF * shape.most)
     along, _ = _cells(one, other, join, shape, side, tail)
     parts = [number * (1 + join.half) for number in _PARTS[k]]
+    if k > 2 and shape.light:
+        parts[0] *= 2
     cuts = [np.arange(number + 1) / number for number in parts]  # doubles
     if not shape.first and k > 1:
         half = 2.0 ** -np.arange(1, _HALVES[k] + 1)

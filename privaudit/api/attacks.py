@@ -102,7 +102,7 @@ def lower_bound(
     """
     how = ScoreSettings(delta=delta, method=method)
     found = _estimator(how, design)(
-        Scores(member, scores, design),
+        Scores(member, scores, design).shuffled(),
         delta,
         confidence,
         relation=check_relation(relation),
@@ -198,6 +198,8 @@ def bound_of_file(file: pathlib.Path, settings: ScoreSettings) -> Bounded:
     except OSError as error:
         raise ValueError(f"cannot read {file}: {error.strerror}") from None
     estimator = _estimator(settings, scores.design)
+    if settings.order != "time":
+        scores = scores.shuffled()
 
     tested = Tested(
         scores=scores,

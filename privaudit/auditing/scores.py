@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import hashlib
 import io
 import os
 import pathlib
@@ -131,6 +132,16 @@ class Scores:
         whole = cls(member.ravel(), score.ravel(), design)
         one = int(np.argmax(member.any(axis=0) & ~member.all(axis=0)))
         return cls(member[:, one], score[:, one], design, whole)
+
+    def shuffled(self) -> Scores:
+        """Return the same runs, in an order that their own digest deals.
+
+        Estimators' coins are fixed by a seed. They are worth what they should be where
+        rows know neither worlds nor scores, as somebody's may that were sorted.
+        """
+        digest = hashlib.blake2b(self.member.tobytes() + self.score.tobytes()).digest()
+        rows = np.random.default_rng(list(digest)).permutation(len(self))
+        return Scores(self.member[rows], self.score[rows], self.design, self.in_family)
 
     def by_run(self) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
         """Worlds and scores as `of_runs` takes them."""

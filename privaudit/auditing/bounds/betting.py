@@ -30,7 +30,8 @@ the next run is independent of those bet on before, its coin is fair, and its sc
 follows the law of its world. QED.
 
 The rows are sorted by score before they are permuted, so that the bound does not depend
-on the file's order at all. Two things are lost. The number of runs must be fixed
+on the file's order; ties stand as they stood, which worlds must not decide (rows of
+somebody's are dealt anew: `Scores.shuffled`). Two things are lost. The number of runs must be fixed
 beforehand: a longer file is shuffled anew, and its bound is another bet. And the chance
 is over the permutation too, so that its seed must not be chosen by the bound.
 
@@ -236,7 +237,7 @@ class Betting(Estimator):
         if self.order == "time":
             _check_time(scores)
         else:
-            rows = np.lexsort((scores.member, scores.score))
+            rows = np.argsort(scores.score, kind="stable")  # ties know no worlds
             rows = generator(seed, "order of bets").permutation(rows)
         wealth = game.start().after(scores.member[rows], scores.score[rows])
         return wealth.epsilon, Evidence(

@@ -169,6 +169,8 @@ class Estimator(Checked, abc.ABC):
         read = self.reads(scores)
         self.check_design(read)
         epsilon, evidence = self.find(read, delta, 1 - confidence, seed)
+        if not np.ptp(read.score):  # equal ones show nothing, however ties are broken
+            epsilon = 0.0
         if math.isnan(epsilon):
             raise ArithmeticError(f"{self.name} could not compute a bound")
         return Bound(

@@ -160,7 +160,7 @@ class TestLaws:
     def test_shuffled_rows_may_stand_in_any_order(self):
         random = np.random.default_rng(7)
         member = random.random(400) < 0.5
-        score = np.round(random.normal(size=400) + 3 * member, 1)
+        score = random.normal(size=400) + 3 * member
         rows = np.lexsort((score, member))
         bounds = {
             betting(Scores(world, told, "coin-flip"), 1e-5, threat_model="x").epsilon

@@ -228,10 +228,7 @@ class TrainedModels:
             attack["canary"] = (record,) if isinstance(record, str) else record
         try:
             return audit_run(
-                trained,
-                RunAttack.of(attack),
-                workers=workers,
-                watch=watching(watch),
+                trained, RunAttack.of(attack), workers=workers, watch=watching(watch)
             )
         except FolderError as error:
             raise ValueError(str(error)) from error

@@ -137,10 +137,7 @@ def probe(
 
 
 def probe_named(
-    what: str,
-    settings: ProbeSettings,
-    *,
-    training: Mapping[str, Any] | None = None,
+    what: str, settings: ProbeSettings, *, training: Mapping[str, Any] | None = None
 ) -> Probed:
     """Look for privacy bugs by deterministic checks, which need no statistics.
 

@@ -16,12 +16,7 @@ import msgspec
 
 from privaudit.accounting.tuning import draw_tries
 from privaudit.api.console import watching
-from privaudit.api.own_training import (
-    PLAIN,
-    TrainedModels,
-    models_of,
-    trained_models,
-)
+from privaudit.api.own_training import PLAIN, TrainedModels, models_of, trained_models
 from privaudit.api.public_search import PublicJudge
 from privaudit.api.training_plan import TrainingPlan, claimed, training_of
 from privaudit.api.trainings import Own, run_of, warnings_of

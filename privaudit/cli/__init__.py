@@ -25,10 +25,7 @@ _COMMANDS = {
     ),
     "convert": ("accounts:convert", "Convert between mu-GDP and (epsilon, delta)."),
     "plan": ("plan:plan", "Choose settings of a training for a budget."),
-    "train": (
-        "train:train",
-        "Train an algorithm, and account what it released.",
-    ),
+    "train": ("train:train", "Train an algorithm, and account what it released."),
     "tune": ("tune:tune", "Train with several settings, the tries charged."),
     "federation": (
         "federation:federation",

@@ -211,10 +211,7 @@ _ATTACK = (
 
 
 def _of_a_run(
-    folder: str,
-    settings: AuditSettings,
-    own: _Own,
-    others: tuple[object, ...],
+    folder: str, settings: AuditSettings, own: _Own, others: tuple[object, ...]
 ) -> AuditedRun:
     """Attack the training in a folder."""
     from privaudit.api.console import Console

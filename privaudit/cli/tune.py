@@ -125,11 +125,7 @@ def tune(
     check_key(sign)
     out = tried.out or _folder(plan.stem)
     found = tune(
-        plan,
-        _grid(grid),
-        **tried.arguments(settings),
-        out=out,
-        watch=Console(),
+        plan, _grid(grid), **tried.arguments(settings), out=out, watch=Console()
     )
     done = Trained(out, found.config, found.result, found.result.remarks)
     emit(done.summary(), [*done.lines(), kept(out, sign)], as_json=json)

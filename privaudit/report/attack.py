@@ -13,14 +13,7 @@ from privaudit.auditing.scores import Roc, Scores
 from privaudit.report.meaning import allowed_tpr
 from privaudit.report.numbers import claimed, down
 from privaudit.report.standing import WORDS
-from privaudit.report.svg import (
-    COLOURS,
-    allowed,
-    drawing,
-    guessing,
-    inline,
-    percent,
-)
+from privaudit.report.svg import COLOURS, allowed, drawing, guessing, inline, percent
 from privaudit.results import Claim, LowerBound
 
 

@@ -23,14 +23,7 @@ from privaudit.report.page import fill, render
 from privaudit.report.svg import WIDTHS, drawn_alone, embedded
 from privaudit.report.sweep import is_sweep, load_sweep
 from privaudit.report.verify import EvidenceError, Verification, verify
-from privaudit.results import (
-    Finding,
-    LowerBound,
-    Relation,
-    Status,
-    UpperBound,
-    decided,
-)
+from privaudit.results import Finding, LowerBound, Relation, Status, UpperBound, decided
 
 Path = str | os.PathLike[str]
 SITE = "site.json"  # what a site's folder is known by

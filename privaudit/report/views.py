@@ -126,11 +126,7 @@ def _squares(
 
 
 def _graph(
-    axes: Axes,
-    pairs: Sequence[Pair],
-    joined: NDArray[np.bool_],
-    name: str,
-    top: float,
+    axes: Axes, pairs: Sequence[Pair], joined: NDArray[np.bool_], name: str, top: float
 ) -> None:
     from matplotlib import colormaps
 

@@ -222,9 +222,7 @@ def of_figures(
         lines.append(("shares", _of_unit(TEXTS["shares"], unit)))
     if upper is not None and upper.overlap is not UNSET:
         where = TEXTS["at_one"] if upper.overlap == 1 else TEXTS["at_several"]
-        lines.append(
-            ("overlap", _of_unit(where.format(overlap=upper.overlap), unit)),
-        )
+        lines.append(("overlap", _of_unit(where.format(overlap=upper.overlap), unit)))
     if upper is not None and upper.observer is not UNSET:
         whom = seen_by(upper.observer).removeprefix("; seen by ")
         lines.append(("it holds for", f"{whom}, who follows the protocol"))

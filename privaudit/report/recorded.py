@@ -129,11 +129,6 @@ def ledger_in(folder: RunFolder) -> Ledger:
     return ledger
 
 
-def is_record(fields: dict[str, Any]) -> bool:
-    """Return whether a ``config.json`` with these fields is of another tool's run."""
-    return "recorded" in fields
-
-
 def check_belongs(
     folder: RunFolder,
     claim: Claim | None,

@@ -123,13 +123,15 @@ class TrainingPlan:
         rows = list(zip(self.sizes, self.noise_multiplier, self.certified, strict=True))
         lines += ["", f"{'node':>4}  {'records':>9}  {'noise':>8}  certified epsilon"]
         for node, (size, noise, epsilon) in enumerate(rows[:MOST_SAID]):
-            lines.append(f"{node:>4}  {size:>9,}  {noise:>8.4g}  {_up(epsilon)}")
+            lines.append(f"{node:>4}  {size:>9,}  {noise:>8.4g}  {round_up(epsilon)}")
         if len(rows) > MOST_SAID:
             least, most = min(self.certified), max(self.certified)
             left = len(rows) - MOST_SAID
-            lines.append(f"and {left:,} more; all from {_up(least)} to {_up(most)}")
-        ordinary = _up(statistics.median_high(self.certified))
-        if ordinary != _up(max(self.certified)):
+            lines.append(
+                f"and {left:,} more; all from {round_up(least)} to {round_up(most)}"
+            )
+        ordinary = round_up(statistics.median_high(self.certified))
+        if ordinary != round_up(max(self.certified)):
             lines.append(f"an ordinary node, the median, spends {ordinary}")
         lines.append("")
         lines.append(
@@ -150,10 +152,7 @@ class TrainingPlan:
         if self.noise is not None:
             own["noise"] = self.noise
         own |= {"delta": self.delta, "relation": self.relation}
-        made_for: dict[str, Any] = {
-            "sizes": list(self.sizes),
-            "parameters": self.parameters,
-        }
+        made_for: dict[str, Any] = {"sizes": self.sizes, "parameters": self.parameters}
         if self.seconds is not None:
             made_for["seconds"] = self.seconds
         tables = ["", *_table(own), "", "[plan]", *_table(made_for), ""]
@@ -215,10 +214,6 @@ def check_planned(planned: Sequence[int], sizes: Sequence[int]) -> None:
 
 def _table(values: Mapping[str, Any]) -> list[str]:
     return [f"{name} = {json.dumps(value)}" for name, value in values.items()]
-
-
-def _up(value: float) -> str:
-    return f"{round_up(value, 4)}"
 
 
 def worth(

@@ -144,29 +144,21 @@ def tune(
         material = material.with_transform(transform)
     sizes = tuple(map(len, material.shares))
     plan.over({}, material.shares)  # raises, if it is for others
-    call = _Call(
-        plan=plan,
-        material=material,
-        sizes=sizes,
-        more=more,
-        out=out,
-        watch=watching(watch),
-    )
+    run = {"out": out, "watch": watching(watch)}
+    call = _Call(plan=plan, material=material, sizes=sizes, more=more, **run)
     if out is not None and RunFolder(out).has("result.json"):
         forget(RunFolder(out))  # if it was stopped at its very end
         raise ValueError(f"{out} holds a finished run: choose a new folder")
     if like is not None:
-        found = call.on_public(candidates, PublicJudge.of(like, model, classes, loss))
-    else:
-        if tries is None:
-            tries = float(len(candidates))
-        if not 1 <= tries <= MOST_TRIES:
-            raise ValueError(f"tries on average are 1 to 500, got {tries:g}")
-        try:
-            found = call.on_private(candidates, tries, law, tested)
-        except FolderError as error:
-            raise ValueError(str(error)) from error
-    return found
+        return call.on_public(candidates, PublicJudge.of(like, model, classes, loss))
+    if tries is None:
+        tries = float(len(candidates))
+    if not 1 <= tries <= MOST_TRIES:
+        raise ValueError(f"tries on average are 1 to 500, got {tries:g}")
+    try:
+        return call.on_private(candidates, tries, law, tested)
+    except FolderError as error:
+        raise ValueError(str(error)) from error
 
 
 def _taken(settings: TrainingSettings) -> dict[str, Any]:

@@ -292,9 +292,8 @@ class _View:
         if self._epsilon is not None:
             told = self._claimed
             claimed = "" if told is None else f" of {stated(told)} claimed"
-            table.add_row(
-                "epsilon", f"at most {round_up(self._epsilon)} spent{claimed}"
-            )
+            spent = round_up(self._epsilon)
+            table.add_row("epsilon", f"at most {spent} spent{claimed}")
         return table
 
 

@@ -416,10 +416,8 @@ def train(
         settings = plan.under(settings)
     settings = settings.over(delta=DELTA)
     if algorithm is None:
-        of_users = settings.unit == "user" or (
-            settings.unit is None and users is not None
-        )
-        algorithm = "dp-fedavg" if of_users else "dp-dsgt"
+        unit = settings.unit or ("record" if users is None else "user")
+        algorithm = "dp-fedavg" if unit == "user" else "dp-dsgt"
     assert settings.delta is not None
     asked = settings.changes()
     fixed = {x: asked.pop(x) for x in NOT_PLANNED if x in asked}

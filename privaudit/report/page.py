@@ -61,9 +61,7 @@ def write(
     if checked.differences:
         raise EvidenceError(checked.differences)
     folder = RunFolder(path)
-    others = None
-    if isinstance(run, FinishedAudit | FinishedProgram):
-        others = beside(run)
+    others = beside(run) if isinstance(run, FinishedAudit | FinishedProgram) else None
     folder.write("report.html", render(run, str(checked), others).encode())
     return folder / "report.html"
 
@@ -82,11 +80,10 @@ def render(
     """The page of ``run``, with what was ``checked`` in words, beside ``others``."""
     content = _content(run)
     if others is not None:
-        said = str(others)
         content["story"] = [
             *content["story"],
-            f"More than once: {said}. Counted are the audits in this folder's parent; "
-            "what was tried elsewhere is not.",
+            f"More than once: {others}. Counted are the audits in this folder's "
+            "parent; what was tried elsewhere is not.",
         ]
     return fill("page.html.jinja", _figures(run), **content, checked=checked)
 

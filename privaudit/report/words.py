@@ -261,14 +261,9 @@ def attacks(run: FinishedTraining) -> dict[str, Any]:
     assert strongest is not None
     together = 100 * (1 - sum(1 - lower.confidence for _, lower in known))
     claimed = any(one.finding.claim == run.config.claim for one in audits)
+    columns = ("the attacker sees", "planted", "scored", "ε at least", "so")
     return {
-        "attack_columns": (
-            "the attacker sees",
-            "planted",
-            "scored",
-            "ε at least",
-            "so",
-        ),
+        "attack_columns": columns,
         "attacks": [
             (
                 lower.sees,

@@ -17,7 +17,7 @@ from privaudit.settings import AuditSettings, RunSettings, TaskChanges, Training
 from privaudit.task_settings import OWN
 from privaudit.version import __version__
 
-_FIRST, _ALWAYS = ("noise_multiplier",), ("runs", "seed", "adversary", "canary")
+_ALWAYS = ("runs", "seed", "adversary", "canary")
 
 
 def command(run: Finished) -> tuple[str, ...]:
@@ -64,20 +64,16 @@ def command(run: Finished) -> tuple[str, ...]:
         else (TrainingSettings, TrainingRecord)
     )
     known = {field.name for field in dataclasses.fields(asks)}
-    one_run = isinstance(run, FinishedAudit) and run.config.one_run
+    known -= {"noise_multiplier", *by_node}
+    if isinstance(run, FinishedAudit) and run.config.one_run:
+        known.remove("runs")  # they are the canaries
     if run.kind == "training" and run.upper.relation != "add-or-remove-one":
         options["relation"] = run.upper.relation
     for field in dataclasses.fields(record):
         value = getattr(config, field.name)
         # Without a seed there was a secret key: another run has another.
-        if (
-            field.name not in known
-            or field.name in (*_FIRST, *by_node)
-            or value is None
-        ):
+        if field.name not in known or value is None:
             continue
-        if field.name == "runs" and one_run:
-            continue  # they are the canaries
         if field.name in _ALWAYS or value != field.default:
             options[field.name.replace("_", "-")] = value
     defaults = {**_training_defaults(config.version, settings.algorithm)}

@@ -18,7 +18,7 @@ from privaudit.accounting.tuning import draw_tries
 from privaudit.api.console import watching
 from privaudit.api.own_training import PLAIN, TrainedModels, models_of, trained_models
 from privaudit.api.public_search import PublicJudge
-from privaudit.api.training_plan import TrainingPlan, claimed, training_of
+from privaudit.api.training_plan import TrainingPlan, claimed, setting_of, training_of
 from privaudit.api.trainings import Own, run_of, warnings_of
 from privaudit.api.watch import Watch
 from privaudit.files.arguments import near, public, with_changes
@@ -247,8 +247,9 @@ class _Call:
     def claimed(self, training: Training) -> Any:
         """Claim of the budget, and settings of a training."""
         plan = self.plan
-        more = {"noise": plan.noise, "relation": plan.relation, **self.more}
-        return claimed(training, "privaudit.tune", plan.epsilon, plan.delta, **more)
+        own = {"delta": plan.delta, "noise": plan.noise, "relation": plan.relation}
+        settings = TrainingSettings(**setting_of(plan.epsilon), **own, **self.more)
+        return claimed(training, "privaudit.tune", settings), settings
 
     def on_public(
         self, candidates: list[dict[str, Any]], judge: PublicJudge

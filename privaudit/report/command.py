@@ -136,13 +136,8 @@ def _call(run: Finished) -> str:
     config = run.config
     if isinstance(config, AuditRecord):
         given = {name: getattr(config, name) for name in _OF_AUDITS}
-        return "\n".join(
-            [
-                "run.audit(  # of what privaudit.train gave",
-                *(f"    {name}={value!r}," for name, value in given.items() if value),
-                ")",
-            ]
-        )
+        lines = [f"    {name}={value!r}," for name, value in given.items() if value]
+        return "\n".join(["run.audit(  # of what privaudit.train gave", *lines, ")"])
     assert isinstance(config, TrainingRecord)
     claim = config.claim
     given: dict[str, Any] = {}
@@ -159,8 +154,7 @@ def _call(run: Finished) -> str:
     if run.upper.relation != "add-or-remove-one":
         given["relation"] = run.upper.relation
     defaults = _training_defaults(config.version, config.settings.algorithm)
-    options = {}
-    clip = config.clip
+    options, clip = {}, config.clip
     for name, value in _flat(config.training):
         if name == "clip_norm" and clip is not None:
             name, value = "clip_quantile", clip.quantile

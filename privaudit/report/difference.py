@@ -50,13 +50,8 @@ def first_unequal(one: dict[str, Any], other: dict[str, Any]) -> tuple[str, str,
 def cannot_be(
     run: Any, error: Exception, by: str = "its ledger and scores"
 ) -> Difference:
-    return Difference(
-        run.path / "config.json",
-        "what is to be computed",
-        "set",
-        f"say that it cannot be: {error}",
-        by,
-    )
+    file, what = run.path / "config.json", "what is to be computed"
+    return Difference(file, what, "set", f"say that it cannot be: {error}", by)
 
 
 def differ(

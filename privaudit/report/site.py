@@ -7,6 +7,7 @@ import itertools
 import os
 import pathlib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
@@ -243,9 +244,7 @@ class Site:
         self._add([Item(name=path.name, kind="study", page=place)])
 
     def _several(self, path: pathlib.Path) -> None:
-        inside = sorted(
-            each for each in path.glob("*/") if not each.name.startswith(".")
-        )
+        inside = sorted(x for x in path.glob("*/") if not x.name.startswith("."))
         before = len(self.items)
         self._parties(path)
         for each in inside:
@@ -279,14 +278,9 @@ class Site:
         self._add([item, *runs])
 
     def _overview(self, title: str, items: Sequence[Item], depth: int) -> bytes:
-        drawn = {
-            name: together(items, width=width, name=name)
-            for name, width in WIDTHS.items()
-        }
-        counts: dict[str, int] = {}
-        for item in items:
-            if word := item.verdict or ("not shown" if item.why else ""):
-                counts[word] = counts.get(word, 0) + 1
+        drawn = {x: together(items, width=width, name=x) for x, width in WIDTHS.items()}
+        words = (item.verdict or ("not shown" if item.why else "") for item in items)
+        counts = Counter(filter(None, words))
         return fill(
             "overview.html.jinja",
             drawn,
@@ -295,7 +289,7 @@ class Site:
             heads=[head for head, _, _ in Item(name="", kind="").cells()],
             up="../" * depth,
             counts=", ".join(f"{count} {word}" for word, count in counts.items()),
-            judged=sum(counts.values()),
+            judged=counts.total(),
             drawn=any(item.drawn for item in items),
         ).encode()
 

@@ -204,8 +204,8 @@ def audit_run(
     # All bounds hold together: the union bound.
     each = 1 - (1 - how.confidence) / len(attackers)
     for name, seen, claim in attackers:
-        named_so = claim.observer is UNSET
-        attack = {"adversary": seen} if named_so else {"observer": claim.observer}
+        by_all = claim.observer is UNSET
+        attack = {"adversary": seen} if by_all else {"observer": claim.observer}
         plan = attack_on(
             training,
             dataclasses.replace(settings, confidence=each, **attack),

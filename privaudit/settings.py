@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 from msgspec import UNSET, Meta, UnsetType
 
-from privaudit.files.arguments import Checked, public_class, told_by
+from privaudit.files.arguments import Checked, given_fields, public_class, told_by
 from privaudit.results import (
     DELTA,
     Claim,
@@ -566,8 +566,7 @@ class TrainingSettings(AccountSettings, TaskChanges, RunSettings):
             check_precision(self.precision)
 
     def __repr__(self) -> str:  # short in the help of `privaudit.train`
-        fields = [(f.name, getattr(self, f.name), f) for f in dataclasses.fields(self)]
-        given = [f"{name}={x!r}" for name, x, f in fields if x != f.default]
+        given = [f"{name}={x!r}" for name, x in given_fields(self).items()]
         return f"{type(self).__name__}({', '.join(given)})"
 
     @property
@@ -626,9 +625,9 @@ class TrainingSettings(AccountSettings, TaskChanges, RunSettings):
 
     def check_only(self, names: Collection[str], why: str) -> None:
         """``ValueError`` if something else than ``names`` is set, for which ``why``."""
-        for field in dataclasses.fields(self):
-            if field.name not in names and getattr(self, field.name) != field.default:
-                raise ValueError(f"leave {field.name} out: {why}")
+        for name in given_fields(self):
+            if name not in names:
+                raise ValueError(f"leave {name} out: {why}")
 
     @property
     def compute(self) -> Compute:

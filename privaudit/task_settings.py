@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
@@ -25,6 +26,11 @@ def is_own(data: str) -> bool:
     if data.startswith(IDX):  # which may look like module:function
         return False
     return data == OWN or data.startswith(FOLDER) or is_place(data) or is_table(data)
+
+
+def placed(data: str) -> str:
+    """Data as settings name them: a folder of files is marked as one."""
+    return f"{FOLDER}{data}" if pathlib.Path(data).is_dir() else data
 
 
 def is_table(data: str) -> bool:

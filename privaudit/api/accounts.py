@@ -116,19 +116,16 @@ def epsilon(
         )
     if ledger is not None:
         whole = Ledger.composed(_ledgers(ledger))
-        one = Certificate.of(whole, relation, group=group)
-        return one.epsilon(delta, tolerance=tolerance)
-    if schedule is not None:
-        plan = _planned(schedule, sampling, mechanism)
-        one = Certificate.of(plan.ledger(), relation, group=group)
-        return one.epsilon(delta, tolerance=tolerance)
-    assert noise_multiplier is not None
-    if not 0 < noise_multiplier < np.inf:
+    elif noise_multiplier is None:
+        whole = _planned(schedule, sampling, mechanism).ledger()
+    elif not 0 < noise_multiplier < np.inf:
         raise ValueError(
             f"noise_multiplier must be > 0 and finite, got {noise_multiplier}"
         )
-    plan = Plan.constant(noise_multiplier, sampling_rate, steps, sampling, mechanism)
-    one = Certificate.of(plan.ledger(), relation, group=group)
+    else:
+        run = noise_multiplier, sampling_rate, steps
+        whole = Plan.constant(*run, sampling, mechanism).ledger()
+    one = Certificate.of(whole, relation, group=group)
     return one.epsilon(delta, tolerance=tolerance)
 
 

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from privaudit.auditing.experiments.outcome import AuditResult
     from privaudit.auditing.programs.audit import ProgramResult
     from privaudit.report.sweep import FoundSweep
-    from trainers.runs.material import Material
 
 Path = str | os.PathLike[str]
 U = TypeVar("U")  # an upper bound, or None
@@ -189,13 +188,9 @@ def audit_algorithm(
     'refuted'
     """
     need("an audit of an algorithm", "train")
+    from privaudit.auditing.experiments import plan as plans
     from privaudit.auditing.experiments.experiment import run
     from privaudit.auditing.experiments.over_ranks import run_on_ranks
-    from privaudit.auditing.experiments.plan import (
-        certified_claim,
-        chosen_block,
-        planned,
-    )
     from trainers.network.ranks import launched
     from trainers.runs.budget import noise_of
     from trainers.runs.material import Material
@@ -216,7 +211,13 @@ def audit_algorithm(
         raise ValueError("a model and data of your own come together: give both")
     if model is not None:
         material = Material.own(model, data, loss=loss, nodes=values.get("nodes"))
-        values = {**values, **_own_values(material, values)}
+        values |= {
+            "data": OWN,
+            "model": OWN,
+            "partition": "even" if "nodes" in values else "given",
+            "nodes": len(material.shares),
+            "train": sum(map(len, material.shares)),
+        }
     elif is_own(str(values.get("data", ""))):
         values = own_data(values)
     adversary, canary, given = named(settings.adversary, settings.canary, material)
@@ -224,14 +225,14 @@ def audit_algorithm(
     settings = dataclasses.replace(
         settings, adversary=adversary, canary=canary, estimator=estimator
     )
-    plan = planned(algorithm, settings, values, where="--set")
+    plan = plans.planned(algorithm, settings, values, where="--set")
     # All else is checked by now: calibration takes seconds.
     problem = plan.problem(material)
     noise = noise_of(problem, plan.claim, settings, note=watch.note)
-    block = settings.block or chosen_block(problem, plan.runs)
+    block = settings.block or plans.chosen_block(problem, plan.runs)
     plan = dataclasses.replace(plan, noise_multiplier=noise, block=block)
     if settings.noise_multiplier is not None and settings.epsilon is None:
-        plan = dataclasses.replace(plan, claim=certified_claim(plan, problem))
+        plan = dataclasses.replace(plan, claim=plans.certified_claim(plan, problem))
     place = Place(out, f"audit-{short_name(algorithm)}")
     if given and RunFolder(place.path).has("config.json"):
         raise FolderError(
@@ -269,17 +270,6 @@ def _object(values: dict[str, Any], name: str, given: Any) -> Any:
     if given is not None:
         raise ValueError(f"{name} is given twice: leave it out of training")
     return values.pop(name)
-
-
-def _own_values(material: Material, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that a model and data of the user's own decide."""
-    return {
-        "data": OWN,
-        "model": OWN,
-        "partition": "even" if "nodes" in values else "given",
-        "nodes": len(material.shares),
-        "train": sum(map(len, material.shares)),
-    }
 
 
 @public
@@ -356,12 +346,7 @@ def audit(
     >>> pa.audit(scores_of, epsilon=0.1, delta=1e-5, runs=2000).status
     'refuted'
     """
-    from privaudit.auditing.programs.audit import (
-        GIVEN,
-        ProgramAudit,
-        digest_of_ledger,
-        run,
-    )
+    from privaudit.auditing.programs import audit as programs
 
     check_workers(workers)
     watch = watching(watch)
@@ -371,20 +356,20 @@ def audit(
             f"{type(scores_of).__name__}; algorithms by name are audited by "
             "audit_algorithm, programs by audit_program"
         )
-    plan = ProgramAudit(
-        program=f"{GIVEN}{_name_of(scores_of)}",
+    plan = programs.ProgramAudit(
+        program=f"{programs.GIVEN}{_name_of(scores_of)}",
         claim=claim_of(epsilon, delta, relation, source="privaudit.audit"),
         estimator=method,
         confidence=confidence,
         runs=runs,
         batch=min(batch, runs),
         seed=seed,
-        ledger=None if ledger is None else digest_of_ledger(ledger),
+        ledger=None if ledger is None else programs.digest_of_ledger(ledger),
     )
     with tempfile.TemporaryDirectory() as nowhere, watch.runs() as progress:
         try:
             with RunFolder.opened(nowhere) as folder:
-                result = run(
+                result = programs.run(
                     plan,
                     folder,
                     function=scores_of,
@@ -394,14 +379,9 @@ def audit(
                 )
         except ForeignError as error:
             raise ValueError(str(error)) from error
-    return AuditedScores(
-        result.verdict,
-        result.member_runs,
-        result.non_member_runs,
-        result.most_shown,
-        result.beside,
-        result.rates,
-    )
+    counts = result.member_runs, result.non_member_runs
+    shown = result.most_shown, result.beside, result.rates
+    return AuditedScores(result.verdict, *counts, *shown)
 
 
 def _name_of(function: Callable[..., Any]) -> str:
@@ -472,12 +452,7 @@ def audit_program(
     >>> found.status
     'refuted'
     """
-    from privaudit.auditing.programs.audit import (
-        GIVEN,
-        ProgramAudit,
-        digest_of_ledger,
-        run,
-    )
+    from privaudit.auditing.programs import audit as programs
     from privaudit.auditing.programs.targets import about, source_of
 
     check_workers(workers)
@@ -490,7 +465,7 @@ def audit_program(
     source, says = source_of(program), settings.about or about(program)
     function = None
     if not isinstance(program, str):
-        function, program = program, f"{GIVEN}{_name_of(program)}"
+        function, program = program, f"{programs.GIVEN}{_name_of(program)}"
     ledger = _ledger_asked(settings)
     claim = claim_of(
         1.0 if settings.epsilon is None else settings.epsilon,
@@ -502,7 +477,7 @@ def audit_program(
         claim = msgspec.structs.replace(
             claim, epsilon=account.epsilon, source="the account of its ledger"
         )
-    plan = ProgramAudit(
+    plan = programs.ProgramAudit(
         program=program,
         claim=claim,
         estimator=settings.estimator,
@@ -512,7 +487,7 @@ def audit_program(
         stop_when_refuted=settings.stop_when_refuted,
         seed=settings.seed,
         serve=settings.serve,
-        ledger=None if ledger is None else digest_of_ledger(ledger),
+        ledger=None if ledger is None else programs.digest_of_ledger(ledger),
         about=says,
         source=source,
     )
@@ -522,7 +497,7 @@ def audit_program(
     opened = place.opened(RunFolder, plan, watch)
     with opened as folder, watch.runs() as progress:
         try:
-            result = run(
+            result = programs.run(
                 plan,
                 folder,
                 function=function,

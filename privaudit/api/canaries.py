@@ -127,12 +127,7 @@ class Canaries:
             if ledger is None:
                 return OneRun()
             return one_run_estimator(
-                name,
-                entries,
-                relation,
-                len(self),
-                delta=delta,
-                confidence=confidence,
+                name, entries, relation, len(self), delta=delta, confidence=confidence
             )
 
         tested = Tested(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 def speaks() -> bool:
     """Return whether this process shows progress: of ranks at one screen, the first."""
-    import os
-
     return os.environ.get("LOCAL_RANK", os.environ.get("RANK", "0")) == "0"
 
 
@@ -124,11 +123,8 @@ def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
 
 def note(message: str) -> None:
     """A line about what is going on, on standard error; of ranks, the first speaks."""
-    import sys
-
-    if not speaks():
-        return
-    print(visible(message), file=sys.stderr, flush=True)
+    if speaks():
+        print(visible(message), file=sys.stderr, flush=True)
 
 
 class Console(Watch):
@@ -146,7 +142,6 @@ class Console(Watch):
     def training(
         self, algorithm: str, claim: Claim | None
     ) -> contextlib.AbstractContextManager[Callable[[Progress], None]]:
-
         return live_view(algorithm, None if claim is None else claim.epsilon)
 
     def sweep(
@@ -202,18 +197,17 @@ def sweep_view(audits: int) -> Iterator[Callable[[SweepProgress], None]]:
                     drawn.console.print(line, markup=False, highlight=False)
                 else:
                     note(line)
-            else:
-                if drawn.disable and lines.due():
-                    runs = "; ".join(
-                        f"{name}: {done:,} of {total:,} runs"
-                        for name, (done, total) in at_work.items()
-                    )
-                    note(f"{ended} of {audits} audits{left}; at work: {runs}")
-                if state.name not in tasks:
-                    tasks[state.name] = drawn.add_task(
-                        visible(state.name), total=state.total
-                    )
-                drawn.update(tasks[state.name], completed=state.done)  # type: ignore[arg-type]
+                return
+            if drawn.disable and lines.due():
+                runs = "; ".join(
+                    f"{name}: {done:,} of {total:,} runs"
+                    for name, (done, total) in at_work.items()
+                )
+                note(f"{ended} of {audits} audits{left}; at work: {runs}")
+            if state.name not in tasks:
+                shown = visible(state.name)
+                tasks[state.name] = drawn.add_task(shown, total=state.total)
+            drawn.update(tasks[state.name], completed=state.done)  # type: ignore[arg-type]
 
         yield tell
 
@@ -232,14 +226,12 @@ _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 40  # of the curve, in characters
 
 
-def sparkline(values: list[float], width: int = _WIDTH) -> str:
-    """Values in [0, 1] as a line of bars, the last ``width`` of them evenly thinned."""
-    if len(values) > width:
-        step = len(values) / width
-        values = [
-            values[min(int((i + 1) * step) - 1, len(values) - 1)] for i in range(width)
-        ]
-    top = len(_BARS) - 1
+def sparkline(values: list[float]) -> str:
+    """Values in [0, 1] as a line of bars, evenly thinned to the width of the curve."""
+    top, last = len(_BARS) - 1, len(values) - 1
+    if len(values) > _WIDTH:
+        step = len(values) / _WIDTH
+        values = [values[min(int(i * step) - 1, last)] for i in range(1, _WIDTH + 1)]
     return "".join(_BARS[round(top * min(1.0, max(0.0, value)))] for value in values)
 
 
@@ -293,11 +285,8 @@ class _View:
         if self._measured is not None:
             if self._measured.quality:
                 kind, mean, worst = self._measured.quality
-                table.add_row(
-                    kind,
-                    f"{mean:.4f} mean, {worst:.4f} worst node  "
-                    f"{sparkline(self._qualities)}",
-                )
+                known = f"{mean:.4f} mean, {worst:.4f} worst node"
+                table.add_row(kind, f"{known}  {sparkline(self._qualities)}")
             if self._measured.consensus is not None:
                 table.add_row("consensus", f"distance {self._measured.consensus:.4g}")
         if self._epsilon is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import os
 import pathlib
 from collections.abc import Iterable, Sequence
@@ -46,11 +47,7 @@ class Shown:
     @property
     def verdicts(self) -> list[str | None]:
         """Verdicts of all runs, those of sweeps too; None where nothing was claimed."""
-        verdicts: list[str | None] = []
-        for one in self.found:
-            many = isinstance(one, FoundSweep)
-            verdicts += one.statuses if many else [one.status]
-        return verdicts
+        return [one.status for one in self._runs]
 
     @property
     def complete(self) -> bool:
@@ -60,10 +57,12 @@ class Shown:
     @functools.cached_property
     def together(self) -> list[Together]:
         """Claims that several audits attack, each with the bound of all of them."""
-        runs: list[Any] = []
-        for one in self.found:
-            runs += one.finished if isinstance(one, FoundSweep) else [one]
-        return together(runs)
+        return together(self._runs)
+
+    @property
+    def _runs(self) -> list[Any]:
+        each = (x.finished if isinstance(x, FoundSweep) else [x] for x in self.found)
+        return [*itertools.chain.from_iterable(each)]
 
     summary = Summary("runs=found together evidence=checks")
 

@@ -18,7 +18,7 @@ from privaudit.files.arguments import check_limits, near
 from privaudit.files.user_code import is_place
 from privaudit.results import DELTA
 from privaudit.settings import TrainingSettings
-from privaudit.task_settings import FOLDER, IDX
+from privaudit.task_settings import FOLDER, IDX, placed
 
 TASK = "train"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -184,10 +184,8 @@ class SiteFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def changes(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """The job's changes with this site's data."""
-        if self.data is None:
-            return dict(changes)
-        is_folder = pathlib.Path(self.data).is_dir()
-        return {**changes, "data": f"{FOLDER}{self.data}" if is_folder else self.data}
+        data = {} if self.data is None else {"data": placed(self.data)}
+        return {**changes, **data}
 
 
 def _path(text: str | None) -> pathlib.Path | None:

@@ -310,18 +310,11 @@ class GradientOracle:
         """
         from privaudit.auditing.programs.oracle_loop import audit
 
+        claim = claim_of(epsilon, delta, "add-or-remove-one", source="privaudit.oracle")
+        how = BoundSettings(runs=runs, seed=seed, confidence=confidence)
+        own = self._shadow, self._inner, self._material
         with watching(watch).runs() as progress:
-            return audit(
-                loop,
-                self._shadow,
-                self._inner,
-                self._material,
-                claim_of(
-                    epsilon, delta, "add-or-remove-one", source="privaudit.oracle"
-                ),
-                BoundSettings(runs=runs, seed=seed, confidence=confidence),
-                progress,
-            )
+            return audit(loop, *own, claim, how, progress)
 
     def _shadow(self, inner: Oracle, key: Key) -> GradientOracle:
         """An oracle that a loop asks in this one's place."""
@@ -335,21 +328,18 @@ class GradientOracle:
         were known.
         """
         mechanism, sizes = self._inner.mechanism, self._inner.data.sizes
-        asked = [
-            node
-            for node in asked
-            if self._inner.releases_of(node) % mechanism.parts == 0
-        ]
+        releases_of, parts = self._inner.releases_of, mechanism.parts
+        asked = [node for node in asked if releases_of(node) % parts == 0]
         if not asked:  # paid for with the turn of the first part
             return
-        index = self._inner.releases_of(asked[0])
-        release = mechanism.release(index, min(sizes[node] for node in asked))
+        least = min(sizes[node] for node in asked)
+        release = mechanism.release(releases_of(asked[0]), least)
         if not isinstance(release.sampling, RandomAllocation):
             budget.spend(release)
             return
         for node in asked:
             how = mechanism.allocation(sizes[node])
-            if how is not None and self._inner.releases_of(node) % how.batches == 0:
+            if how is not None and releases_of(node) % how.batches == 0:
                 plain = msgspec.structs.replace(release, sampling=NoSampling())
                 budget.spend(plain, how.taken)
                 return
@@ -540,12 +530,8 @@ def oracle(
     terms = _terms(mechanism, data.sizes)
     key, journal = (Key.secret(), None) if file is None else kept_key(file, terms)
     streams = Streams(key if seed is None else seed, device=device, journal=journal)
-    inner = Oracle(
-        data,
-        differentiator(material.module, material.loss, *material.example),
-        mechanism,
-        streams,
-    )
+    gradients = differentiator(material.module, material.loss, *material.example)
+    inner = Oracle(data, gradients, mechanism, streams)
     return GradientOracle(
         inner, material, budget, key=streams.key, key_file=file, journal=journal
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import math
 import os
 import pathlib
 import shutil
@@ -21,7 +20,7 @@ from privaudit.accounting.views import check_observer, observed_by
 from privaudit.api.console import watching
 from privaudit.api.planting import KeptTraining
 from privaudit.api.run_audits import AuditedRun
-from privaudit.api.training_plan import TrainingPlan, budget_of
+from privaudit.api.training_plan import TrainingPlan, budget_of, claimed
 from privaudit.api.trainings import Own, check_unit, run_in_folder
 from privaudit.api.watch import Watch
 from privaudit.files import manifest
@@ -124,12 +123,12 @@ class TrainedModels:
         there = pathlib.Path(folder)
         source = self._trained.folder
         listed = manifest.read(source)
-        names = [*(listed.files if listed else ()), MANIFEST]
+        files = {} if listed is None else listed.files
+        names = [*files, MANIFEST]
         for one in source.audits:
             kept = sorted(each.name for each in one.path.iterdir() if each.is_file())
             names += [f"{one.path.name}/{name}" for name in kept if name[0] != "."]
         if public:
-            files = {} if listed is None else listed.files
             names = [name for name, file in files.items() if not file.private]
             if not names:
                 raise ValueError(
@@ -228,10 +227,7 @@ class TrainedModels:
             attack["canary"] = (record,) if isinstance(record, str) else record
         try:
             return audit_run(
-                trained,
-                RunAttack.of(attack),
-                workers=workers,
-                watch=watching(watch),
+                trained, RunAttack.of(attack), workers=workers, watch=watching(watch)
             )
         except FolderError as error:
             raise ValueError(str(error)) from error
@@ -419,10 +415,8 @@ def train(
         settings = plan.under(settings)
     settings = settings.over(delta=DELTA)
     if algorithm is None:
-        of_users = settings.unit == "user" or (
-            settings.unit is None and users is not None
-        )
-        algorithm = "dp-fedavg" if of_users else "dp-dsgt"
+        unit = settings.unit or ("record" if users is None else "user")
+        algorithm = "dp-fedavg" if unit == "user" else "dp-dsgt"
     assert settings.delta is not None
     asked = settings.changes()
     fixed = {x: asked.pop(x) for x in NOT_PLANNED if x in asked}
@@ -484,15 +478,8 @@ def train(
     observer = settings.observer
     if observer is not None:
         observer = check_observer(training.algorithm, observer, training.nodes)
-    claim = Claim(
-        epsilon=max(settings.each_budget or (settings.epsilon or math.inf,)),
-        delta=settings.delta,
-        relation=training.relation(settings.relation),
-        unit=training.unit,
-        source="privaudit.train",
-        observer=UNSET if observer is None else observer,
-        overlap=training.told_overlap,
-    )
+    seen_by = UNSET if observer is None else observer
+    claim = claimed(training, "privaudit.train", settings, seen_by)
     return trained_models(
         training,
         claim,

@@ -8,12 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from privaudit.api.own_training import PLAIN
-from privaudit.api.training_plan import (
-    TrainingPlan,
-    budget_of,
-    training_of,
-    worth,
-)
+from privaudit.api.training_plan import TrainingPlan, budget_of, training_of, worth
 from privaudit.files.arguments import public, with_changes
 from privaudit.files.extras import need
 from privaudit.results import DELTA

@@ -137,10 +137,7 @@ def probe(
 
 
 def probe_named(
-    what: str,
-    settings: ProbeSettings,
-    *,
-    training: Mapping[str, Any] | None = None,
+    what: str, settings: ProbeSettings, *, training: Mapping[str, Any] | None = None
 ) -> Probed:
     """Look for privacy bugs by deterministic checks, which need no statistics.
 
@@ -149,11 +146,14 @@ def probe_named(
     ``ValueError`` for a setting that is not for such a target, and
     `privaudit.files.user_code.ForeignError` if the function fails.
     """
-    foreign = ":" in what and not (is_place(what) and is_class(what))
-    if not foreign:
+    if ":" not in what or (is_place(what) and is_class(what)):
         checks = _algorithm(what, settings, training or {})
         return Probed(what, settings.seed, tuple(checks))
-    checks = _named_function(what, settings, training or {})
+    if training:
+        raise ValueError("--set is for our algorithms; a function has no settings")
+    if settings.search is not None:
+        raise ValueError("--search is for our algorithms; a function is given its seed")
+    checks = _function(function_named(what), settings)
     return Probed(what, settings.seed, tuple(checks), _unseen(checks, settings))
 
 
@@ -177,16 +177,6 @@ def _unseen(checks: Sequence[Check], settings: ProbeSettings) -> tuple[str, ...]
             "whether batches are Poisson sampled or shuffled: no rate is promised"
         )
     return tuple(lines)
-
-
-def _named_function(
-    what: str, settings: ProbeSettings, training: Mapping[str, Any]
-) -> list[Check]:
-    if training:
-        raise ValueError("--set is for our algorithms; a function has no settings")
-    if settings.search is not None:
-        raise ValueError("--search is for our algorithms; a function is given its seed")
-    return _function(function_named(what), settings)
 
 
 def _function(
@@ -221,6 +211,5 @@ def _algorithm(
                 f"--{name} is for a function of yours; our algorithms are held "
                 "against their ledger"
             )
-    return algorithm.probe(
-        training_upon(what, training, algorithm.PROBED, "--set"), settings
-    )
+    made = training_upon(what, training, algorithm.PROBED, "--set")
+    return algorithm.probe(made, settings)

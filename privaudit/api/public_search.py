@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from trainers.runs.planning import Task
 
 # What a training on public data has of a plan's settings.
-_TAKEN = (*("rounds", "clip_norm", "step_size", "schedule", "optimiser", "warm_up"),)
+_TAKEN = ("rounds", "clip_norm", "step_size", "schedule", "optimiser", "warm_up")
 
 
 class _Unseen(Watch):

@@ -204,11 +204,8 @@ def audit_run(
     # All bounds hold together: the union bound.
     each = 1 - (1 - how.confidence) / len(attackers)
     for name, seen, claim in attackers:
-        attack = (
-            {"adversary": seen}
-            if claim.observer is UNSET
-            else {"observer": claim.observer}
-        )
+        by_all = claim.observer is UNSET
+        attack = {"adversary": seen} if by_all else {"observer": claim.observer}
         plan = attack_on(
             training,
             dataclasses.replace(settings, confidence=each, **attack),
@@ -299,15 +296,14 @@ def _attackers(
 def _check_ledger(problem: Problem, config: Any, known: Ledger) -> None:
     """``ValueError`` if the shadow runs would release something else than the run."""
     expected = problem.stated(problem.ledger(config.noise_multiplier))
-    if [*map(len, expected.nodes)] != [*map(len, known.nodes)] or any(
-        one.release != other.release
-        for mine, theirs in zip(expected.nodes, known.nodes, strict=True)
-        for one, other in zip(mine, theirs, strict=True)
-    ):
+    mine, theirs = (
+        [[entry.release for entry in node] for node in ledger.nodes]
+        for ledger in (expected, known)
+    )
+    if mine != theirs:
         raise ValueError(
             f"with these data {problem.training.algorithm} would release something "
-            f"else than the run did: give the same data, each node "
-            "with as many records"
+            "else than the run did: give the same data, each node with as many records"
         )
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import pathlib
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET, UnsetType
 
 from privaudit.accounting.account import account_nodes
 from privaudit.files.arguments import public_class
@@ -96,7 +99,7 @@ class TrainingPlan:
         if settings.noise_multiplier is None:
             own["noise"] = self.noise
             if settings.budget is None:
-                own |= _budget(self.epsilon)
+                own |= setting_of(self.epsilon)
         return settings.over(delta=self.delta, **own)
 
     def over(self, given: Mapping[str, Any], shares: Sequence[Any] | None) -> Any:
@@ -123,13 +126,15 @@ class TrainingPlan:
         rows = list(zip(self.sizes, self.noise_multiplier, self.certified, strict=True))
         lines += ["", f"{'node':>4}  {'records':>9}  {'noise':>8}  certified epsilon"]
         for node, (size, noise, epsilon) in enumerate(rows[:MOST_SAID]):
-            lines.append(f"{node:>4}  {size:>9,}  {noise:>8.4g}  {_up(epsilon)}")
+            lines.append(f"{node:>4}  {size:>9,}  {noise:>8.4g}  {round_up(epsilon)}")
         if len(rows) > MOST_SAID:
             least, most = min(self.certified), max(self.certified)
             left = len(rows) - MOST_SAID
-            lines.append(f"and {left:,} more; all from {_up(least)} to {_up(most)}")
-        ordinary = _up(statistics.median_high(self.certified))
-        if ordinary != _up(max(self.certified)):
+            lines.append(
+                f"and {left:,} more; all from {round_up(least)} to {round_up(most)}"
+            )
+        ordinary = round_up(statistics.median_high(self.certified))
+        if ordinary != round_up(max(self.certified)):
             lines.append(f"an ordinary node, the median, spends {ordinary}")
         lines.append("")
         lines.append(
@@ -146,14 +151,11 @@ class TrainingPlan:
     def to_toml(self) -> str:
         """A recipe's file, which ``privaudit train`` takes, and `TrainingPlan.read`."""
         own = {name: value for name, value in self.settings.items() if name != "nodes"}
-        own |= _budget(self.epsilon)
+        own |= setting_of(self.epsilon)
         if self.noise is not None:
             own["noise"] = self.noise
         own |= {"delta": self.delta, "relation": self.relation}
-        made_for: dict[str, Any] = {
-            "sizes": list(self.sizes),
-            "parameters": self.parameters,
-        }
+        made_for: dict[str, Any] = {"sizes": self.sizes, "parameters": self.parameters}
         if self.seconds is not None:
             made_for["seconds"] = self.seconds
         tables = ["", *_table(own), "", "[plan]", *_table(made_for), ""]
@@ -217,10 +219,6 @@ def _table(values: Mapping[str, Any]) -> list[str]:
     return [f"{name} = {json.dumps(value)}" for name, value in values.items()]
 
 
-def _up(value: float) -> str:
-    return f"{round_up(value, 4)}"
-
-
 def worth(
     settings: dict[str, Any],
     made_for: MadeFor,
@@ -236,9 +234,9 @@ def worth(
     sizes, parameters = made_for.sizes, made_for.parameters
     settings = {"nodes": len(sizes), **settings}
     training = training_of(settings, sizes)
-    claim, asked = claimed(
-        training, "privaudit.plan", epsilon, delta, noise=noise, relation=relation
-    )
+    more = {"delta": delta, "noise": noise, "relation": relation}
+    asked = TrainingSettings(**setting_of(epsilon), **more)
+    claim = claimed(training, "privaudit.plan", asked)
     problem = planning.Sized(training, sizes)
     found = noise_by_node(problem, claim, asked)
     ledger = problem.ledger(found)
@@ -267,7 +265,7 @@ def budget_of(epsilon: Any) -> float | tuple[float, ...]:
     return tuple(map(float, epsilon)) if several else float(epsilon)
 
 
-def _budget(epsilon: float | tuple[float, ...]) -> dict[str, Any]:
+def setting_of(epsilon: float | tuple[float, ...]) -> dict[str, Any]:
     """Setting that has the budget of all nodes, or of each."""
     if isinstance(epsilon, tuple):
         return {"budgets": ",".join(map(repr, epsilon))}
@@ -277,21 +275,20 @@ def _budget(epsilon: float | tuple[float, ...]) -> dict[str, Any]:
 def claimed(
     training: Training,
     source: str,
-    epsilon: float | tuple[float, ...],
-    delta: float,
-    **more: Any,
-) -> tuple[Claim, TrainingSettings]:
-    """Claim of a training with this budget, and its settings, ``more`` of them."""
-    settings = TrainingSettings(**_budget(epsilon), delta=delta, **more)
-    claim = Claim(
-        epsilon=max(epsilon) if isinstance(epsilon, tuple) else epsilon,
-        delta=delta,
+    settings: TrainingSettings,
+    observer: str | UnsetType = UNSET,
+) -> Claim:
+    """Claim of a training with the budget in ``settings``; infinite without one."""
+    assert settings.delta is not None
+    return Claim(
+        epsilon=max(settings.each_budget or (settings.epsilon or math.inf,)),
+        delta=settings.delta,
         relation=training.relation(settings.relation),
         unit=training.unit,
         source=source,
+        observer=observer,
         overlap=training.told_overlap,
     )
-    return claim, settings
 
 
 def training_of(values: Mapping[str, Any], sizes: tuple[int, ...]) -> Training:

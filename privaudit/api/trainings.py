@@ -240,12 +240,8 @@ def run_in_folder(
         if settings.clip_quantile is not None:
             clip = clip_record(problem, claim, settings, together=together)
             problem = problem.with_counts(clip)
-        more = {
-            "tuning": own.tuning,
-            "sizes": problem.sizes
-            if party is None and claim.unit == "record"
-            else None,
-        }
+        known = party is None and claim.unit == "record"
+        more = {"tuning": own.tuning, "sizes": problem.sizes if known else None}
         if party is None and clip is None:  # else it is not known yet what it will be
             Place(out, name).looked_at(
                 lambda known: run_of(

@@ -16,14 +16,9 @@ import msgspec
 
 from privaudit.accounting.tuning import draw_tries
 from privaudit.api.console import watching
-from privaudit.api.own_training import (
-    PLAIN,
-    TrainedModels,
-    models_of,
-    trained_models,
-)
+from privaudit.api.own_training import PLAIN, TrainedModels, models_of, trained_models
 from privaudit.api.public_search import PublicJudge
-from privaudit.api.training_plan import TrainingPlan, claimed, training_of
+from privaudit.api.training_plan import TrainingPlan, claimed, setting_of, training_of
 from privaudit.api.trainings import Own, run_of, warnings_of
 from privaudit.api.watch import Watch
 from privaudit.files.arguments import near, public, with_changes
@@ -149,29 +144,21 @@ def tune(
         material = material.with_transform(transform)
     sizes = tuple(map(len, material.shares))
     plan.over({}, material.shares)  # raises, if it is for others
-    call = _Call(
-        plan=plan,
-        material=material,
-        sizes=sizes,
-        more=more,
-        out=out,
-        watch=watching(watch),
-    )
+    run = {"out": out, "watch": watching(watch)}
+    call = _Call(plan=plan, material=material, sizes=sizes, more=more, **run)
     if out is not None and RunFolder(out).has("result.json"):
         forget(RunFolder(out))  # if it was stopped at its very end
         raise ValueError(f"{out} holds a finished run: choose a new folder")
     if like is not None:
-        found = call.on_public(candidates, PublicJudge.of(like, model, classes, loss))
-    else:
-        if tries is None:
-            tries = float(len(candidates))
-        if not 1 <= tries <= MOST_TRIES:
-            raise ValueError(f"tries on average are 1 to 500, got {tries:g}")
-        try:
-            found = call.on_private(candidates, tries, law, tested)
-        except FolderError as error:
-            raise ValueError(str(error)) from error
-    return found
+        return call.on_public(candidates, PublicJudge.of(like, model, classes, loss))
+    if tries is None:
+        tries = float(len(candidates))
+    if not 1 <= tries <= MOST_TRIES:
+        raise ValueError(f"tries on average are 1 to 500, got {tries:g}")
+    try:
+        return call.on_private(candidates, tries, law, tested)
+    except FolderError as error:
+        raise ValueError(str(error)) from error
 
 
 def _taken(settings: TrainingSettings) -> dict[str, Any]:
@@ -260,8 +247,9 @@ class _Call:
     def claimed(self, training: Training) -> Any:
         """Claim of the budget, and settings of a training."""
         plan = self.plan
-        more = {"noise": plan.noise, "relation": plan.relation, **self.more}
-        return claimed(training, "privaudit.tune", plan.epsilon, plan.delta, **more)
+        own = {"delta": plan.delta, "noise": plan.noise, "relation": plan.relation}
+        settings = TrainingSettings(**setting_of(plan.epsilon), **own, **self.more)
+        return claimed(training, "privaudit.tune", settings), settings
 
     def on_public(
         self, candidates: list[dict[str, Any]], judge: PublicJudge

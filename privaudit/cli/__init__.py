@@ -25,10 +25,7 @@ _COMMANDS = {
     ),
     "convert": ("accounts:convert", "Convert between mu-GDP and (epsilon, delta)."),
     "plan": ("plan:plan", "Choose settings of a training for a budget."),
-    "train": (
-        "train:train",
-        "Train an algorithm, and account what it released.",
-    ),
+    "train": ("train:train", "Train an algorithm, and account what it released."),
     "tune": ("tune:tune", "Train with several settings, the tries charged."),
     "federation": (
         "federation:federation",
@@ -124,7 +121,7 @@ def main(arguments: list[str] | None = None) -> int:
     alone = given[0] if given and {"--help", "-h"} & set(given) else None
     app = made(alone)
     try:
-        with _docstrings_alone(given):
+        with contextlib.nullcontext() if alone is None else _docstrings_alone():
             status = app(arguments, exit_on_error=False, print_error=False)
         if alone is not None:
             _say_settings(given)
@@ -172,15 +169,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 @contextlib.contextmanager
-def _docstrings_alone(arguments: list[str]) -> Iterator[None]:
+def _docstrings_alone() -> Iterator[None]:
     """Help comes from docstrings, not from strings behind fields: there are none.
 
     To look for these, modules of settings would be read and parsed again, once for each
     class: a tenth of the time that ``--help`` takes.
     """
-    if not {"--help", "-h"} & set(arguments):
-        yield
-        return
     from docstring_parser import parser
 
     look = parser.add_attribute_docstrings

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from privaudit.api.console import note
 from privaudit.cli.options import Changes, Flat, Json
-from privaudit.cli.output import emit
+from privaudit.cli.output import tell
 from privaudit.figure_settings import (
     ConsensusSettings,
     FigureSettings,
@@ -56,7 +56,7 @@ def noise(
 
     _warn(run)
     found = noise_for(run, epsilon, delta, how, ledger or (), directions=json)
-    emit(found.summary(), found.lines(), as_json=json)
+    tell(found, as_json=json)
 
 
 def epsilon(
@@ -92,7 +92,7 @@ def epsilon(
     if event is not None:
         write_event(certificate, event)
     found = epsilon_of(certificate, delta, how, directions=json)
-    emit(found.summary(), found.lines(), as_json=json)
+    tell(found, as_json=json)
 
 
 def _warn(run: ReleaseSettings) -> None:
@@ -127,7 +127,7 @@ def convert(
     from privaudit.api.figures import converted
 
     found = converted(mu, epsilon, delta)
-    emit(found.summary(), found.lines(), as_json=json)
+    tell(found, as_json=json)
 
 
 def consensus(
@@ -145,7 +145,7 @@ def consensus(
     from trainers.runs.consensus import consensus
 
     found = consensus(settings)
-    emit(found.summary(), found.lines(), as_json=json)
+    tell(found, as_json=json)
 
 
 def views(
@@ -188,4 +188,4 @@ def views(
         how=how,
         plot=plot,
     )
-    emit(found.summary(), found.lines(), as_json=json)
+    tell(found, as_json=json)

@@ -10,9 +10,10 @@ from cyclopts import Parameter
 
 from privaudit.cli import COULD_NOT, FINE
 from privaudit.cli.options import Changes, Flat, Json, Kept, Out, Own, Require
-from privaudit.cli.output import emit, status_of
+from privaudit.cli.output import status_of, tell
 from privaudit.cli.runs import differing
 from privaudit.cli.signing import Sign, check_key, kept
+from privaudit.files.arguments import given_fields
 from privaudit.files.folder import SIGNATURE
 from privaudit.settings import AuditSettings, ProgramSettings
 from privaudit.task_settings import changes_of
@@ -56,7 +57,7 @@ def demo(
         found = demo(out, seed=seed, workers=workers, watch=Console())
     except EvidenceError as error:
         return differing(error, as_json=json)
-    emit(found.summary(), found.lines(), as_json=json)
+    tell(found, as_json=json)
     return FINE
 
 
@@ -91,7 +92,7 @@ def sweep(
     from privaudit.api.console import Console
 
     found = sweep(file, out=out, workers=workers, watch=Console())
-    emit(found.summary(), [*found.lines(), kept(found.path, sign)], as_json=json)
+    tell(found, kept(found.path, sign), as_json=json)
     # A claim that does not hold is the status, whatever else failed.
     return status_of(found.statuses, require) or (FINE if found.complete else COULD_NOT)
 
@@ -176,13 +177,13 @@ def audit(
         folder = pathlib.Path(algorithm)
         was_signed = (folder / SIGNATURE).is_file()
         attacked = _of_a_run(algorithm, settings, own, given)
-        lines = [*attacked.lines(), kept(folder, kept_in.sign)]
+        more = [kept(folder, kept_in.sign)]
         if was_signed and kept_in.sign is None:
-            lines.append(
+            more.append(
                 "the signature was that of the folder before, and is gone: sign it "
                 f"again, with privaudit verify {folder} --sign KEY.pem"
             )
-        emit(attacked.summary(), lines, as_json=json)
+        tell(attacked, *more, as_json=json)
         return status_of([attacked.status], require)
     if own.random_records:
         raise ValueError("--random-records is for a run's folder, whose data it spares")
@@ -198,8 +199,7 @@ def audit(
     )
     if found is None:  # rank 0 speaks for all
         return FINE
-    lines = [*found.lines(), kept(found.path, kept_in.sign)]
-    emit(found.summary(), lines, as_json=json)
+    tell(found, kept(found.path, kept_in.sign), as_json=json)
     return status_of([found.status], require)
 
 
@@ -211,20 +211,13 @@ _ATTACK = (
 
 
 def _of_a_run(
-    folder: str,
-    settings: AuditSettings,
-    own: _Own,
-    others: tuple[object, ...],
+    folder: str, settings: AuditSettings, own: _Own, others: tuple[object, ...]
 ) -> AuditedRun:
     """Attack the training in a folder."""
     from privaudit.api.console import Console
     from privaudit.api.run_audits import audit_folder
 
-    asked = {
-        field.name: getattr(settings, field.name)
-        for field in dataclasses.fields(settings)
-        if getattr(settings, field.name) != field.default
-    }
+    asked = given_fields(settings)
     unasked = [f"--{name.replace('_', '-')}" for name in asked if name not in _ATTACK]
     if any(others):
         unasked.append("--set" if others[0] else "--out")
@@ -296,6 +289,5 @@ def audit_program(
     found = audit_program(
         program, settings, out=kept_in.out, workers=workers, watch=Console()
     )
-    lines = [*found.lines(), kept(found.path, kept_in.sign)]
-    emit(found.summary(), lines, as_json=json)
+    tell(found, kept(found.path, kept_in.sign), as_json=json)
     return status_of([found.status], require)

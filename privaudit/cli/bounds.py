@@ -7,7 +7,7 @@ from typing import Annotated
 
 from privaudit.cli import FINE, REFUTED
 from privaudit.cli.options import Changes, Flat, Json
-from privaudit.cli.output import emit, status_of
+from privaudit.cli.output import status_of, tell
 from privaudit.figure_settings import ProbeSettings, ScoreSettings, SelfcheckSettings
 from privaudit.task_settings import changes_of
 
@@ -36,7 +36,7 @@ def probe(
     from privaudit.api.probes import probe_named
 
     found = probe_named(what, settings, training=changes_of(changes))
-    emit(found.summary(), found.lines(), as_json=json)
+    tell(found, as_json=json)
     return REFUTED if found.findings else FINE
 
 
@@ -58,7 +58,7 @@ def bound(
     from privaudit.api.attacks import bound_of_file
 
     found = bound_of_file(scores, settings)
-    emit(found.summary(), found.lines(), as_json=json)
+    tell(found, as_json=json)
     return FINE if found.verdict is None else status_of([found.verdict.status])
 
 
@@ -77,5 +77,5 @@ def selfcheck(
     from privaudit.api.console import Console
 
     found = selfcheck(settings, Console())
-    emit(found.summary(), found.lines(), as_json=json)
+    tell(found, as_json=json)
     return FINE if found.passed else REFUTED

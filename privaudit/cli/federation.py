@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from privaudit.cli import FINE
 from privaudit.cli.options import Changes, Flat, Json
 from privaudit.cli.output import emit
+from privaudit.files.arguments import given_fields
 from privaudit.settings import TrainingSettings
 from privaudit.task_settings import changes_of
 
@@ -68,16 +69,10 @@ def federation(
     """
     from privaudit.api.federation import Job, write
 
-    plain = TrainingSettings()
-    given = {
-        field.name: value
-        for field in dataclasses.fields(settings)
-        if (value := getattr(settings, field.name)) != getattr(plain, field.name)
-    }
     job = Job(
         name=out.name,
         what=what,
-        settings=given,
+        settings=given_fields(settings),
         changes=changes_of(changes),
         sites=tuple(sites),
     )

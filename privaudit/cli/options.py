@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from privaudit.cli.signing import Sign
-from privaudit.task_settings import FOLDER
+from privaudit.task_settings import placed
 
 Json = Annotated[
     bool, Parameter("--json", help="Print one JSON object instead of sentences.")
@@ -42,11 +42,6 @@ Changes = Annotated[
     ),
 ]
 Flat = Parameter(name="*")  # the fields of a value of settings are options
-
-
-def placed(data: str) -> str:
-    """Data as settings name them: a folder of files is marked as one."""
-    return f"{FOLDER}{data}" if pathlib.Path(data).is_dir() else data
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

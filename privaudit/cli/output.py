@@ -37,3 +37,8 @@ def emit(value: Mapping[str, Any], sentences: list[str], *, as_json: bool) -> No
         print(visible(text))
     else:
         print("\n".join(map(visible, sentences)))
+
+
+def tell(found: Any, *more: str, as_json: bool) -> None:
+    """Print a result: its ``summary`` as JSON, or its ``lines`` and ``more``."""
+    emit(found.summary(), [*found.lines(), *more], as_json=as_json)

@@ -6,11 +6,11 @@ import dataclasses
 import pathlib
 from typing import Annotated, Any
 
-from privaudit.cli.options import Changes, Flat, Json, placed
+from privaudit.cli.options import Changes, Flat, Json
 from privaudit.cli.output import emit
 from privaudit.results import DELTA
 from privaudit.settings import NoiseBy, TrainingSettings
-from privaudit.task_settings import OPEN, changes_of
+from privaudit.task_settings import OPEN, changes_of, placed
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -160,6 +160,6 @@ def plan(
     )
     if asked.out is not None:
         found.save(asked.out)
-    kept = [] if asked.out is None else [f"the plan is in {asked.out}"]
     out = None if asked.out is None else str(asked.out)
-    emit({**found.summary(), "out": out}, [*found.lines(), *kept], as_json=json)
+    lines = [*found.lines(), *([f"the plan is in {out}"] if out else [])]
+    emit({**found.summary(), "out": out}, lines, as_json=json)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from privaudit.cli import COULD_NOT, FINE, REFUTED
 from privaudit.cli.options import Json, Require
-from privaudit.cli.output import emit, status_of
+from privaudit.cli.output import emit, status_of, tell
 from privaudit.cli.signing import Sign, Signer, Signers, check_key
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def show(
     from privaudit.api.evidence import show
 
     found = show(folders, signer=signer)
-    emit(found.summary(), found.lines(), as_json=json)
+    tell(found, as_json=json)
     if found.differs:
         return REFUTED
     return status_of(found.verdicts, require) or (FINE if found.complete else COULD_NOT)
@@ -80,7 +80,7 @@ def verify(
     more = []
     if sign is not None and not found.differences:
         more = [f"signed: {signed(found, sign)}"]
-    emit(found.summary(), [*found.lines(), *more], as_json=json)
+    tell(found, *more, as_json=json)
     if found.differences:
         return REFUTED
     return COULD_NOT if kernel and not found.is_proved else FINE
@@ -127,7 +127,7 @@ def join(
         return REFUTED
     if out is not None:
         found.save(out)
-    emit(found.summary(), found.lines(), as_json=json)
+    tell(found, as_json=json)
     return FINE if found.verdict is None else status_of([found.verdict.status], None)
 
 

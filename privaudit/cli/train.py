@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from privaudit.cli import FINE
 from privaudit.cli.options import Changes, Flat, Json, Kept, Own, Require
-from privaudit.cli.output import emit, status_of
+from privaudit.cli.output import status_of, tell
 from privaudit.cli.signing import check_key, kept
 from privaudit.settings import TrainingSettings
 from privaudit.task_settings import changes_of, laid_over
@@ -105,6 +105,5 @@ def train(
         os.execv(sys.executable, [sys.executable, "-m", "privaudit", *sys.argv[1:]])
     if found is None:  # rank 0 speaks for all
         return FINE
-    lines = [*found.lines(), kept(found.path, sign)]
-    emit(found.summary(), lines, as_json=json)
+    tell(found, kept(found.path, sign), as_json=json)
     return FINE if found.verdict is None else status_of([found.status], require)

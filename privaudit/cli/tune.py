@@ -12,11 +12,12 @@ from cyclopts import Parameter
 
 from privaudit.cli import FINE
 from privaudit.cli.options import Flat, Json, Require
-from privaudit.cli.output import emit, status_of
+from privaudit.cli.output import status_of, tell
 from privaudit.cli.plan import number, own_task
 from privaudit.cli.signing import Sign, check_key, kept
 from privaudit.files.folder import TRIES
 from privaudit.settings import RunSettings, TrainingSettings
+from privaudit.task_settings import changes_of
 
 Plan = Annotated[
     pathlib.Path,
@@ -84,9 +85,8 @@ class _Tried:
         """Arguments of `privaudit.tune` but the plan and the grid; ``ValueError``."""
         from privaudit.files.user_code import checked, function_named
 
-        given = {"like": self.like, "judge": self.judge}
         found: dict[str, Any] = {}
-        for name, place in given.items():
+        for name, place in (("like", self.like), ("judge", self.judge)):
             if place is not None:
                 with checked(f"{name} {place}"):
                     found[name] = function_named(place)()
@@ -125,26 +125,17 @@ def tune(
     check_key(sign)
     out = tried.out or _folder(plan.stem)
     found = tune(
-        plan,
-        _grid(grid),
-        **tried.arguments(settings),
-        out=out,
-        watch=Console(),
+        plan, _grid(grid), **tried.arguments(settings), out=out, watch=Console()
     )
     done = Trained(out, found.config, found.result, found.result.remarks)
-    emit(done.summary(), [*done.lines(), kept(out, sign)], as_json=json)
+    tell(done, kept(out, sign), as_json=json)
     return FINE if done.status is None else status_of([done.status], require)
 
 
 def _grid(texts: Sequence[str]) -> dict[str, list[Any]]:
     """Values by setting; ``ValueError`` for what is no key=value,value."""
-    from privaudit.task_settings import changes_of
-
     given = changes_of(texts)
-    return {
-        name: [number(value) for value in str(values).split(",")]
-        for name, values in given.items()
-    }
+    return {x: [number(one) for one in str(given[x]).split(",")] for x in given}
 
 
 def _folder(name: str) -> pathlib.Path:

@@ -8,6 +8,7 @@ import decimal
 import difflib
 import functools
 import inspect
+import itertools
 import math
 import numbers
 import os
@@ -146,16 +147,9 @@ def limits(kind: type) -> dict[str, msgspec.Meta]:
 
 
 def _meta(hint: Any) -> msgspec.Meta | None:
-    found = [
-        one
-        for one in getattr(hint, "__metadata__", ())
-        if isinstance(one, msgspec.Meta)
-    ]
-    return (
-        found[0]
-        if found
-        else next(filter(None, map(_meta, typing.get_args(hint))), None)
-    )
+    own = [x for x in getattr(hint, "__metadata__", ()) if isinstance(x, msgspec.Meta)]
+    inner = map(_meta, typing.get_args(hint))
+    return next(filter(None, itertools.chain(own, inner)), None)
 
 
 def check_limits(value: Any) -> None:
@@ -392,6 +386,12 @@ def _nearest(name: str, known: Iterable[str]) -> str | None:
     return next((found[0] for found in close if found), None)
 
 
+def given_fields(settings: Any) -> dict[str, Any]:
+    """Fields of ``settings``, a dataclass, that are not at their defaults, by name."""
+    values = ((x, getattr(settings, x.name)) for x in dataclasses.fields(settings))
+    return {field.name: value for field, value in values if value != field.default}
+
+
 def with_changes(settings: S, changes: Mapping[str, Any]) -> S:
     """Settings of a call, of which some are given by name beside them.
 
@@ -403,10 +403,7 @@ def with_changes(settings: S, changes: Mapping[str, Any]) -> S:
         ...
     TypeError: seed is given in settings and by name: give it once
     """
-    for field in dataclasses.fields(settings):
-        given = getattr(settings, field.name)
-        if field.name in changes and given != field.default:
-            raise TypeError(
-                f"{field.name} is given in settings and by name: give it once"
-            )
+    for name in given_fields(settings):
+        if name in changes:
+            raise TypeError(f"{name} is given in settings and by name: give it once")
     return dataclasses.replace(settings, **changes)

@@ -14,9 +14,7 @@ from privaudit.files.arguments import in_words, limits
 
 
 def explained(
-    error: msgspec.ValidationError,
-    kind: type,
-    values: Mapping[str, Any] | None = None,
+    error: msgspec.ValidationError, kind: type, values: Mapping[str, Any] | None = None
 ) -> str:
     """The error in words, with those of a ``kind``, and limits of ``values``."""
     number = re.fullmatch(r"Expected .* [<>]=? \S+ - at `\$\.(\w+)`", str(error))

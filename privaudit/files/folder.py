@@ -30,20 +30,9 @@ MANIFEST, SIGNATURE, PAGE = "manifest.json", "manifest.sig", "report.html"
 MODEL = "model.safetensors"
 CERTIFICATE = "certificate.json"  # what privaudit.kernel checks by itself
 FILES = (
-    "config.json",
-    KEY_ID,
-    "ledger.json",
-    CERTIFICATE,
-    "curves.json",
-    "rounds.csv",
-    "checkpoint.pt",
-    "steps.bin",
-    "scores.npz",
-    MODEL,
-    "result.json",
-    MANIFEST,
-    SIGNATURE,
-    PAGE,
+    *("config.json", KEY_ID, "ledger.json", CERTIFICATE, "curves.json", "rounds.csv"),
+    *("checkpoint.pt", "steps.bin", "scores.npz", MODEL, "result.json"),
+    *(MANIFEST, SIGNATURE, PAGE),
 )
 TRIES = "tries"  # a folder of what a tuning that can go on has made
 _LOCK = ".lock"

@@ -6,8 +6,8 @@ import contextlib
 import hashlib
 import pathlib
 import stat
-from collections.abc import Collection
-from typing import Any, Literal
+from collections.abc import Callable, Collection
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -25,6 +25,8 @@ from privaudit.files.folder import (
     opened_regular,
 )
 from privaudit.version import __version__
+
+T = TypeVar("T")
 
 # What belongs to a folder and not to its evidence: what is written after the end (a
 # page, a signature), what a run needs only while it can go on, and the manifest itself.
@@ -140,12 +142,12 @@ def audits_in(folder: RunFolder) -> list[str]:
 
 def digest_of(path: pathlib.Path) -> str | None:
     """The SHA-256 of a regular file, no link followed; None if there is none."""
-    try:
-        return _digest(path, follow=False)
-    except OSError as error:
-        if not _is_file(path):
-            return None
-        raise _unreadable(path, error) from None
+    return _if_regular(_digest, path)
+
+
+def regular(path: pathlib.Path) -> bytes | None:
+    """The bytes of a regular file, no link followed; None if there is none."""
+    return _if_regular(content_of, path)
 
 
 def _digest(path: pathlib.Path, *, follow: bool = True) -> str:
@@ -154,22 +156,15 @@ def _digest(path: pathlib.Path, *, follow: bool = True) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _is_file(path: pathlib.Path) -> bool:
-    """Return whether it is a regular file itself, and no link."""
+def _if_regular(read: Callable[..., T], path: pathlib.Path) -> T | None:
+    """Read a regular file, no link followed; None if there is none."""
     try:
-        return stat.S_ISREG(path.lstat().st_mode)
-    except OSError:
-        return False
-
-
-def regular(path: pathlib.Path) -> bytes | None:
-    """The bytes of a regular file, no link followed; None if there is none."""
-    try:
-        return content_of(path, follow=False)
+        return read(path, follow=False)
     except OSError as error:
-        if not _is_file(path):
-            return None
-        raise _unreadable(path, error) from None
+        with contextlib.suppress(OSError):
+            if stat.S_ISREG(path.lstat().st_mode):
+                raise _unreadable(path, error) from None
+        return None
 
 
 def _unreadable(path: pathlib.Path, error: OSError) -> FolderError:

@@ -47,17 +47,13 @@ class Pandas(Table):
     """Rows of a data frame or a series of pandas."""
 
     def rows(self, table: Any) -> list[Any]:
-        """Every row by itself."""
         return [table.iloc[at : at + 1] for at in range(len(table))]
 
     def alike(self, table: Any, other: Any) -> bool:
-        """Return whether both have the same columns."""
-        return list(getattr(table, "columns", ())) == list(
-            getattr(other, "columns", ())
-        )
+        one, two = (list(getattr(x, "columns", ())) for x in (table, other))
+        return one == two
 
     def typed(self, other: Any, table: Any) -> Any:
-        """``other`` with the types of ``table``."""
         return other.astype(table.dtypes)
 
     def joined(self, rows: list[Any], table: Any, replace: bool) -> Any:
@@ -81,7 +77,6 @@ class Pandas(Table):
         return type(row)([end], **given).astype(row.dtypes)
 
     def content(self, table: Any) -> tuple[Any, ...]:
-        """Plain values that are equal for equal tables, however these are kept."""
         one, names = hasattr(table, "dtype"), getattr(table, "columns", [])
         kinds = [str(table.dtype), table.name] if one else [*map(str, table.dtypes)]
         values = table.T.to_numpy(object).tolist()

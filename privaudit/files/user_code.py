@@ -26,7 +26,6 @@ _NOT_THEIRS = (
     contextlib.__file__,
     *(os.path.join(_HERE, ours, "") for ours in ("privaudit", "trainers")),
 )
-
 _TORCH = os.path.join("site-packages", "torch", "")
 
 

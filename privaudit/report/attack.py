@@ -13,14 +13,7 @@ from privaudit.auditing.scores import Roc, Scores
 from privaudit.report.meaning import allowed_tpr
 from privaudit.report.numbers import claimed, down
 from privaudit.report.standing import WORDS
-from privaudit.report.svg import (
-    COLOURS,
-    allowed,
-    drawing,
-    guessing,
-    inline,
-    percent,
-)
+from privaudit.report.svg import COLOURS, allowed, drawing, guessing, inline, percent
 from privaudit.results import Claim, LowerBound
 
 
@@ -42,27 +35,22 @@ def span(scores: Scores) -> tuple[float, float, int]:
     return low, high, outside
 
 
-def histogram(scores: Scores, evidence: Evidence, *, name: str) -> str:
+def histogram(scores: Scores, evidence: Evidence) -> str:
     """Scores of both worlds in the same bins, as shares of each world's runs."""
     low, high, outside = span(scores)
     bins = int(min(40, max(8, 2 * len(scores) ** 0.4)))
     edges = np.linspace(low, high, bins + 1)
     with drawing(440, 430) as (figure, axes):
-        for label, role, values in (
-            ("member", "member", scores.members),
-            ("non-member", "non-member", scores.non_members),
+        for world, values, style in (
+            ("member", scores.members, "-"),
+            ("non-member", scores.non_members, (0, (4, 1.5))),
         ):
             heights = np.histogram(values, edges)[0] / len(values)
-            filled = {"fill": True, "alpha": 0.25, "linewidth": 0}
-            axes.stairs(heights, edges, color=COLOURS[role], **filled)
-            axes.stairs(
-                heights,
-                edges,
-                color=COLOURS[role],
-                linewidth=1.8,
-                linestyle="-" if role == "member" else (0, (4, 1.5)),
-                label=f"{label} ({len(values):,} {_counted(scores)})",
-            )
+            filled = {"fill": True, "alpha": 0.25, "lw": 0}
+            axes.stairs(heights, edges, color=COLOURS[world], **filled)
+            drawn = {"color": COLOURS[world], "lw": 1.8, "linestyle": style}
+            label = f"{world} ({len(values):,} {_counted(scores)})"
+            axes.stairs(heights, edges, label=label, **drawn)
         threshold = evidence.threshold
         if threshold is not None and low <= threshold <= high:
             line = {"color": COLOURS["ink"], "linewidth": 1.2, "dashes": (2, 2)}
@@ -75,12 +63,11 @@ def histogram(scores: Scores, evidence: Evidence, *, name: str) -> str:
         axes.set_xlabel("attack score (higher says “member”)")
         axes.set_ylabel(f"share of that world's {_counted(scores)}")
         figure.legend(loc="outside upper left", ncols=3, columnspacing=1.2)
-        return inline(
-            figure,
-            name,
+        said = (
             f"Histogram of {len(scores):,} attack scores in both worlds; "
-            f"{outside:,} lie outside the drawing.",
+            f"{outside:,} lie outside the drawing."
         )
+        return inline(figure, "scores", said)
 
 
 def roc_of(scores: Scores, evidence: Evidence) -> Roc:
@@ -106,16 +93,14 @@ def roc(
     evidence: Evidence,
     claim: Claim,
     lower: LowerBound,
-    *,
-    name: str,
-    certificate: Certificate | None = None,
+    certificate: Certificate | None,
 ) -> str:
     """The ROC in log-log, what claim and certificate allow, and the tested point."""
     from matplotlib.ticker import FixedLocator
 
     floor = min(0.05, 0.5 / max(scores.member_runs, scores.non_member_runs))
-    curve = roc_of(scores, evidence)
-    x, y = _thinned(curve.fpr, curve.tpr, floor)
+    found = roc_of(scores, evidence)
+    x, y = _thinned(found.fpr, found.tpr, floor)
     grid = np.logspace(math.log10(floor), 0, 240)
     least, most = allowed_tpr(claim.epsilon, claim.delta, grid)
     with drawing(440, 430) as (figure, axes):
@@ -124,22 +109,13 @@ def roc(
         label = f"allowed by the claim, ε = {claimed(claim.epsilon)}"
         allowed(axes, grid, np.maximum(least, floor), np.maximum(most, floor), label)
         if certificate is not None:
-            axes.plot(
-                grid,
-                np.maximum(1 - certificate.trade_off(grid), floor),
-                color=COLOURS["allowed"],
-                linewidth=1.6,
-                label=WORDS[certificate.standing].most,
-            )
+            curve = np.maximum(1 - certificate.trade_off(grid), floor)
+            label = WORDS[certificate.standing].most
+            axes.plot(grid, curve, color=COLOURS["allowed"], lw=1.6, label=label)
         guessing(axes, grid, grid)
-        axes.step(
-            x,
-            y,
-            where="post",
-            color=COLOURS["audited"],
-            linewidth=1.8,
-            label=f"the attack, all {len(scores):,} {_counted(scores)}",
-        )
+        label = f"the attack, all {len(scores):,} {_counted(scores)}"
+        style = {"color": COLOURS["audited"], "lw": 1.8, "label": label}
+        axes.step(x, y, where="post", **style)
         tpr, fpr = evidence.tpr, evidence.fpr
         if tpr is not None and fpr is not None and evidence.tail != "both":
             at = max(fpr.rate, floor), max(tpr.rate, floor)
@@ -147,32 +123,17 @@ def roc(
             ink = COLOURS["ink"]
             limited = has_limits(evidence)
             if limited:
-                axes.plot([at[0], worst[0]], [at[1], at[1]], color=ink, linewidth=1.4)
-                axes.plot([at[0], at[0]], [worst[1], at[1]], color=ink, linewidth=1.4)
-            axes.plot(
-                *([value] for value in at),
-                "o",
-                color=ink,
-                markersize=6,
-                clip_on=False,
-                label="on the testing runs" + (", with its limits" if limited else ""),
-            )
+                axes.plot([at[0], worst[0]], [at[1], at[1]], color=ink, lw=1.4)
+                axes.plot([at[0], at[0]], [worst[1], at[1]], color=ink, lw=1.4)
+            label = "on the testing runs" + (", with its limits" if limited else "")
+            axes.plot(*at, "o", color=ink, ms=6, clip_on=False, label=label)
             if limited:
-                axes.plot(
-                    *([value] for value in worst),
-                    "s",
-                    markerfacecolor=COLOURS["paper"],
-                    markeredgecolor=ink,
-                    markeredgewidth=1.4,
-                    markersize=6,
-                    clip_on=False,
-                    label="both limits at once",
-                )
-        ticks = [
-            tick for tick in (1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0) if floor <= tick
-        ]
+                label = "both limits at once"
+                style = {"mfc": COLOURS["paper"], "mec": ink, "label": label}
+                axes.plot(*worst, "s", mew=1.4, ms=6, clip_on=False, **style)
+        ticks = [x for x in (1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0) if floor <= x]
         if len(ticks) < 3:
-            ticks = [tick for tick in (0.05, 0.1, 0.2, 0.5, 1.0) if floor <= tick]
+            ticks = [x for x in (0.05, 0.1, 0.2, 0.5, 1.0) if floor <= x]
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_locator(FixedLocator(ticks))
             axis.set_major_formatter(lambda rate, _: percent(rate))
@@ -181,12 +142,11 @@ def roc(
         axes.set_xlabel("false positive rate (logarithmic)")
         axes.set_ylabel("true positive rate (logarithmic)")
         figure.legend(loc="outside upper left", ncols=1, labelspacing=0.25)
-        return inline(
-            figure,
-            name,
+        said = (
             "ROC of the attack in log-log, with the region that the claim allows; "
-            f"by its limits, epsilon is at least {down(lower.epsilon)}.",
+            f"by its limits, epsilon is at least {down(lower.epsilon)}."
         )
+        return inline(figure, "roc", said)
 
 
 def _thinned(

@@ -1,25 +1,107 @@
-"""Claimed, certified and audited figures of many things, on one axis."""
+"""Claimed, certified and audited figures of many things: in rows, and on one axis."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
+from privaudit.report.joint import Joint
 from privaudit.report.numbers import claimed, down, up
 from privaudit.report.svg import COLOURS, drawing, inline
+from privaudit.report.verify import Verification
+from privaudit.results import Finding, LowerBound, UpperBound
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Line:
-    """Figures of one row; ``proved`` is what its account proves from below."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Item:
+    """A line of an overview; ``proved``: from below; ``why``: what is wrong with it."""
 
     name: str
-    claimed: float | None
-    certified: float | None
-    audited: float | None
-    verdict: str | None
+    kind: str
+    page: str | None = None
+    claimed: float | None = None
+    certified: float | None = None
     proved: float = 0.0
+    standing: str = ""
+    audited: float | None = None
+    delta: float | None = None
+    relation: str = ""
+    verdict: str | None = None
+    why: str = ""
+
+    @classmethod
+    def of(cls, checked: Verification, name: str, page: str | None) -> Item:
+        """A run whose figures agree with its evidence."""
+        run: Any = checked.found
+        result = run.result
+        if hasattr(result, "lower"):
+            lower, attack = result.lower(), None
+        else:  # a training, which may have been attacked
+            attack = result.strongest() if hasattr(result, "strongest") else None
+            lower = None if attack is None else attack.finding.lower
+        about = {"name": name, "kind": run.kind, "page": page}
+        item = cls._stating(result.verdict, result.upper(), lower, **about)
+        if attack is not None and attack.finding.status == "refuted":
+            return dataclasses.replace(item, verdict="refuted")  # without a claim too
+        return item
+
+    @classmethod
+    def joint(cls, joint: Joint, name: str, page: str) -> Item:
+        """Item for what the parties of a run state together."""
+        about = {"name": name, "kind": "joint", "page": page}
+        return cls._stating(joint.verdict, joint.upper, None, **about)
+
+    @classmethod
+    def _stating(
+        cls,
+        verdict: Finding | None,
+        upper: UpperBound | None,
+        lower: LowerBound | None,
+        **about: Any,
+    ) -> Item:
+        claim = None if verdict is None else verdict.claim
+        first = next(one for one in (upper, lower, claim) if one is not None)
+        return cls(
+            **about,
+            claimed=None if claim is None else claim.epsilon,
+            certified=None if upper is None else upper.epsilon,
+            proved=0.0 if verdict is None else verdict.certified_lower or 0.0,
+            standing="" if upper is None else upper.standing,
+            audited=None if lower is None else lower.epsilon,
+            delta=first.delta,
+            relation=first.relation,
+            verdict=None if verdict is None else verdict.status,
+        )
+
+    def cells(self) -> list[tuple[str, str, float | str]]:
+        """Cells of a row: head, text, and the value to sort by."""
+        worth = "" if self.standing in ("", "certified") else f" {self.standing}"
+        figures = (
+            ("claimed", self.claimed, claimed, ""),
+            ("certified", self.certified, up, worth),
+            ("audited", self.audited, down, ""),
+        )
+        verdict = self.why or self.verdict or ""
+        return [
+            ("verdict", verdict, verdict),
+            *(
+                (
+                    head,
+                    "" if value is None else said(value) + more,
+                    -1.0 if value is None else min(value, 1e300),
+                )
+                for head, value, said, more in figures
+            ),
+            (
+                "delta",
+                "" if self.delta is None else f"{self.delta:g}",
+                -1.0 if self.delta is None else self.delta,
+            ),
+            ("neighbours", self.relation, self.relation),
+            ("what", self.kind, self.kind),
+        ]
 
     @property
     def drawn(self) -> bool:
@@ -44,7 +126,7 @@ class Line:
         return f"{self.name}: {', '.join(said)}"
 
 
-def together(lines: Sequence[Line], *, width: float, name: str) -> str:
+def together(lines: Sequence[Item], *, width: float, name: str) -> str:
     """A row a thing: what audit and account leave, from both sides, and the claim.
 
     Logarithmic. What has no positive finite figure is left out; an audit that showed
@@ -129,7 +211,7 @@ class _Label:
     level: int
 
 
-def _labels(lines: Sequence[Line], point: float) -> list[_Label]:
+def _labels(lines: Sequence[Item], point: float) -> list[_Label]:
     """Words for each kind of mark; ``point`` is how much of log epsilon a point is."""
     words = ("certified: at most", "audited: at least", "claimed")
     row = max(lines, key=lambda line: sum(map(bool, _marks(line))))
@@ -145,7 +227,7 @@ def _labels(lines: Sequence[Line], point: float) -> list[_Label]:
     return placed
 
 
-def _marks(line: Line) -> tuple[float, float, float]:
+def _marks(line: Item) -> tuple[float, float, float]:
     """Certified, audited, claimed; 0 for what has no mark."""
     drawn = lambda value: value if value and value < math.inf else 0.0  # noqa: E731
     return drawn(line.certified), drawn(line.audited), drawn(line.claimed)

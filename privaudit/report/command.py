@@ -17,7 +17,7 @@ from privaudit.settings import AuditSettings, RunSettings, TaskChanges, Training
 from privaudit.task_settings import OWN
 from privaudit.version import __version__
 
-_FIRST, _ALWAYS = ("noise_multiplier",), ("runs", "seed", "adversary", "canary")
+_ALWAYS = ("runs", "seed", "adversary", "canary")
 
 
 def command(run: Finished) -> tuple[str, ...]:
@@ -64,20 +64,16 @@ def command(run: Finished) -> tuple[str, ...]:
         else (TrainingSettings, TrainingRecord)
     )
     known = {field.name for field in dataclasses.fields(asks)}
-    one_run = isinstance(run, FinishedAudit) and run.config.one_run
+    known -= {"noise_multiplier", *by_node}
+    if isinstance(run, FinishedAudit) and run.config.one_run:
+        known.remove("runs")  # they are the canaries
     if run.kind == "training" and run.upper.relation != "add-or-remove-one":
         options["relation"] = run.upper.relation
     for field in dataclasses.fields(record):
         value = getattr(config, field.name)
         # Without a seed there was a secret key: another run has another.
-        if (
-            field.name not in known
-            or field.name in (*_FIRST, *by_node)
-            or value is None
-        ):
+        if field.name not in known or value is None:
             continue
-        if field.name == "runs" and one_run:
-            continue  # they are the canaries
         if field.name in _ALWAYS or value != field.default:
             options[field.name.replace("_", "-")] = value
     defaults = {**_training_defaults(config.version, settings.algorithm)}
@@ -140,13 +136,8 @@ def _call(run: Finished) -> str:
     config = run.config
     if isinstance(config, AuditRecord):
         given = {name: getattr(config, name) for name in _OF_AUDITS}
-        return "\n".join(
-            [
-                "run.audit(  # of what privaudit.train gave",
-                *(f"    {name}={value!r}," for name, value in given.items() if value),
-                ")",
-            ]
-        )
+        lines = [f"    {name}={value!r}," for name, value in given.items() if value]
+        return "\n".join(["run.audit(  # of what privaudit.train gave", *lines, ")"])
     assert isinstance(config, TrainingRecord)
     claim = config.claim
     given: dict[str, Any] = {}
@@ -163,8 +154,7 @@ def _call(run: Finished) -> str:
     if run.upper.relation != "add-or-remove-one":
         given["relation"] = run.upper.relation
     defaults = _training_defaults(config.version, config.settings.algorithm)
-    options = {}
-    clip = config.clip
+    options, clip = {}, config.clip
     for name, value in _flat(config.training):
         if name == "clip_norm" and clip is not None:
             name, value = "clip_quantile", clip.quantile

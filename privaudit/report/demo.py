@@ -69,6 +69,7 @@ class View:
         """Values of its card on the page."""
         result = self.run.result
         lower = result.lower()
+        runs = f"{lower.member_runs:,} with it, {lower.non_member_runs:,} without"
         return {
             "title": _LABELS[self.name][1],
             "status": result.status,
@@ -77,10 +78,7 @@ class View:
             "facts": [
                 ("canary to find", words.CANARIES[self.run.config.canary]),
                 ("attacker sees", lower.threat_model),
-                (
-                    "runs",
-                    f"{lower.member_runs:,} with it, {lower.non_member_runs:,} without",
-                ),
+                ("runs", runs),
             ],
         }
 

@@ -14,16 +14,8 @@ _SAME = 1e-6  # relative: figures of one version, computed on two machines
 _OTHER = 2e-3  # of two versions, whose accounts stop at .1 % of the true epsilon
 # What another version may say or compute otherwise, and what time decides.
 _OF_A_VERSION = {
-    "source",
-    "method",
-    "evidence",
-    "gap",
-    "misfit",
-    "beside",
-    "beside_gap",
-    "proved",
-    "rates",
-    "overlap",
+    *("source", "method", "evidence", "gap", "misfit", "beside", "beside_gap"),
+    *("proved", "rates", "overlap"),
 }
 
 
@@ -58,13 +50,8 @@ def first_unequal(one: dict[str, Any], other: dict[str, Any]) -> tuple[str, str,
 def cannot_be(
     run: Any, error: Exception, by: str = "its ledger and scores"
 ) -> Difference:
-    return Difference(
-        run.path / "config.json",
-        "what is to be computed",
-        "set",
-        f"say that it cannot be: {error}",
-        by,
-    )
+    file, what = run.path / "config.json", "what is to be computed"
+    return Difference(file, what, "set", f"say that it cannot be: {error}", by)
 
 
 def differ(

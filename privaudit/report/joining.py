@@ -64,17 +64,17 @@ def join(
             f"overlap is how many of the {len(found)} parties hold one record, got "
             f"{overlap}"
         )
-    first = found[0][1]
+    first, parties = found[0][1], [party for party, _, _ in found]
     delta, relation = first.upper.delta, first.upper.relation
     account = first.account
     # Of who was lost there may be no folder: its nodes have no releases here.
     known = {party.party: run.ledger for party, run, _ in found}
     for number in left.keys() - known.keys():
-        held = dealt(number, found[0][0].parties, len(found[0][0].sizes))
+        held = dealt(number, parties[0].parties, len(parties[0].sizes))
         nodes = ((),) * len(held)
         known[number] = msgspec.structs.replace(first.ledger, nodes=nodes)
     ledger = Ledger.joined(known[number] for number in sorted(known))
-    shared = _shared([party for party, _, _ in found])
+    shared = _shared(parties)
     overlap = max(overlap, ledger.most_nodes, _at_most(shared or ()))
     if observer is not None:
         if overlap > 1 or left:
@@ -82,7 +82,7 @@ def join(
                 "what an observer learns is accounted where a record is at one party "
                 "and none was lost: leave observer or overlap out"
             )
-        _check_whole(observer, [party for party, _, _ in found])
+        _check_whole(observer, parties)
     bounds = account_observed(
         first.trained_by, ledger, observer, delta, relation, account
     )
@@ -126,7 +126,7 @@ def join(
             f"party {number} was lost in round {k}, and the others went on without it: "
             "what it had released by then is not in this statement"
             for number, k in left.items()
-            if number not in {party.party for party, _, _ in found}
+            if number not in {party.party for party in parties}
         )
         + (_not_known(checked) if isinstance(first, FinishedRecord) else ()),
     )
@@ -310,11 +310,8 @@ def _settings(
         return
     for field in dataclasses.fields(run.config):
         if field.name not in _EACH_ITS_OWN:
-            yield (
-                field.name,
-                getattr(run.config, field.name),
-                getattr(other.config, field.name),
-            )
+            one, two = (getattr(each.config, field.name) for each in (run, other))
+            yield field.name, one, two
     one, two = run.config.training, other.config.training
     for name in {**one, **two}:
         if name == "data" and is_own(str(one.get(name))):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import pathlib
 import shlex
@@ -181,6 +182,12 @@ class Joint:
             again += ["--observer", self.observer]
         for one in self.parties:
             again += [] if one.check.signer is None else ["--signer", one.check.signer]
+        versions = [
+            recorded_content(run)["versions"]
+            if isinstance(run, FinishedRecord)
+            else command.versions(run)
+            for run in runs
+        ]
         one = runs[0]
         if isinstance(one, FinishedRecord):
             said = recorded_content(one)
@@ -202,7 +209,7 @@ class Joint:
             if verdict is None
             else verdict.reason,
             "noise": self.warning.removeprefix("NOT PROTECTED. "),
-            "protected": not self.warning.startswith("NOT"),
+            "protected": self.protected,
             "assumptions": [
                 *stands_on,
                 ("who holds what", f"{self._held}; {self._where}"),
@@ -219,17 +226,7 @@ class Joint:
             "written": "as each party's program wrote it down while it ran",
             "meaning": meaning.of_figures(claim, self.upper),
             "command": shlex.join(again),
-            "versions": tuple(
-                dict.fromkeys(
-                    version
-                    for run in runs
-                    for version in (
-                        recorded_content(run)["versions"]
-                        if isinstance(run, FinishedRecord)
-                        else command.versions(run)
-                    )
-                )
-            ),
+            "versions": tuple(dict.fromkeys(itertools.chain(*versions))),
             "seconds": f"{max(run.result.seconds for run in runs):,.1f} s",
             "checked": f"checked against the evidence in all folders: {', '.join(done)}"
             + (f"; not checked, in some or all: {', '.join(missed)}" if missed else ""),

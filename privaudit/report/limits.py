@@ -116,7 +116,7 @@ def _family(run: FinishedAudit) -> Estimator | None:
     return family_bound(entries_of(run.config, run.ledger), run.upper.relation)
 
 
-def trade_off(run: FinishedAudit, *, name: str) -> str | None:
+def trade_off(run: FinishedAudit) -> str | None:
     """Both error rates of the attack, beside the least that the account allows."""
     certificate = accounted(run)
     if certificate is None:
@@ -129,26 +129,19 @@ def trade_off(run: FinishedAudit, *, name: str) -> str | None:
         label = WORDS[certificate.standing].ruled_out
         allowed(axes, grid, 0, np.minimum(least, 1), label)
         guessing(axes, grid, 1 - grid)
-        axes.plot(
-            curve.fpr[places],
-            1 - curve.tpr[places],
-            color=COLOURS["audited"],
-            linewidth=1.8,
-            label=f"the attack, all {len(run.scores):,} {run.result.lower().counted}",
-        )
+        label = f"the attack, all {len(run.scores):,} {run.result.lower().counted}"
+        style = {"color": COLOURS["audited"], "lw": 1.8, "label": label}
+        axes.plot(curve.fpr[places], 1 - curve.tpr[places], **style)
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(lambda rate, _: percent(rate))
         axes.set(xlim=(0, 1), ylim=(0, 1))
         axes.set(xlabel="false positive rate", ylabel="false negative rate")
         figure.legend(loc="outside upper left", ncols=1, labelspacing=0.25)
-        return inline(
-            figure,
-            name,
-            "Trade-off curve of the attack, with the region below the account's.",
-        )
+        said = "Trade-off curve of the attack, with the region below the account's."
+        return inline(figure, "tradeoff", said)
 
 
-def against_runs(run: FinishedAudit, *, name: str) -> str | None:
+def against_runs(run: FinishedAudit) -> str | None:
     """The lower bound from ever more runs, by both estimators; None for one run."""
     if run.config.one_run:
         return None
@@ -158,10 +151,8 @@ def against_runs(run: FinishedAudit, *, name: str) -> str | None:
         chosen[run.config.estimator] = ESTIMATORS[run.config.estimator]
     if family is not None:
         chosen[FAMILY] = family
-    counts = sorted(
-        {max(20, total // 2**power) for power in range(_PARTS)}
-        & set(range(2, total + 1))
-    )
+    parts = {max(20, total // 2**power) for power in range(_PARTS)}
+    counts = sorted(parts & {*range(2, total + 1)})
     lower = run.result.lower()
     if len(counts) < 2 or not chosen:
         return None
@@ -170,24 +161,13 @@ def against_runs(run: FinishedAudit, *, name: str) -> str | None:
         for (label, estimator), style in zip(chosen.items(), styles, strict=False):
             line, marker, face = style
             bounds = [_prefix(run, estimator, count) for count in counts]
-            axes.plot(
-                counts,
-                bounds,
-                marker=marker,
-                markersize=5,
-                markerfacecolor=face,
-                linewidth=1.8,
-                linestyle=line,
-                color=COLOURS["audited"],
-                label="within the family of its releases" if label == FAMILY else label,
-            )
+            said = "within the family of its releases" if label == FAMILY else label
+            marked = {"marker": marker, "ms": 5, "mfc": face, "label": said}
+            drawn = {"color": COLOURS["audited"], "lw": 1.8, "linestyle": line}
+            axes.plot(counts, bounds, **marked, **drawn)
         if np.isfinite(run.upper.epsilon):
-            axes.axhline(
-                run.upper.epsilon,
-                color=COLOURS["allowed"],
-                linewidth=1.6,
-                label=run.upper.standing,
-            )
+            style = {"color": COLOURS["allowed"], "lw": 1.6}
+            axes.axhline(run.upper.epsilon, label=run.upper.standing, **style)
         axes.set_xscale("log")
         axes.set_xticks(counts, [f"{count:,}" for count in counts])
         axes.minorticks_off()
@@ -197,7 +177,7 @@ def against_runs(run: FinishedAudit, *, name: str) -> str | None:
         figure.legend(
             loc="outside upper left", ncols=1, labelspacing=0.25, handlelength=2.6
         )
-        return inline(figure, name, "The lower bound from ever more of the runs.")
+        return inline(figure, "runs", "The lower bound from ever more of the runs.")
 
 
 def _prefix(run: FinishedAudit, estimator: Estimator, count: int) -> float:

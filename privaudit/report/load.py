@@ -22,7 +22,6 @@ from privaudit.report.program import FinishedProgram, load_program
 from privaudit.report.recorded import (
     FinishedRecord,
     check_belongs,
-    is_record,
     ledger_in,
     load_record,
 )
@@ -31,22 +30,23 @@ from privaudit.task_settings import TaskSettings, renamed
 from trainers.runs.outcome import Curves, RunAudit, TrainingResult, protection
 
 
-class TrainingConfig(TrainingRecord[dict[str, Any]]):
+class _Kept:
+    """A ``config.json``, whose ``training`` keeps all keys."""
+
+    training: dict[str, Any]
+
+    @property
+    def settings(self) -> TaskSettings:
+        """The settings that this version knows; other keys are left out."""
+        return _json.convert(self.training, TaskSettings)
+
+
+class TrainingConfig(_Kept, TrainingRecord[dict[str, Any]]):
     """Contents of the ``config.json`` of a training; ``training`` keeps all keys."""
 
-    @property
-    def settings(self) -> TaskSettings:
-        """The settings that this version knows; other keys are left out."""
-        return _json.convert(self.training, TaskSettings)
 
-
-class AuditConfig(AuditRecord[dict[str, Any]]):
+class AuditConfig(_Kept, AuditRecord[dict[str, Any]]):
     """Contents of the ``config.json`` of an audit; see `TrainingConfig`."""
-
-    @property
-    def settings(self) -> TaskSettings:
-        """The settings that this version knows; other keys are left out."""
-        return _json.convert(self.training, TaskSettings)
 
 
 # Keys that all results of a training have.
@@ -96,12 +96,12 @@ class FinishedTraining(Judged[Status | None, UpperBound]):
     @property
     def left(self) -> tuple[tuple[int, int], ...]:
         """Parties that were lost, and in which rounds."""
-        return () if self.result.left is UNSET else self.result.left
+        return self.result.left or ()
 
     @property
     def returned(self) -> tuple[tuple[int, int], ...]:
         """Parties that were lost, in which rounds, and came back."""
-        return () if self.result.returned is UNSET else self.result.returned
+        return self.result.returned or ()
 
     @property
     def has_missed(self) -> bool:
@@ -122,19 +122,15 @@ class FinishedTraining(Judged[Status | None, UpperBound]):
 
     def lines(self) -> list[str]:
         """All figures, in sentences."""
-        result = self.result
-        lines = [
-            f"{self.path}: {self.config.settings.algorithm}, trained once; "
-            f"{result.quality}"
-        ]
-        verdict = result.verdict
+        result, verdict = self.result, self.result.verdict
         figures = [str(self.upper)]
         if verdict is not None:
             figures = [str(verdict.claim), *figures, str(verdict)]
         figures += [*result.also(), *result.shown()]
         # As such: of a folder that is not signed anybody may have written them.
         remarks = [f"remark: {each}" for each in result.remarks]
-        return [*lines, *figures, *remarks, result.warning]
+        head = f"{self.path}: {self.trained_by}, trained once; {result.quality}"
+        return [head, *figures, *remarks, result.warning]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,30 +158,18 @@ class FinishedAudit(Judged[Status, UpperBound]):
 
     def lines(self) -> list[str]:
         """All figures, in sentences."""
-        verdict = self.result.verdict
-        what = f"{self.config.settings.algorithm}{self._planted()}"
+        config, result, verdict = self.config, self.result, self.result.verdict
+        bug, right, many = config.planted_bug, result.accuracy, f"{config.runs:,}"
+        planted = "" if bug is None else f" with a planted bug ({bug})"
+        runs = f"one run with {many} canaries" if config.one_run else f"{many} runs"
+        quality = "" if right is None else f"; accuracy {right:.4f} on test images"
+        what = f"{config.settings.algorithm}{planted}"
         return [
-            f"{self.path}: {what}, audited in {self._runs()}{self._quality()}",
-            str(verdict.claim),
-            str(self.upper),
-            str(self.result.lower()),
-            *self.result.limits(),
+            f"{self.path}: {what}, audited in {runs}{quality}",
+            *map(str, (verdict.claim, self.upper, result.lower())),
+            *result.limits(),
             str(verdict),
         ]
-
-    def _runs(self) -> str:
-        many = f"{self.config.runs:,}"
-        return (
-            f"one run with {many} canaries" if self.config.one_run else f"{many} runs"
-        )
-
-    def _quality(self) -> str:
-        right = self.result.accuracy
-        return "" if right is None else f"; accuracy {right:.4f} on test images"
-
-    def _planted(self) -> str:
-        bug = self.config.planted_bug
-        return "" if bug is None else f" with a planted bug ({bug})"
 
 
 Finished = FinishedAudit | FinishedTraining
@@ -195,18 +179,11 @@ Paged = Finished | FinishedRecord  # what has a page
 def load_any(path: str | os.PathLike[str]) -> Paged | FinishedProgram:
     """The finished run of any kind in the folder at ``path``; raises as `load`."""
     folder = RunFolder(path)
-    if folder.has("config.json") and "program" in folder.read("config.json", dict):
+    fields = folder.read("config.json", dict) if folder.has("config.json") else {}
+    if "program" in fields:
         _finished(folder)
         return load_program(folder)
-    return load_paged(path)
-
-
-def load_paged(path: str | os.PathLike[str]) -> Paged:
-    """The finished audit or training at ``path``, also of another tool."""
-    folder = RunFolder(path)
-    if folder.has("config.json") and is_record(folder.read("config.json", dict)):
-        return load_record(folder)
-    return load(path)
+    return load_record(folder) if "recorded" in fields else load(path)
 
 
 def _finished(folder: RunFolder) -> None:

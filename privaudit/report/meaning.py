@@ -9,10 +9,10 @@ from msgspec import UNSET
 from numpy.typing import NDArray
 
 from privaudit.report.load import FinishedAudit, Paged
-from privaudit.report.numbers import claimed, down, up
+from privaudit.report.numbers import claimed, down, seer, up
 from privaudit.report.program import FinishedProgram
 from privaudit.report.standing import WORDS
-from privaudit.results import Claim, UpperBound, seen_by
+from privaudit.results import Claim, UpperBound
 
 
 def allowed_tpr(
@@ -71,8 +71,8 @@ def of_figures(claim: Claim | None, upper: UpperBound | None) -> list[str]:
 
 def _attacker(figure: Claim | UpperBound) -> str:
     epsilon, delta, unit = figure.epsilon, figure.delta, figure.unit
-    seer = seen_by(figure.observer).removeprefix("; seen by ")
-    who = f"an attacker who sees no more than {seer}" if seer else "an attacker"
+    seen = seer(figure)
+    who = f"an attacker who sees no more than {seen}" if seen else "an attacker"
     if epsilon == math.inf:
         return f"{who} may be right every time"
     caught = float(allowed_tpr(epsilon, delta, np.array([0.01]))[1][0])
@@ -80,7 +80,7 @@ def _attacker(figure: Claim | UpperBound) -> str:
     whose = "record was" if unit == "record" else "records were"
     one = "one record was" if unit == "record" else f"the records of one {unit} were"
     return (
-        f"{who} {'and' if seer else 'who'} wrongly accuses at most 1 % of those whose "
+        f"{who} {'and' if seen else 'who'} wrongly accuses at most 1 % of those whose "
         f"{whose} not used finds at most {up(100 * caught, 3)} % of those whose "
         f"{whose} (accusing blindly finds 1 %); and an attacker who must say "
         f"whether {one} used, where a fair coin decided it, is right at most "

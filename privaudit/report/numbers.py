@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from privaudit.results import round_down, round_up, stated
+from privaudit.results import Claim, UpperBound, round_down, round_up, seen_by, stated
 
 
 def exact(value: float, rounded: Callable[[float, int], str]) -> str:
@@ -29,3 +29,15 @@ def down(value: float, digits: int = 4) -> str:
 def claimed(value: float) -> str:
     """A claimed epsilon as it was stated; one of many digits, never below it."""
     return stated(value).replace("infinity", "∞")
+
+
+def at_most(bound: UpperBound) -> str:
+    """An upper bound behind its sign; "no bound" if it is infinite."""
+    if bound.epsilon == math.inf:
+        return "no bound"
+    return f"ε {'≈' if bound.standing == 'asymptotic' else '≤'} {up(bound.epsilon)}"
+
+
+def seer(figure: Claim | UpperBound) -> str:
+    """By whom what ``figure`` is of is seen; "" if by whoever sees all."""
+    return seen_by(figure.observer).removeprefix("; seen by ")

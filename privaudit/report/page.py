@@ -8,7 +8,6 @@ import math
 import os
 import pathlib
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from privaudit.auditing.bounds.contract import ANY
@@ -34,7 +33,7 @@ from privaudit.report.load import (
     audits_in,
     load_any,
 )
-from privaudit.report.numbers import claimed, down, up
+from privaudit.report.numbers import at_most, claimed, down, seer
 from privaudit.report.program import FinishedProgram
 from privaudit.report.standing import WORDS
 from privaudit.report.verify import EvidenceError, verify
@@ -62,9 +61,7 @@ def write(
     if checked.differences:
         raise EvidenceError(checked.differences)
     folder = RunFolder(path)
-    others = None
-    if isinstance(run, FinishedAudit | FinishedProgram):
-        others = beside(run)
+    others = beside(run) if isinstance(run, FinishedAudit | FinishedProgram) else None
     folder.write("report.html", render(run, str(checked), others).encode())
     return folder / "report.html"
 
@@ -83,11 +80,10 @@ def render(
     """The page of ``run``, with what was ``checked`` in words, beside ``others``."""
     content = _content(run)
     if others is not None:
-        said = str(others)
         content["story"] = [
             *content["story"],
-            f"More than once: {said}. Counted are the audits in this folder's parent; "
-            "what was tried elsewhere is not.",
+            f"More than once: {others}. Counted are the audits in this folder's "
+            "parent; what was tried elsewhere is not.",
         ]
     return fill("page.html.jinja", _figures(run), **content, checked=checked)
 
@@ -141,27 +137,26 @@ def of_figures(
         "heading": None if status is None else status.capitalize(),
         "delta": f"{about.delta:.15g}",
         "claimed": None if claim is None else claimed(claim.epsilon),
-        "standing": None if upper is None else upper.standing,
-        "certified": None if upper is None else _upper(upper),
-        "worth": None if upper is None else _worth(upper),
+        "standing": upper and upper.standing,
+        "certified": upper and at_most(upper),
+        "worth": upper and _worth(upper),
         "noise": None,
         "protected": False,
         "audited": None,
         "contradicted": False,
         "attacks": [],
         "attack_limits": [],
-        "seen_by": words.seer(upper),
+        "seen_by": seer(upper) if upper else "",
     }
 
 
 def _content(run: Paged | FinishedProgram) -> dict[str, Any]:
     upper = run.upper
+    sizes = run.config.own_sizes if isinstance(run, FinishedTraining) else None
     content = of_figures(run.config.claim, upper, run.status) | {
         "kind": run.kind,
         "assumptions": words.assumptions(run),
-        "ledger": table.rows(run.ledger, run.result.nodes, _sizes(run))
-        if run.ledger
-        else [],
+        "ledger": table.rows(run.ledger, run.result.nodes, sizes) if run.ledger else [],
         "meaning": meaning.paragraphs(run),
         "seconds": f"{run.result.seconds:,.1f} s",
     }
@@ -188,11 +183,6 @@ def _content(run: Paged | FinishedProgram) -> dict[str, Any]:
         standing = limits.certificate_of(attacked).standing
         content["otherwise"] = WORDS[standing].otherwise
     return content
-
-
-def _sizes(run: Paged | FinishedProgram) -> Sequence[int] | None:
-    """Number of records or users of each node, where its settings have it."""
-    return run.config.own_sizes if isinstance(run, FinishedTraining) else None
 
 
 def attacked_in(run: Paged | FinishedProgram) -> FinishedAudit | FinishedProgram | None:
@@ -233,40 +223,28 @@ def _worth(bound: UpperBound) -> str:
     return WORDS[bound.standing].at_most + seen_by(bound.observer).replace(";", ",")
 
 
-def _upper(bound: UpperBound) -> str:
-    if bound.epsilon == math.inf:
-        return "no bound"
-    return f"ε {'≈' if bound.standing == 'asymptotic' else '≤'} {up(bound.epsilon)}"
-
-
 def _figures(run: Paged | FinishedProgram) -> dict[str, str]:
     lowers: list[tuple[str, LowerBound]] = []
     drawn: dict[str, str] = {}
     if (attacked := attacked_in(run)) is not None:
         lower, evidence = attacked.result.lower(), attacked.result.evidence
         lowers = [("audited", lower)]
-        drawn["scores"] = attack.histogram(attacked.scores, evidence, name="scores")
-        drawn["roc"] = attack.roc(
-            attacked.scores,
-            evidence,
-            attacked.config.claim,
-            lower,
-            name="roc",
-            certificate=limits.accounted(attacked),
-        )
+        drawn["scores"] = attack.histogram(attacked.scores, evidence)
+        account = limits.accounted(attacked)
+        about = evidence, attacked.config.claim, lower, account
+        drawn["roc"] = attack.roc(attacked.scores, *about)
     drawn |= plots.epsilon_axes(run.config.claim, run.upper, lowers)
     if isinstance(run, FinishedProgram | recorded.FinishedRecord):
         return drawn
-    made = {"views": views.on_page(run, "views")}
+    made = {"views": views.on_page(run)}
     if isinstance(attacked, FinishedAudit):
-        made["tradeoff"] = limits.trade_off(attacked, name="tradeoff")
-        made["runs"] = limits.against_runs(attacked, name="runs")
+        made["tradeoff"] = limits.trade_off(attacked)
+        made["runs"] = limits.against_runs(attacked)
     drawn |= {name: one for name, one in made.items() if one is not None}
-    nodes = len(run.ledger.nodes)
-    curves = run.curves
+    nodes, curves = len(run.ledger.nodes), run.curves
     if curves.rounds:
         if curves.accuracy is not None or curves.loss is not None:
-            drawn["quality"] = plots.quality(curves, nodes=nodes, name="quality")
+            drawn["quality"] = plots.quality(curves, nodes)
         if nodes > 1 and curves.consensus is not None:
-            drawn["consensus"] = plots.consensus(run.curves, name="consensus")
+            drawn["consensus"] = plots.consensus(curves)
     return drawn

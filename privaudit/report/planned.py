@@ -138,8 +138,7 @@ def ledger_by_settings(
     if party is not None and party.shared is not None:
         expected = expected.assuming(COUNTED)
     for missing in set(expected.assumptions) - set(run.ledger.assumptions):
-        had = "; ".join(run.ledger.assumptions) or "nothing"
-        return unlike(run, "what its account assumes", had, missing)
+        return assumes_unlike(run, missing)
     unchecked.append("how many records each node has, which needs the data")
     if needs_model:
         unchecked.append("the noise of messages, which needs the model")
@@ -195,8 +194,7 @@ def _by_own_algorithm(run: Finished) -> Difference | None:
     settings, party = run.config.settings, getattr(run.config, "party", None)
     assumed = OWN_ALGORITHM.format(name=settings.algorithm)
     if promises(run) and assumed not in run.ledger.assumptions:
-        had = "; ".join(run.ledger.assumptions) or "nothing"
-        return unlike(run, "what its account assumes", had, assumed)
+        return assumes_unlike(run, assumed)
     kept = getattr(run.config, "known_sizes", None)
     held = kept if party is None else party.nodes
     if held is not None and len(run.ledger.nodes) != len(held):
@@ -261,6 +259,12 @@ def unlike(
     """Difference of the ledger from the settings."""
     file = run.path / "ledger.json"
     return Difference(file, what, str(had), str(wanted), f"{by} says")
+
+
+def assumes_unlike(run: Finished, wanted: str, by: str = "config.json") -> Difference:
+    """Difference of what the ledger's account assumes."""
+    had = "; ".join(run.ledger.assumptions) or "nothing"
+    return unlike(run, "what its account assumes", had, wanted, by)
 
 
 def _has_part(ledger: Ledger, own: Sequence[Entry], planned: Sequence[Entry]) -> bool:

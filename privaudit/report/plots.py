@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from privaudit.report.numbers import claimed, down, up
+from privaudit.report.numbers import at_most, claimed, down
 from privaudit.report.svg import COLOURS, WIDTHS, drawing, from_zero, inline, percent
 from privaudit.results import Claim, LowerBound, UpperBound
 from trainers.runs.outcome import Curves
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 def epsilon_axes(
@@ -27,22 +31,16 @@ def epsilon_axes(
         rows.append(("claimed", text, 0.0, claim.epsilon, "ink"))
     most = math.inf if upper is None else upper.epsilon
     if upper is not None:
-        sign = "≈" if upper.standing == "asymptotic" else "≤"
-        text = f"ε {sign} {up(most)}" if most < math.inf else "no bound"
-        rows.append((upper.standing, text, 0.0, most, "allowed"))
+        rows.append((upper.standing, at_most(upper), 0.0, most, "allowed"))
     for label, lower in lowers:
         text = f"ε ≥ {down(lower.epsilon)}"
         role = "refuted" if claim is not None and lower > claim else "audited"
         rows.append((label, text, lower.epsilon, math.inf, role))
-    limit = _axis_end(
-        [] if claim is None else [claim.epsilon],
-        most,
-        [lower.epsilon for _, lower in lowers],
-    )
+    mark = None if claim is None else claim.epsilon
+    limit = _axis_end([mark or 0.0, *(lower.epsilon for _, lower in lowers)], most)
     band = None
     if upper is not None and len(lowers) == 1:
         band = lowers[0][1].epsilon, min(most, limit)
-    mark = None if claim is None else claim.epsilon
     return {
         name: _epsilon_axis(rows, limit, band, mark, width, name)
         for name, width in WIDTHS.items()
@@ -91,70 +89,56 @@ def _epsilon_axis(
         return inline(figure, name, f"One axis of epsilon: {said}.")
 
 
-def _axis_end(claim: list[float], upper: float, lower: list[float]) -> float:
+def _axis_end(values: Sequence[float], upper: float) -> float:
     """End of the axis; what lies beyond, as a far-off upper bound, gets an arrow."""
-    near = [value for value in (*claim, *lower) if 0 < value < math.inf]
+    near = [value for value in values if 0 < value < math.inf]
     largest = max(near, default=0.0)
     if upper < math.inf and (not near or upper <= 20 * largest):
         largest = max(largest, upper)
     return 1.25 * largest or 1.0
 
 
-def quality(curves: Curves, *, nodes: int, name: str) -> str:
+def quality(curves: Curves, nodes: int) -> str:
     """Accuracy, or the loss, on test data over the rounds, and the worst node's."""
     kind = "accuracy" if curves.accuracy is not None else "loss"
     mean, worst = getattr(curves, kind), getattr(curves, f"worst_{kind}")
-    marker = "." if len(curves.rounds) < 2 else ""
     with drawing(440, 280) as (figure, axes):
-        axes.plot(
-            curves.rounds,
-            mean,
-            color=COLOURS["ink"],
-            linewidth=1.8,
-            marker=marker,
-            label="mean of the nodes" if nodes > 1 else kind,
-        )
+        label = "mean of the nodes" if nodes > 1 else kind
+        _over_rounds(axes, curves, mean, label=label)
         if nodes > 1 and worst is not None:
-            axes.plot(
-                curves.rounds,
-                worst,
-                color=COLOURS["faint"],
-                linewidth=1.8,
-                marker=marker,
-                dashes=(4, 1.5),
-                label="the worst node",
-            )
+            style = {"role": "faint", "dashes": (4, 1.5)}
+            _over_rounds(axes, curves, worst, label="the worst node", **style)
             figure.legend(loc="outside upper left", ncols=2)
         if kind == "accuracy":
             axes.set_ylim(0, 1.02)
             axes.yaxis.set_major_formatter(lambda share, _: percent(share))
         else:
             from_zero(axes)
-        axes.set_xlim(left=0)
-        axes.locator_params(axis="x", integer=True)
-        axes.set_xlabel("round")
         axes.set_ylabel(f"{kind} on test data")
-        return inline(
-            figure, name, f"{kind.capitalize()} on test data over the rounds."
-        )
+        said = f"{kind.capitalize()} on test data over the rounds."
+        return inline(figure, "quality", said)
 
 
-def consensus(curves: Curves, *, name: str) -> str:
+def consensus(curves: Curves) -> str:
     """Draw the distance of nodes' models from their mean, over the rounds."""
-    assert curves.consensus is not None
     with drawing(440, 280) as (figure, axes):
-        axes.plot(
-            curves.rounds,
-            curves.consensus,
-            color=COLOURS["ink"],
-            linewidth=1.8,
-            marker="." if len(curves.rounds) < 2 else "",
-            label="root mean square over the nodes",
-        )
+        label = "root mean square over the nodes"
+        _over_rounds(axes, curves, curves.consensus, label=label)
         figure.legend(loc="outside upper left")
-        axes.set_xlim(left=0)
-        axes.locator_params(axis="x", integer=True)
         from_zero(axes)
-        axes.set_xlabel("round")
         axes.set_ylabel("distance from the mean model")
-        return inline(figure, name, "Distance of the nodes' models over the rounds.")
+        said = "Distance of the nodes' models over the rounds."
+        return inline(figure, "consensus", said)
+
+
+def _over_rounds(
+    axes: Axes, curves: Curves, values: Any, *, role: str = "ink", **style: Any
+) -> None:
+    """A curve of ``values`` over the rounds; a point, where there is one alone."""
+    marker = "." if len(curves.rounds) < 2 else ""
+    axes.plot(
+        curves.rounds, values, color=COLOURS[role], lw=1.8, marker=marker, **style
+    )
+    axes.set_xlim(left=0)
+    axes.locator_params(axis="x", integer=True)
+    axes.set_xlabel("round")

@@ -67,14 +67,11 @@ def _command(run: FinishedProgram) -> str:
         **({"ledger": str(run.path / "ledger.json")} if run.ledger else {}),
     }
     if config.is_given:
-        settings = [f"        {name}={value!r}," for name, value in options.items()]
-        return "\n".join(
-            [
-                f"privaudit.audit_program(\n    {config.name},  # which was given",
-                "    privaudit.ProgramSettings(",
-                *settings,
-                '    ),\n    out="another-folder",\n)',
-            ]
+        settings = [f"        {name}={value!r},\n" for name, value in options.items()]
+        return (
+            f"privaudit.audit_program(\n    {config.name},  # which was given\n"
+            f"    privaudit.ProgramSettings(\n{''.join(settings)}"
+            '    ),\n    out="another-folder",\n)'
         )
     program = [config.program] if config.is_function else ["--command", config.program]
     lines = [["privaudit", "audit-program", *program]]

@@ -73,19 +73,15 @@ class FinishedRecord(Judged[Status | None, UpperBound]):
 
     def lines(self) -> list[str]:
         """All figures, in sentences."""
-        lines = [
-            f"{self.path}: trained by {self.config.recorded}, {self.releases:,} "
-            f"releases; its ledger was {self.config.how}"
-        ]
         verdict = self.result.verdict
+        figures = [str(self.upper), *([self.says] if self.says else [])]
         if verdict is not None:
-            lines.append(str(verdict.claim))
-        lines.append(str(self.upper))
-        if self.says:
-            lines.append(self.says)
-        if verdict is not None:
-            lines.append(str(verdict))
-        return lines
+            figures = [str(verdict.claim), *figures, str(verdict)]
+        return [
+            f"{self.path}: trained by {self.config.recorded}, {self.releases:,} "
+            f"releases; its ledger was {self.config.how}",
+            *figures,
+        ]
 
 
 def content(run: FinishedRecord) -> dict[str, Any]:
@@ -127,11 +123,6 @@ def ledger_in(folder: RunFolder) -> Ledger:
             "takes more"
         )
     return ledger
-
-
-def is_record(fields: dict[str, Any]) -> bool:
-    """Return whether a ``config.json`` with these fields is of another tool's run."""
-    return "recorded" in fields
 
 
 def check_belongs(

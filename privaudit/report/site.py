@@ -7,6 +7,7 @@ import itertools
 import os
 import pathlib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
@@ -14,23 +15,14 @@ import msgspec
 
 from privaudit.files import json as _json
 from privaudit.files.folder import FolderError, content_of, write_whole
-from privaudit.report.axis import Line, together
+from privaudit.report.axis import Item, together
 from privaudit.report.demo import is_demo, load_views, page_of
 from privaudit.report.joining import join
-from privaudit.report.joint import Joint
-from privaudit.report.numbers import claimed, down, up
 from privaudit.report.page import fill, render
 from privaudit.report.svg import WIDTHS, drawn_alone, embedded
 from privaudit.report.sweep import is_sweep, load_sweep
-from privaudit.report.verify import EvidenceError, Verification, verify
-from privaudit.results import (
-    Finding,
-    LowerBound,
-    Relation,
-    Status,
-    UpperBound,
-    decided,
-)
+from privaudit.report.verify import EvidenceError, verify
+from privaudit.results import Relation, Status, decided
 
 Path = str | os.PathLike[str]
 SITE = "site.json"  # what a site's folder is known by
@@ -40,107 +32,6 @@ _SCROLLS = (
 )
 _NARROW = 340  # points: a picture that is read on a phone as it is
 _PICTURES = re.compile(r"!\[([^\]]*)\]\(([^)]+\.svg)\)\n?")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Item:
-    """A line of an overview; ``proved``: from below; ``why``: what is wrong with it."""
-
-    name: str
-    kind: str
-    page: str | None = None
-    claimed: float | None = None
-    certified: float | None = None
-    proved: float = 0.0
-    standing: str = ""
-    audited: float | None = None
-    delta: float | None = None
-    relation: str = ""
-    verdict: str | None = None
-    why: str = ""
-
-    @classmethod
-    def of(cls, checked: Verification, name: str, page: str | None) -> Item:
-        """A run whose figures agree with its evidence."""
-        run: Any = checked.found
-        result = run.result
-        if hasattr(result, "lower"):
-            lower, attack = result.lower(), None
-        else:  # a training, which may have been attacked
-            attack = result.strongest() if hasattr(result, "strongest") else None
-            lower = None if attack is None else attack.finding.lower
-        about = {"name": name, "kind": run.kind, "page": page}
-        item = cls._stating(result.verdict, result.upper(), lower, **about)
-        if attack is not None and attack.finding.status == "refuted":
-            return dataclasses.replace(item, verdict="refuted")  # without a claim too
-        return item
-
-    @classmethod
-    def joint(cls, joint: Joint, name: str, page: str) -> Item:
-        """Item for what the parties of a run state together."""
-        about = {"name": name, "kind": "joint", "page": page}
-        return cls._stating(joint.verdict, joint.upper, None, **about)
-
-    @classmethod
-    def _stating(
-        cls,
-        verdict: Finding | None,
-        upper: UpperBound | None,
-        lower: LowerBound | None,
-        **about: Any,
-    ) -> Item:
-        claim = None if verdict is None else verdict.claim
-        first = next(one for one in (upper, lower, claim) if one is not None)
-        return cls(
-            **about,
-            claimed=None if claim is None else claim.epsilon,
-            certified=None if upper is None else upper.epsilon,
-            proved=0.0 if verdict is None else verdict.certified_lower or 0.0,
-            standing="" if upper is None else upper.standing,
-            audited=None if lower is None else lower.epsilon,
-            delta=first.delta,
-            relation=first.relation,
-            verdict=None if verdict is None else verdict.status,
-        )
-
-    def cells(self) -> list[tuple[str, str, float | str]]:
-        """Cells of a row: head, text, and the value to sort by."""
-        worth = "" if self.standing in ("", "certified") else f" {self.standing}"
-        figures = (
-            ("claimed", self.claimed, claimed, ""),
-            ("certified", self.certified, up, worth),
-            ("audited", self.audited, down, ""),
-        )
-        verdict = self.why or self.verdict or ""
-        return [
-            ("verdict", verdict, verdict),
-            *(
-                (
-                    head,
-                    "" if value is None else said(value) + more,
-                    -1.0 if value is None else min(value, 1e300),
-                )
-                for head, value, said, more in figures
-            ),
-            (
-                "delta",
-                "" if self.delta is None else f"{self.delta:g}",
-                -1.0 if self.delta is None else self.delta,
-            ),
-            ("neighbours", self.relation, self.relation),
-            ("what", self.kind, self.kind),
-        ]
-
-    def line(self) -> Line:
-        """Its place in the chart."""
-        return Line(
-            self.name,
-            claimed=self.claimed,
-            certified=self.certified,
-            proved=self.proved,
-            audited=self.audited,
-            verdict=self.verdict,
-        )
 
 
 _Figure = Annotated[float, msgspec.Meta(ge=0)] | None
@@ -349,14 +240,11 @@ class Site:
                 for name, (_, svg) in zip(drawn, charts, strict=True)
             },
         )  # fmt: skip
-        self._add(
-            [Item(name=path.name, kind="study", page=self._keep(path.name, page))]
-        )
+        place = self._keep(path.name, page)
+        self._add([Item(name=path.name, kind="study", page=place)])
 
     def _several(self, path: pathlib.Path) -> None:
-        inside = sorted(
-            each for each in path.glob("*/") if not each.name.startswith(".")
-        )
+        inside = sorted(x for x in path.glob("*/") if not x.name.startswith("."))
         before = len(self.items)
         self._parties(path)
         for each in inside:
@@ -390,15 +278,9 @@ class Site:
         self._add([item, *runs])
 
     def _overview(self, title: str, items: Sequence[Item], depth: int) -> bytes:
-        lines = [item.line() for item in items]
-        drawn = {
-            name: together(lines, width=width, name=name)
-            for name, width in WIDTHS.items()
-        }
-        counts: dict[str, int] = {}
-        for item in items:
-            if word := item.verdict or ("not shown" if item.why else ""):
-                counts[word] = counts.get(word, 0) + 1
+        drawn = {x: together(items, width=width, name=x) for x, width in WIDTHS.items()}
+        words = (item.verdict or ("not shown" if item.why else "") for item in items)
+        counts = Counter(filter(None, words))
         return fill(
             "overview.html.jinja",
             drawn,
@@ -407,8 +289,8 @@ class Site:
             heads=[head for head, _, _ in Item(name="", kind="").cells()],
             up="../" * depth,
             counts=", ".join(f"{count} {word}" for word, count in counts.items()),
-            judged=sum(counts.values()),
-            drawn=any(line.drawn for line in lines),
+            judged=counts.total(),
+            drawn=any(item.drawn for item in items),
         ).encode()
 
 

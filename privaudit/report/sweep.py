@@ -17,16 +17,8 @@ from privaudit.report.load import FinishedAudit, load
 from privaudit.results import Status, round_down, round_up, stated, worst
 
 _HEAD = (
-    "audit",
-    "neighbours",
-    "delta",
-    "claimed",
-    "at most",
-    "at least",
-    "most shown",
-    "beside",
-    "runs",
-    "verdict",
+    *("audit", "neighbours", "delta", "claimed", "at most", "at least"),
+    *("most shown", "beside", "runs", "verdict"),
 )
 
 
@@ -126,7 +118,7 @@ class FoundSweep:
     def lines(self) -> list[str]:
         """The table, and what it says in sum."""
         refuted, disproved = map(self.statuses.count, ("refuted", "disproved"))
-        failed = sum(row.failed for row in self.rows)
+        failed = self.failed
         rest = len(self.rows) - len(self.finished) - failed
         counts = [f"{len(self.finished)} of {len(self.rows)} audits are finished"]
         counts += [f"{refuted} refute their claim"] if refuted else []
@@ -205,17 +197,18 @@ def load_sweep(path: pathlib.Path) -> FoundSweep:
 
 def _row(path: pathlib.Path, name: str, failures: dict[str, str]) -> Row:
     why = failures.get(name)
-    try:
-        if why is None and not (path / name / "result.json").exists():
-            return Row(name, None, "not finished")
-        if why is not None:
-            return Row(name, None, f"failed: {why}", failed=True)
-        run = load(path / name)
-    except FolderError as error:
-        return Row(name, None, f"failed: {error}", failed=True)
-    if not isinstance(run, FinishedAudit):
-        return Row(name, None, "failed: this is no audit's folder", failed=True)
-    return Row(name, run)
+    if why is None and not (path / name / "result.json").exists():
+        return Row(name, None, "not finished")
+    if why is None:
+        try:
+            run = load(path / name)
+        except FolderError as error:
+            why = str(error)
+        else:
+            if isinstance(run, FinishedAudit):
+                return Row(name, run)
+            why = "this is no audit's folder"
+    return Row(name, None, f"failed: {why}", failed=True)
 
 
 def _together(texts: Iterable[str]) -> str:

@@ -11,12 +11,7 @@ from privaudit.report.numbers import exact, up
 from privaudit.results import Relation, UpperBound, round_down, round_up
 
 COLUMNS = (
-    "node",
-    "releases",
-    "sampling",
-    "norm bound",
-    "noise",
-    "sensitivity",
+    *("node", "releases", "sampling", "norm bound", "noise", "sensitivity"),
     "ε at most",
 )
 
@@ -51,8 +46,8 @@ def _node_line(entries: Sequence[Entry], bound: UpperBound) -> tuple[str, ...]:
     if not releases:
         return ("none", "", "", "", "", up(bound.epsilon))
     mechanisms = dict.fromkeys(
-        release.mechanism if release.is_private else f"exact {_kind(release.mechanism)}"
-        for release in releases
+        one.mechanism if one.is_private else f"exact (no {one.mechanism} noise)"
+        for one in releases
     )
     count = sum(entry.count for entry in entries)
     return (
@@ -63,10 +58,6 @@ def _node_line(entries: Sequence[Entry], bound: UpperBound) -> tuple[str, ...]:
         _sensitivities(entries, bound.relation),
         up(bound.epsilon),
     )
-
-
-def _kind(mechanism: str) -> str:
-    return f"(no {mechanism} noise)"
 
 
 def _sensitivities(entries: Sequence[Entry], relation: Relation) -> str:

@@ -44,7 +44,7 @@ from privaudit.report.load import (
     audits_of,
     load_any,
 )
-from privaudit.report.planned import ledger_by_settings, promises, unlike
+from privaudit.report.planned import assumes_unlike, ledger_by_settings, promises
 from privaudit.report.program import FinishedProgram
 from privaudit.report.proved import proved
 from privaudit.report.recorded import FinishedRecord
@@ -324,17 +324,14 @@ def _digests(
             recorded = "none, as it is no file"
             if file.is_file() and not file.is_symlink():
                 recorded = "not asked for"
-        found[name] = Difference(
-            file, "its SHA-256", recorded, expected, "manifest.json has"
-        )
+        told = recorded, expected, "manifest.json has"
+        found[name] = Difference(file, "its SHA-256", *told)
     if manifest.settings is not None and not found:
-        where, one, other = first_unequal(
-            manifest.settings, _manifest.settings_in(folder) or {}
-        )
+        kept = _manifest.settings_in(folder) or {}
+        where, one, other = first_unequal(manifest.settings, kept)
         if where:
-            found[MANIFEST] = Difference(
-                folder / MANIFEST, f"the setting {where}", one, other, "config has"
-            )
+            told = f"the setting {where}", one, other, "config has"
+            found[MANIFEST] = Difference(folder / MANIFEST, *told)
     return found
 
 
@@ -389,12 +386,10 @@ def _figures(
     recorded = msgspec.to_builtins(run.result)
     first = next(differ(recorded, msgspec.to_builtins(again), loose), None)
     if first is not None:
-        where, one, other = first
-        yield Difference(run.path / "result.json", where, one, other, by)
+        yield Difference(run.path / "result.json", *first, by)
     by_kernel = proved(run.path, run.ledger)
     if by_kernel is not None and by_kernel.wrong is not None:
-        where, one, other = by_kernel.wrong
-        yield Difference(run.path / CERTIFICATE, where, one, other, "ledger.json gives")
+        yield Difference(run.path / CERTIFICATE, *by_kernel.wrong, "ledger.json gives")
     elif by_kernel is not None and by_kernel.status == "proved":
         told = [line.partition(" is ")[0] for line in by_kernel.says]
         beyond = "as it was asked, about a thousandth beyond the account"
@@ -449,27 +444,14 @@ def _of_another(run: FinishedTraining, audit: Any) -> Iterator[Difference]:
 def _training_again(run: FinishedTraining) -> Any:
     claim, worst = run.config.claim, run.upper
     asked = worst if claim is None else claim
-    algorithm, observer = run.config.settings.algorithm, run.config.observer
+    observer, at = run.config.observer, (asked.delta, worst.relation, run.account)
 
     def account(seen_by: str | None) -> tuple[UpperBound, ...]:
-        return account_observed(
-            algorithm,
-            run.ledger,
-            seen_by,
-            asked.delta,
-            worst.relation,
-            run.config.account,
-        )
+        return account_observed(run.trained_by, run.ledger, seen_by, *at)
 
     how = run.result.independence
     if how is not UNSET and run.ledger.independent(how) != run.ledger:
-        return unlike(
-            run,
-            "what its account assumes",
-            "; ".join(run.ledger.assumptions) or "nothing",
-            f"independence {how}",
-            "result.json",
-        )
+        return assumes_unlike(run, f"independence {how}", "result.json")
     if run.config.version == __version__:
         file = run.path / "result.json"
         written = RunFolder(run.path).read("result.json", TrainingResult)
@@ -534,13 +516,9 @@ def _program_again(run: FinishedProgram) -> Any:
     wrong = np.flatnonzero(worlds != run.scores.member)
     if len(wrong):
         where = int(wrong[0])
-        return Difference(
-            run.path / "scores.npz",
-            f"the world of run {where}",
-            str(bool(run.scores.member[where])),
-            str(bool(worlds[where])),
-            "the seed in config.json gives",
-        )
+        had, wanted = (str(bool(x[where])) for x in (run.scores.member, worlds))
+        file, what = run.path / "scores.npz", f"the world of run {where}"
+        return Difference(file, what, had, wanted, "the seed in config.json gives")
     try:
         return programs.judge(run.config, done, run.result.seconds, run.ledger)
     except ValueError as error:

@@ -23,8 +23,6 @@ _TITLES = {
     "certified": "certified",
     "everything_seen": "everything seen",
 }
-
-
 _MOST_NODES = 8  # on a page: more take seconds, and are hard to read
 
 
@@ -66,7 +64,7 @@ def draw_views(
     write(figure, path)
 
 
-def on_page(run: Finished, name: str) -> str | None:
+def on_page(run: Finished) -> str | None:
     """Nodes by nodes, for a page; None where no ledger alone says who learns what."""
     upper, nodes = run.upper, len(run.ledger.nodes)
     if nodes > _MOST_NODES:
@@ -85,25 +83,19 @@ def on_page(run: Finished, name: str) -> str | None:
         top = every if math.isfinite(every) else max(finite)
         image = _squares(axes, pairs, nodes, "certified", top or 1.0)
         for pair in pairs:
-            axes.annotate(
-                up(pair.certified),
-                (int(pair.by), pair.of),
-                ha="center",
-                va="center",
-                fontsize=8,
-                color="white" if pair.certified > 0.5 * top else "black",
-            )
+            ink = "white" if pair.certified > 0.5 * top else "black"
+            style = {"ha": "center", "va": "center", "color": ink}
+            axes.text(int(pair.by), pair.of, up(pair.certified), fontsize=8, **style)
         axes.grid(visible=False)
         axes.set_xticks(range(nodes))
         axes.set_yticks(range(nodes))
         figure.colorbar(image, ax=axes, label="epsilon, at most")
         worst = max(pair.certified for pair in pairs)
-        return inline(
-            figure,
-            name,
+        said = (
             f"Of each node, what each other one learns: epsilon at most {up(worst)}; "
-            f"an observer of everything, at most {up(every)}.",
+            f"an observer of everything, at most {up(every)}."
         )
+        return inline(figure, "views", said)
 
 
 def _without_bound(axes: Axes, places: Sequence[tuple[float, float]]) -> None:
@@ -126,11 +118,7 @@ def _squares(
 
 
 def _graph(
-    axes: Axes,
-    pairs: Sequence[Pair],
-    joined: NDArray[np.bool_],
-    name: str,
-    top: float,
+    axes: Axes, pairs: Sequence[Pair], joined: NDArray[np.bool_], name: str, top: float
 ) -> None:
     from matplotlib import colormaps
 

@@ -9,10 +9,10 @@ from msgspec import UNSET
 
 from privaudit.auditing.bounds.contract import Rate
 from privaudit.report.load import Finished, FinishedAudit, FinishedTraining, Paged
-from privaudit.report.numbers import down, up
+from privaudit.report.numbers import down, seer, up
 from privaudit.report.program import FinishedProgram
 from privaudit.report.standing import TEXTS, WORDS
-from privaudit.results import Claim, Unit, UpperBound, own_by, seen_by
+from privaudit.results import Claim, Unit, UpperBound, own_by
 from privaudit.task_settings import OWN, TaskSettings, is_own
 from trainers.runs.outcome import TrainingResult
 
@@ -222,12 +222,9 @@ def of_figures(
         lines.append(("shares", _of_unit(TEXTS["shares"], unit)))
     if upper is not None and upper.overlap is not UNSET:
         where = TEXTS["at_one"] if upper.overlap == 1 else TEXTS["at_several"]
-        lines.append(
-            ("overlap", _of_unit(where.format(overlap=upper.overlap), unit)),
-        )
+        lines.append(("overlap", _of_unit(where.format(overlap=upper.overlap), unit)))
     if upper is not None and upper.observer is not UNSET:
-        whom = seen_by(upper.observer).removeprefix("; seen by ")
-        lines.append(("it holds for", f"{whom}, who follows the protocol"))
+        lines.append(("it holds for", f"{seer(upper)}, who follows the protocol"))
     if claim is not None:
         said = f"{claim.source} ({claim.method})"
         lines.append(("claimed", f"the promise in question, from {said}"))
@@ -264,14 +261,9 @@ def attacks(run: FinishedTraining) -> dict[str, Any]:
     assert strongest is not None
     together = 100 * (1 - sum(1 - lower.confidence for _, lower in known))
     claimed = any(one.finding.claim == run.config.claim for one in audits)
+    columns = ("the attacker sees", "planted", "scored", "ε at least", "so")
     return {
-        "attack_columns": (
-            "the attacker sees",
-            "planted",
-            "scored",
-            "ε at least",
-            "so",
-        ),
+        "attack_columns": columns,
         "attacks": [
             (
                 lower.sees,
@@ -365,8 +357,3 @@ def _quality(result: TrainingResult, nodes: int) -> str:
     else:
         return "There were no test data, so that nothing was measured."
     return f"The models {said}{worst if nodes > 1 else ''}."
-
-
-def seer(upper: UpperBound | None) -> str:
-    """By whom the ledger's figures are seen; "" if by whoever sees all."""
-    return "" if upper is None else seen_by(upper.observer).removeprefix("; seen by ")

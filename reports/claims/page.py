@@ -11,7 +11,7 @@ from markupsafe import Markup  # what jinja2 escapes with
 from privaudit.auditing.bounds import RankWalk, most_shown
 from privaudit.claims import PAPERS, all_claims
 from privaudit.claims.claim import Certified, PaperFinding
-from privaudit.report.axis import Line, together
+from privaudit.report.axis import Item, together
 from privaudit.report.page import style as page_style
 from privaudit.results import MEANING, round_down, round_up, stated
 from reports.study import Results
@@ -58,8 +58,9 @@ def rows(known: Results) -> list[dict[str, Any]]:
                 "audit": audit,
                 "audit_corrected": known.get(f"attack {claim.key}/corrected"),
                 "audited": audit and round_down(audit["epsilon_lower"], 3),
-                "line": Line(
-                    claim.key,
+                "line": Item(
+                    name=claim.key,
+                    kind="claim",
                     claimed=claim.claimed,
                     certified=finding.printed.upper,
                     proved=finding.printed.lower,

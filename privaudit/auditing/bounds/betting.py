@@ -31,9 +31,9 @@ follows the law of its world. QED.
 
 The rows are sorted by score before they are permuted, so that the bound does not depend
 on the file's order; ties stand as they stood, which worlds must not decide (rows of
-somebody's are dealt anew: `Scores.shuffled`). Two things are lost. The number of runs must be fixed
-beforehand: a longer file is shuffled anew, and its bound is another bet. And the chance
-is over the permutation too, so that its seed must not be chosen by the bound.
+somebody's are dealt anew: `Scores.shuffled`). Two things are lost. The number of runs
+must be fixed beforehand: a longer file is shuffled anew, and its bound is another bet.
+And the chance is over the permutation too: its seed must not be chosen by the bound.
 
 Fixed designs are refused: where it is known beforehand that 500 of 1 000 runs are
 members, the last world follows from the others, and no order makes it a coin.

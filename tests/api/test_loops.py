@@ -3,7 +3,9 @@
 import contextlib
 import json
 import math
+import os
 import re
+import threading
 from unittest import mock
 
 import msgspec
@@ -173,6 +175,42 @@ class TestGradients:
         torch.testing.assert_close(
             found, made(noise_multiplier=10.0).gradient(oracle.start)
         )
+
+    def test_threads_take_turns(self, monkeypatch):
+        """A release that waits in the middle is not made twice, nor paid for once."""
+        oracle, inside = made(nodes=1), threading.Event()
+        drawn, both, batches = [], threading.Event(), Oracle._batches
+
+        def slow(inner, nodes):
+            drawn.append(inner.releases_of(nodes[0]))
+            (both if inside.is_set() else inside).set()
+            both.wait(0.2)
+            return batches(inner, nodes)
+
+        monkeypatch.setattr(Oracle, "_batches", slow)
+        threads = [
+            threading.Thread(target=oracle.gradient, args=(oracle.start + place,))
+            for place in range(2)
+        ]
+        for one in threads:
+            one.start()
+            inside.wait()
+        for one in threads:
+            one.join()
+        assert drawn == [0, 1]
+        assert oracle.ledger.nodes[0][0].count == 2
+
+    def test_another_process_has_no_oracle(self, monkeypatch, tmp_path):
+        oracle = made()
+        monkeypatch.setattr(os, "getpid", lambda: -1)
+        for use in (oracle.gradient, oracle.save):
+            with pytest.raises(ValueError, match="in the process that uses it"):
+                use(oracle.start if use == oracle.gradient else tmp_path / "run")
+
+    def test_a_folder_without_releases_is_refused(self, tmp_path):
+        with pytest.raises(ValueError, match="released nothing"):
+            made().save(tmp_path / "run")
+        assert not (tmp_path / "run").exists()
 
     def test_a_budget_is_a_budget(self):
         with pytest.raises(ValueError, match=r"budget must be a privaudit\.Budget"):

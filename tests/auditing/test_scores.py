@@ -28,6 +28,8 @@ class TestSound:
             ([True, True], [1.0, 2.0], "2 member and 0 non-member runs"),
             ([0, 2], [1.0, 2.0], "0 .* and 1 .* only"),
             ([0, np.nan], [1.0, 2.0], "0 .* and 1 .* only"),
+            ([0, 1], np.ma.array([1.0, 2.0], mask=[0, 1]), "hold masked entries"),
+            (np.ma.array([0, 1], mask=[0, 1]), [1.0, 2.0], "hold masked entries"),
             ([0, 1], [1.0, np.nan], "the first is nan in row 1"),
             ([0, 1], [np.inf, 0.0], "the first is inf in row 0"),
             ([0, 1], ["a", "b"], "must be numbers"),

@@ -245,8 +245,15 @@ def checked_runs(
     given = np.asarray(member)
     if given.ndim != 1:
         raise ValueError(f"member must be one number a run, got shape {given.shape}")
-    if given.dtype != np.bool_ and not np.isin(given, (0, 1)).all():
-        raise ValueError("member must hold 0 (not a member) and 1 (member) only")
+    try:
+        known = given.dtype == np.bool_ or np.isin(given, (0, 1)).all()
+    except TypeError:  # a gap of pandas', which is neither equal nor unequal
+        known = False
+    if not known:
+        raise ValueError(
+            "member must hold 0 (not a member) and 1 (member) only, and no gaps: leave "
+            "runs out of which the world is not known"
+        )
     try:
         scores = real_numbers(score)
     except ValueError as error:

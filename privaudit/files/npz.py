@@ -54,7 +54,8 @@ def packed(**arrays: Any) -> bytes:
 
 def check_unmasked(values: Any, name: str) -> None:
     """``ValueError`` if entries are masked: numpy's conversions drop the mask."""
-    if np.ma.is_masked(values):
+    # pandas' arrays have masks too, which their conversions know.
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise ValueError(
             f"{name} hold masked entries, which would be read as if they were not: "
             "leave them out, or fill them in, as values.filled(0) does"

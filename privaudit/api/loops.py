@@ -559,7 +559,8 @@ def oracle(
     material = Material.own(model, shares, loss=loss, nodes=nodes, split=split)
     if transform is not None:
         material = material.with_transform(transform)
-    for line in of_nodes(material.shares):
+    pay = "privaudit.Certificate.of(oracle.ledger, overlap=k) counts up to k nodes"
+    for line in of_nodes(material.shares, pay=pay):
         watching(None).warn(line)
     file = None if key_file is None else pathlib.Path(key_file)
     data = material.data(private_data(material.shares).to(device))

@@ -236,6 +236,15 @@ class TestLedger:
         counts = [sum(e.count for e in node) for node in oracle.ledger.nodes]
         assert counts == [1, 1, 2, 1]
 
+    def test_records_at_two_nodes_are_told_with_what_counts_them(self, caplog):
+        oracle = pa.oracle(nn.Linear(5, 2), [data()] * 2, **MECHANISM)
+        (line,) = caplog.messages
+        assert "40 records lie at more than 1 node" in line
+        assert "privaudit.Certificate.of(oracle.ledger, overlap=k) counts" in line
+        oracle.gradient(oracle.start)
+        one, both = (pa.Certificate.of(oracle.ledger, overlap=k) for k in (1, 2))
+        assert both.epsilon(1e-5).upper > one.epsilon(1e-5).upper
+
     def test_its_account_is_the_programmes_one(self):
         oracle = made()
         for _ in range(7):

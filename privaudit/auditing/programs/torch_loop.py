@@ -491,7 +491,7 @@ def probe_loader(
         if not len(loader):
             raise ValueError("the loader has no batch that tells: give sampling_rate")
         rate = 1 / len(loader)
-    if not isinstance(rate, numbers.Real) or not 0 < rate <= 1:
+    if not isinstance(rate, numbers.Real) or not 0 < float(rate) <= 1:
         raise ValueError(f"sampling_rate must be a number in (0, 1], got {rate!r}")
     seen = [[list(batch) for batch in sampler] for _ in range(passes)]
     return check_batches(seen, records, float(rate))

@@ -168,6 +168,11 @@ class PrivacyCallback(_Callback):
             self._writer.replace(ledger)
             if opacus.history_of(self._source_of(pl_module)) is not None:
                 opacus.check_any(ledger)
+            elif not any(ledger.nodes):
+                raise ValueError(
+                    "the oracle released nothing, and nothing is known of what was "
+                    "trained: train by its gradient()"
+                )
             # Opacus is asked of its own releases only.
             says = opacus.epsilons(ledger, self._delta) if _by_opacus(ledger) else {}
             self.result = self._writer.finish(says)
@@ -193,7 +198,7 @@ class PrivacyCallback(_Callback):
 
     def _check_resumed(self, trainer: Any, ledger: Ledger) -> None:
         """``ValueError`` if the training goes on from what the ledger has not."""
-        now, before = _releases(ledger), self._before
+        now, before, self._before = _releases(ledger), self._before, None
         if before is None:  # a checkpoint of a training without this callback
             before = [int(trainer.global_step > 0 or trainer.current_epoch > 0)]
         if len(now) < len(before) or any(map(operator.lt, now, before)):

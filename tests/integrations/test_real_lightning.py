@@ -94,6 +94,19 @@ class TestOracle:
         assert kept.nodes[0][0].count == 3
         assert main(["show", str(tmp_path / "run")]) == 3
 
+    def test_a_training_that_asks_for_nothing_has_no_certificate(self, tmp_path):
+        class Unasked(ByOracle):
+            def training_step(self, batch, place):
+                return None
+
+        module = Unasked()
+        callback = PrivacyCallback(module.oracle, tmp_path / "run")
+        with pytest.raises(ValueError, match="released nothing"):
+            trainer(callback, epochs=1).fit(
+                module, torch.utils.data.DataLoader(range(4))
+            )
+        assert not (tmp_path / "run" / "result.json").exists()
+
     def test_nothing_is_written_or_logged_unless_asked(self, tmp_path):
         module = ByOracle()
         callback = PrivacyCallback(module.oracle, log=None)

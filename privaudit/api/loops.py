@@ -9,7 +9,7 @@ import os
 import pathlib
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
@@ -73,6 +73,12 @@ class GradientOracle:
         self.start: Tensor = parameter_vector(material.module).repeat(self.nodes, 1)
         self._process, self._lock = os.getpid(), threading.RLock()
         self._take_up(inner.state_dict())
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(
+            "an oracle is neither pickled nor copied: a copy would release what the "
+            "folder of this one lacks; pass the one object on"
+        )
 
     def _check_process(self) -> None:
         """``ValueError`` in a forked process: two would draw one batch and noise."""

@@ -1,9 +1,11 @@
 """Noisy gradients for a loop of one's own: what they are, and what is written down."""
 
 import contextlib
+import copy
 import json
 import math
 import os
+import pickle
 import re
 import threading
 from unittest import mock
@@ -206,6 +208,11 @@ class TestGradients:
         for use in (oracle.gradient, oracle.save):
             with pytest.raises(ValueError, match="in the process that uses it"):
                 use(oracle.start if use == oracle.gradient else tmp_path / "run")
+
+    @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+    def test_there_is_one_of_it(self, copied):
+        with pytest.raises(TypeError, match="an oracle is neither pickled nor copied"):
+            copied(made())
 
     def test_a_folder_without_releases_is_refused(self, tmp_path):
         with pytest.raises(ValueError, match="released nothing"):

@@ -18,9 +18,11 @@ import fractions
 import functools
 import math
 import numbers
+import os
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from scipy import special
 
@@ -383,7 +385,8 @@ class Budget:
     releases together are (epsilon, delta)-differentially private under ``relation``,
     even if earlier results decide on the noise, the rate or the number of later ones.
     One Budget covers the releases that one record enters: nodes with disjoint records
-    have one each. Threads may share it.
+    have one each. Threads may share it; it is neither copied nor pickled, and spent in
+    the process that made it alone, since each copy would admit the whole again.
 
     Parameters
     ----------
@@ -444,6 +447,7 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
             raise ValueError(f"the delta of a budget must be in [0, 1), got {delta}")
         self._epsilon, self._delta = float(epsilon), float(delta)
         self._relation: Relation = check_relation(relation)
+        self._process = os.getpid()
         self._filter: _Filter | None = None
         self._state: _State = ()
         self._first: tuple[Release, _Filter] | None = None  # asked about, not spent
@@ -478,8 +482,14 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
         BudgetExceeded
             If they do not all fit. Nothing is charged, and none of them may be made.
         ValueError
-            If the release has no meaning under the relation, or no bound is known.
+            If the release has no meaning under the relation, no bound is known, or
+            another process made the budget.
         """
+        if os.getpid() != self._process:
+            raise ValueError(
+                "this budget was made in another process, which would not know what is "
+                "spent here: spend it there, or make each process one of its own part"
+            )
         count, release = _checked_count(count), _checked(release)
         with _SPENDING:
             chosen, state = self._now(release)
@@ -499,6 +509,12 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
                 )
             self._filter, self._state = chosen, after
             self._releases[release] = self._releases.get(release, 0) + count
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(
+            "a budget is neither pickled nor copied: each copy would admit the whole "
+            "again; pass the one object on"
+        )
 
     def room(self, release: Release) -> int | float:
         """Number of such releases that still fit; infinity if they cost nothing."""

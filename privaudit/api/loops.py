@@ -7,8 +7,9 @@ import math
 import operator
 import os
 import pathlib
+import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
@@ -70,14 +71,30 @@ class GradientOracle:
         self._independence = material.independence
         self.nodes, self.sizes = inner.nodes, tuple(inner.data.sizes)
         self.start: Tensor = parameter_vector(material.module).repeat(self.nodes, 1)
+        self._process, self._lock = os.getpid(), threading.RLock()
         self._take_up(inner.state_dict())
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(
+            "an oracle is neither pickled nor copied: a copy would release what the "
+            "folder of this one lacks; pass the one object on"
+        )
+
+    def _check_process(self) -> None:
+        """``ValueError`` in a forked process: two would draw one batch and noise."""
+        if os.getpid() != self._process:
+            raise ValueError(
+                "this oracle was made in another process, whose ledger and budget know "
+                "of no release here: make it in the process that uses it"
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """Return how many releases there were, and their ledger; nothing secret.
 
         Keep it with the state of your loop. It holds numbers and texts alone.
         """
-        state = self._inner.state_dict()
+        with self._lock:
+            state = self._inner.state_dict()
         state.pop("past", None)  # noise: with what was released, sums
         return {"key": self._key.run.hex(), **state, "seal": self._seal(state)}
 
@@ -179,29 +196,39 @@ class GradientOracle:
         Raises
         ------
         ValueError
-            If ``folder`` cannot be used, or the ledger has no account.
+            If ``folder`` cannot be used, or the ledger has no release or no account.
         """
         from privaudit.accounting.recorded import RecordedRun, write
         from trainers.runs.run_keys import releases_file
 
-        how = "written by privaudit.oracle at each release"
-        if self._key.seed is not None:
-            how += f", with seed {self._key.seed}: a study, which protects nobody"
-        run = RecordedRun.of("a loop of the user's own", how, delta, epsilon=epsilon)
-        write(folder, run, self.ledger)
-        self._is_over = True
-        if self._key_file is not None:
-            self._key_file.unlink(missing_ok=True)
-            releases_file(self._key_file).unlink(missing_ok=True)
+        self._check_process()
+        with self._lock:  # nothing is released meanwhile
+            if not any(self.ledger.nodes):
+                raise ValueError(
+                    "this oracle released nothing, and nothing is known of what was "
+                    "trained: train by its gradient() in this process"
+                )
+            how = "written by privaudit.oracle at each release"
+            if self._key.seed is not None:
+                how += f", with seed {self._key.seed}: a study, which protects nobody"
+            run = RecordedRun.of(
+                "a loop of the user's own", how, delta, epsilon=epsilon
+            )
+            write(folder, run, self.ledger)
+            self._is_over = True
+            if self._key_file is not None:
+                self._key_file.unlink(missing_ok=True)
+                releases_file(self._key_file).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Give back the key's file and its journal; another oracle can go on with it.
 
         Nothing more can be asked.
         """
-        self._is_over = True
-        if self._journal is not None:
-            self._journal.close()
+        with self._lock:
+            self._is_over = True
+            if self._journal is not None:
+                self._journal.close()
 
     def gradient(self, at: Tensor, nodes: Sequence[int] | None = None) -> Tensor:
         """Return each node's noisy mean gradient at parameters ``at``, (nodes, dims).
@@ -221,10 +248,16 @@ class GradientOracle:
         ------
         ValueError
             If a node does not exist or is named twice, ``at`` has another shape, or a
-            parameter is not finite. Nothing is released and nothing is charged.
+            parameter is not finite, or this is not the process that made the oracle.
+            Nothing is released and nothing is charged. Threads take turns.
         BudgetExceeded
             If the oracle holds a budget and this would exceed it; nothing is released.
         """
+        self._check_process()
+        with self._lock:  # a batch is drawn and paid for once
+            return self._gradient(at, nodes)
+
+    def _gradient(self, at: Tensor, nodes: Sequence[int] | None) -> Tensor:
         if self._is_over:
             raise ValueError("this oracle was closed, or its folder is written")
         asked = _numbers(range(self.nodes) if nodes is None else nodes)
@@ -351,7 +384,8 @@ class GradientOracle:
         It says what its account assumes, if your code decides whether a record's
         gradient is its own.
         """
-        return self._inner.ledger.independent(self._independence)
+        with self._lock:
+            return self._inner.ledger.independent(self._independence)
 
     def module(self, at: Tensor) -> nn.Module:
         """A copy of the model with the parameters ``at``, (dims,)."""
@@ -521,7 +555,8 @@ def oracle(
     material = Material.own(model, shares, loss=loss, nodes=nodes, split=split)
     if transform is not None:
         material = material.with_transform(transform)
-    for line in of_nodes(material.shares):
+    pay = "privaudit.Certificate.of(oracle.ledger, overlap=k) counts up to k nodes"
+    for line in of_nodes(material.shares, pay=pay):
         watching(None).warn(line)
     file = None if key_file is None else pathlib.Path(key_file)
     data = material.data(private_data(material.shares).to(device))

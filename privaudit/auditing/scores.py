@@ -19,7 +19,7 @@ from privaudit.files import csv as _csv
 from privaudit.files import npz as _npz
 from privaudit.files.folder import write_whole
 from privaudit.files.frames import check_aligned
-from privaudit.files.npz import real_numbers
+from privaudit.files.npz import check_unmasked, real_numbers
 
 Design = Literal["coin-flip", "fixed", "one-run"]
 DESIGNS: tuple[Design, ...] = get_args(Design)
@@ -252,11 +252,19 @@ def checked_runs(
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
     """Worlds and scores of any number of runs, read-only, checked as in ``Scores``."""
     check_aligned(score, member, ("scores", "member"))
+    check_unmasked(member, "worlds in member")
     given = np.asarray(member)
     if given.ndim != 1:
         raise ValueError(f"member must be one number a run, got shape {given.shape}")
-    if given.dtype != np.bool_ and not np.isin(given, (0, 1)).all():
-        raise ValueError("member must hold 0 (not a member) and 1 (member) only")
+    try:
+        known = given.dtype == np.bool_ or np.isin(given, (0, 1)).all()
+    except TypeError:  # a gap of pandas', which is neither equal nor unequal
+        known = False
+    if not known:
+        raise ValueError(
+            "member must hold 0 (not a member) and 1 (member) only, and no gaps: leave "
+            "runs out of which the world is not known"
+        )
     try:
         scores = real_numbers(score)
     except ValueError as error:

@@ -68,6 +68,8 @@ def verify(
         the status is 3 if it is not.
     """
     from privaudit.api.evidence import verify
+    from privaudit.files.folder import SIGNATURE
+    from privaudit.files.manifest import regular
     from privaudit.report.verify import sign as signed
 
     check_key(sign)
@@ -79,7 +81,14 @@ def verify(
     found = verify(folder, signer=signer)
     more = []
     if sign is not None and not found.differences:
-        more = [f"signed: {signed(found, sign)}"]
+        before = regular(folder / SIGNATURE)
+        place = signed(found, sign)
+        more = [f"signed: {place}"]
+        if before is not None and before != regular(place):
+            whose = f"the holder of the key of {signer}" if signer else "another key"
+            more.append(
+                f"replaced: a signature by {whose}; --signer asks for this one now"
+            )
     tell(found, *more, as_json=json)
     if found.differences:
         return REFUTED

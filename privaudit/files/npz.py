@@ -52,8 +52,19 @@ def packed(**arrays: Any) -> bytes:
     return content.getvalue()
 
 
+def check_unmasked(values: Any, name: str) -> None:
+    """``ValueError`` if entries are masked: numpy's conversions drop the mask."""
+    # pandas' arrays have masks too, which their conversions know.
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise ValueError(
+            f"{name} hold masked entries, which would be read as if they were not: "
+            "leave them out, or fill them in, as values.filled(0) does"
+        )
+
+
 def real_numbers(values: object) -> NDArray[np.float64]:
     """``values`` as a new array of float64; ``ValueError`` for other kinds."""
+    check_unmasked(values, "they")
     try:
         given = np.asarray(values)
     except Exception as error:  # whatever an object's own conversion raises

@@ -68,6 +68,10 @@ def _word(value: Any) -> str:
     return str(getattr(value, "value", value))
 
 
+def _kind(exact: bool) -> str:
+    return "exact" if exact else "floating point"
+
+
 def is_flower(source: Any) -> bool:
     """Return whether ``source`` is something that `ledger_of` reads."""
     if isinstance(source, dict):
@@ -145,13 +149,13 @@ class Accountant:
         All that was composed, for `privaudit.Certificate` and `privaudit.epsilon`.
     exact
         Whether noise is exact, as `privaudit.api.flower.ExactClipping` sets it: its
-        ledger does not assume `FLOATS` then.
+        ledger does not assume `FLOATS` then. All rounds are of one kind.
 
     Raises
     ------
     ValueError
-        If an event is of another population than ``config``, or a value is out of its
-        range.
+        If an event is of another population than ``config``, a value is out of its
+        range, or ``exact`` is changed after a round.
 
     Examples
     --------
@@ -177,7 +181,22 @@ class Accountant:
         self._relation: Relation = _word(config.neighboring_relation)  # type: ignore[assignment]
         self._method = _word(config.sampling_method)
         self._composed: list[tuple[dict[str, Any], int]] = []
-        self.exact = False
+        self._exact = False
+
+    @property
+    def exact(self) -> bool:
+        """True if noise is exact, in all rounds."""
+        return self._exact
+
+    @exact.setter
+    def exact(self, value: bool) -> None:
+        if self._composed and value != self._exact:
+            raise ValueError(
+                f"{self.num_releases} rounds had {_kind(self._exact)} noise, and later "
+                f"ones would have {_kind(value)}: use the strategy that they had, or "
+                "begin again with a new accountant"
+            )
+        self._exact = value
 
     @property
     def config(self) -> Any:
@@ -254,11 +273,17 @@ class Accountant:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what `state_dict` gave, or that of Flower's own accountant.
 
-        Raises ``ValueError`` if it is of another configuration.
+        Raises ``ValueError`` if it is of another configuration or kind of noise.
         """
         ledger_of(state)
         if state["config"] != self.state_dict()["config"]:
             raise ValueError("the state is of another privacy configuration")
+        if (exact := state.get("backend") == _EXACT) != self._exact:
+            raise ValueError(
+                f"the state is of {_kind(exact)} noise, and this accountant of "
+                f"{_kind(self._exact)}: make the strategy that its rounds had with "
+                "this accountant before the state is loaded"
+            )
         self._composed = [
             self._entry(one["event"], one["count"]) for one in state["compositions"]
         ]

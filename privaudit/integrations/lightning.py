@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import operator
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -72,7 +73,8 @@ class PrivacyCallback(_Callback):
     ValueError
         If a value is out of its range; at the start of training, if ``out`` cannot be
         used or, with an engine, the trainer's loader is not Poisson sampled; during it,
-        if gradients are not those of its batches; if ``source`` has no ledger.
+        if gradients are not those of its batches; if ``source`` has no ledger, or a
+        checkpoint has releases that are not in it.
     ModuleNotFoundError
         If Lightning is not installed.
 
@@ -114,10 +116,12 @@ class PrivacyCallback(_Callback):
         self._sums: Sums | None = None
         self._batches, self._sampler = Batches(), None
         self._counted: Recorder | None = None
+        self._before: list[int] | None = None  # releases of each node, by a checkpoint
         self.result: RecordedResult | None = None
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Take the folder, and look at what Opacus will clip and sum."""
+        self._check_resumed(trainer, self.ledger(pl_module))
         self._count(trainer, pl_module)
         if self._out is not None and trainer.is_global_zero:
             run = self._run
@@ -164,6 +168,11 @@ class PrivacyCallback(_Callback):
             self._writer.replace(ledger)
             if opacus.history_of(self._source_of(pl_module)) is not None:
                 opacus.check_any(ledger)
+            elif not any(ledger.nodes):
+                raise ValueError(
+                    "the oracle released nothing, and nothing is known of what was "
+                    "trained: train by its gradient()"
+                )
             # Opacus is asked of its own releases only.
             says = opacus.epsilons(ledger, self._delta) if _by_opacus(ledger) else {}
             self.result = self._writer.finish(says)
@@ -174,6 +183,33 @@ class PrivacyCallback(_Callback):
         if self._writer is not None:
             self._writer.replace(self.ledger(pl_module))
             self._writer.close()
+
+    def on_save_checkpoint(
+        self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]
+    ) -> None:
+        """Keep how many releases there were."""
+        checkpoint[_RELEASES] = _releases(self.ledger(pl_module))
+
+    def on_load_checkpoint(
+        self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]
+    ) -> None:
+        """Take how many releases there were, which the ledger must have."""
+        self._before = checkpoint.get(_RELEASES)
+
+    def _check_resumed(self, trainer: Any, ledger: Ledger) -> None:
+        """``ValueError`` if the training goes on from what the ledger has not."""
+        now, before, self._before = _releases(ledger), self._before, None
+        if before is None:  # a checkpoint of a training without this callback
+            before = [int(trainer.global_step > 0 or trainer.current_epoch > 0)]
+        if len(now) < len(before) or any(map(operator.lt, now, before)):
+            raise ValueError(
+                f"this training goes on from at least {max(before):,} releases, and "
+                f"the ledger has {max(now):,}, so that epsilon would be of the rest "
+                "alone: fit on in the process that began; or restore them first, by "
+                "oracle.load_state_dict with its key_file or engine.accountant."
+                "load_state_dict; or train without this callback, and account for all "
+                "steps by privaudit.epsilon"
+            )
 
     def ledger(self, pl_module: Any = None) -> Ledger:
         """Ledger of the releases so far, as ``source`` has it."""
@@ -222,6 +258,11 @@ class PrivacyCallback(_Callback):
 
 
 _HOW = "written while it trained"
+_RELEASES = "privaudit_releases"  # in a checkpoint
+
+
+def _releases(ledger: Ledger) -> list[int]:
+    return [sum(entry.count for entry in node) for node in ledger.nodes]
 
 
 def _ledger(source: Any) -> Ledger | None:

@@ -44,7 +44,8 @@ from privaudit.results import DELTA, Relation
 
 HISTORY = (
     "each step summed one batch of the engine's own loader, Poisson sampled anew, each "
-    "record once, none skipped, which a history does not tell"
+    "record once, none skipped, and parameters change by the engine's noisy steps "
+    "only, which a history does not tell"
 )
 WHOLE = (
     "each gradient that was clipped is one record's alone, of the batches that the "

@@ -1,7 +1,10 @@
 """Contract of privaudit.accounting.filters: budgets of releases chosen as one goes."""
 
 import contextlib
+import copy
 import math
+import os
+import pickle
 
 import mpmath
 import numpy as np
@@ -268,6 +271,18 @@ class TestSound:
             budget.spend(other)
         budget.spend(step, budget._state[0])  # the reserve itself is there for these
         assert budget.room(step) == 0
+
+    @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+    def test_there_is_one_of_it(self, copied):
+        with pytest.raises(TypeError, match="neither pickled nor copied"):
+            copied(Budget(epsilon=1.0, delta=1e-5))
+
+    def test_another_process_does_not_spend_it(self, monkeypatch):
+        budget = Budget(epsilon=1.0, delta=1e-5)
+        monkeypatch.setattr(os, "getpid", lambda: -1)
+        with pytest.raises(ValueError, match="made in another process"):
+            budget.spend(release(20.0))
+        assert budget.spent == 0
 
     def test_the_odometer_holds_at_all_times(self):
         """Read at the worst moment of each run, it is exceeded by delta of them."""

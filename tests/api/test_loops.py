@@ -1,9 +1,13 @@
 """Noisy gradients for a loop of one's own: what they are, and what is written down."""
 
 import contextlib
+import copy
 import json
 import math
+import os
+import pickle
 import re
+import threading
 from unittest import mock
 
 import msgspec
@@ -174,6 +178,47 @@ class TestGradients:
             found, made(noise_multiplier=10.0).gradient(oracle.start)
         )
 
+    def test_threads_take_turns(self, monkeypatch):
+        """A release that waits in the middle is not made twice, nor paid for once."""
+        oracle, inside = made(nodes=1), threading.Event()
+        drawn, both, batches = [], threading.Event(), Oracle._batches
+
+        def slow(inner, nodes):
+            drawn.append(inner.releases_of(nodes[0]))
+            (both if inside.is_set() else inside).set()
+            both.wait(0.2)
+            return batches(inner, nodes)
+
+        monkeypatch.setattr(Oracle, "_batches", slow)
+        threads = [
+            threading.Thread(target=oracle.gradient, args=(oracle.start + place,))
+            for place in range(2)
+        ]
+        for one in threads:
+            one.start()
+            inside.wait()
+        for one in threads:
+            one.join()
+        assert drawn == [0, 1]
+        assert oracle.ledger.nodes[0][0].count == 2
+
+    def test_another_process_has_no_oracle(self, monkeypatch, tmp_path):
+        oracle = made()
+        monkeypatch.setattr(os, "getpid", lambda: -1)
+        for use in (oracle.gradient, oracle.save):
+            with pytest.raises(ValueError, match="in the process that uses it"):
+                use(oracle.start if use == oracle.gradient else tmp_path / "run")
+
+    @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+    def test_there_is_one_of_it(self, copied):
+        with pytest.raises(TypeError, match="an oracle is neither pickled nor copied"):
+            copied(made())
+
+    def test_a_folder_without_releases_is_refused(self, tmp_path):
+        with pytest.raises(ValueError, match="released nothing"):
+            made().save(tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+
     def test_a_budget_is_a_budget(self):
         with pytest.raises(ValueError, match=r"budget must be a privaudit\.Budget"):
             made(budget=3.0)
@@ -197,6 +242,15 @@ class TestLedger:
         oracle.gradient(oracle.start[:1], nodes=[2])
         counts = [sum(e.count for e in node) for node in oracle.ledger.nodes]
         assert counts == [1, 1, 2, 1]
+
+    def test_records_at_two_nodes_are_told_with_what_counts_them(self, caplog):
+        oracle = pa.oracle(nn.Linear(5, 2), [data()] * 2, **MECHANISM)
+        (line,) = caplog.messages
+        assert "40 records lie at more than 1 node" in line
+        assert "privaudit.Certificate.of(oracle.ledger, overlap=k) counts" in line
+        oracle.gradient(oracle.start)
+        one, both = (pa.Certificate.of(oracle.ledger, overlap=k) for k in (1, 2))
+        assert both.epsilon(1e-5).upper > one.epsilon(1e-5).upper
 
     def test_its_account_is_the_programmes_one(self):
         oracle = made()

@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 import numpy as np
+import pandas
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,6 +29,9 @@ class TestSound:
             ([True, True], [1.0, 2.0], "2 member and 0 non-member runs"),
             ([0, 2], [1.0, 2.0], "0 .* and 1 .* only"),
             ([0, np.nan], [1.0, 2.0], "0 .* and 1 .* only"),
+            (pandas.array([True, None], "boolean"), [1.0, 2.0], "only, and no gaps"),
+            ([0, 1], np.ma.array([1.0, 2.0], mask=[0, 1]), "hold masked entries"),
+            (np.ma.array([0, 1], mask=[0, 1]), [1.0, 2.0], "hold masked entries"),
             ([0, 1], [1.0, np.nan], "the first is nan in row 1"),
             ([0, 1], [np.inf, 0.0], "the first is inf in row 0"),
             ([0, 1], ["a", "b"], "must be numbers"),

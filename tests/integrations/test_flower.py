@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 import privaudit as pa
-from privaudit.integrations.flower import Accountant, ledger_of
+from privaudit.integrations.flower import FLOATS, Accountant, ledger_of
 
 DELTA = 1e-5
 
@@ -72,6 +72,22 @@ class TestSound:
         assert again.get_epsilon(DELTA) == accountant.get_epsilon(DELTA)
         with pytest.raises(ValueError, match="another privacy configuration"):
             Accountant(config(max_epsilon=5.0)).load_state_dict(state)
+
+    def test_rounds_keep_their_kind_of_noise(self):
+        kinds = Accountant(config()), Accountant(config())
+        kinds[1].exact = True
+        for one, other in (kinds, kinds[::-1]):
+            one.compose(event(), 3)
+            assert (FLOATS in one.ledger.assumptions) is not one.exact
+            state = one.state_dict()
+            again = Accountant(config())
+            again.exact = one.exact
+            again.load_state_dict(state)
+            assert again.ledger == one.ledger
+            with pytest.raises(ValueError, match="later ones would have"):
+                again.exact = not one.exact
+            with pytest.raises(ValueError, match="make the strategy that its rounds"):
+                other.load_state_dict(state)
 
     def test_a_ledger_says_what_it_assumes(self):
         accountant = Accountant(config())

@@ -30,6 +30,8 @@ def test_what_a_history_does_not_tell_is_assumed():
     found = pa.epsilon(ledger=pa.ledger_from(HISTORY), delta=1e-5)
     assert found.standing == "conditional"
     assert "Poisson" in str(found)
+    assert "parameters change by the engine's noisy steps only" in opacus.HISTORY
+    assert opacus.HISTORY in pa.ledger_from(HISTORY).assumptions
 
 
 def test_its_account_is_that_of_the_same_events():

@@ -94,6 +94,19 @@ class TestOracle:
         assert kept.nodes[0][0].count == 3
         assert main(["show", str(tmp_path / "run")]) == 3
 
+    def test_a_training_that_asks_for_nothing_has_no_certificate(self, tmp_path):
+        class Unasked(ByOracle):
+            def training_step(self, batch, place):
+                return None
+
+        module = Unasked()
+        callback = PrivacyCallback(module.oracle, tmp_path / "run")
+        with pytest.raises(ValueError, match="released nothing"):
+            trainer(callback, epochs=1).fit(
+                module, torch.utils.data.DataLoader(range(4))
+            )
+        assert not (tmp_path / "run" / "result.json").exists()
+
     def test_nothing_is_written_or_logged_unless_asked(self, tmp_path):
         module = ByOracle()
         callback = PrivacyCallback(module.oracle, log=None)
@@ -222,6 +235,39 @@ class TestOpacus:
         assert callback.ledger() == ours.ledger_of(engine.accountant.history)
         assert ours.HISTORY in callback.ledger().assumptions
         assert set(fit.callback_metrics) == {"epsilon_conditional"}
+
+
+def by_oracle(path):
+    module = ByOracle(oracle=an_oracle(torch.nn.Linear(5, 2)))
+    return module, torch.utils.data.DataLoader(range(4)), module.oracle
+
+
+def by_opacus(path):
+    return private()
+
+
+class TestResumed:
+    """What a checkpoint has released is in the ledger, or nothing is."""
+
+    @pytest.mark.parametrize("make", [by_oracle, by_opacus])
+    @pytest.mark.parametrize("known", [True, False])
+    def test_what_is_not_in_the_ledger_is_missed(self, make, known, tmp_path):
+        module, loader, source = make(tmp_path)
+        callback = PrivacyCallback(source)
+        fit = trainer(*[callback] * known, epochs=1)
+        fit.fit(module, loader)
+        fit.save_checkpoint(tmp_path / "kept")
+        resumed = {"ckpt_path": tmp_path / "kept", "weights_only": False}
+        # Whoever has them in the ledger goes on.
+        on = trainer(callback, epochs=2)
+        on.fit(module, loader, **resumed)
+        counts = [entry.count for entry in callback.ledger().nodes[0]]
+        assert sum(counts) == 2 * len(loader)
+        module, loader, source = make(tmp_path)
+        again = PrivacyCallback(source, tmp_path / "run")
+        with pytest.raises(ValueError, match="the ledger has 0"):
+            trainer(again, epochs=2).fit(module, loader, **resumed)
+        assert not (tmp_path / "run").exists()
 
 
 class TestRefused:

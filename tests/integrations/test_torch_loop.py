@@ -4,6 +4,8 @@ Opacus itself is not among what the tests install: the stand-in has the methods 
 ``DPOptimizer`` (1.6) that the adapter stands before, in the order it calls them.
 """
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -281,6 +283,30 @@ class TestLoader:
             loader = torch.utils.data.DataLoader(data, batch_size=7, **options)
             (finding,) = torch_loop.probe_loader(loader).findings[:1]
             assert "shuffled" in finding or "fixed size" in finding
+
+    def test_coins_of_one_pass_are_found(self):
+        torch.manual_seed(0)
+        loader = Loader(False)
+        loader.batch_sampler = list(loader)
+        found = torch_loop.probe_loader(loader).findings
+        assert "28 of 32 batches" in " ".join(found)
+
+    @pytest.mark.parametrize("rate", [0, -1.0, 2, math.nan, "a"])
+    def test_rates(self, rate):
+        with pytest.raises(ValueError, match=r"sampling_rate must be .* in \(0, 1\]"):
+            torch_loop.probe_loader(Loader(False), sampling_rate=rate)
+
+    def test_what_has_no_batch(self):
+        data = torch.utils.data.TensorDataset(torch.zeros(60, 1))
+        loader = torch.utils.data.DataLoader(data, batch_sampler=[])
+        with pytest.raises(ValueError, match="give sampling_rate"):
+            torch_loop.probe_loader(loader)
+        found = torch_loop.probe_loader(loader, sampling_rate=0.5).findings
+        assert found == ("there was no batch at all",)
+        loader = Loader(False)
+        loader.dataset = []
+        with pytest.raises(ValueError, match="data set is empty"):
+            torch_loop.probe_loader(loader)
 
     def test_what_has_no_sampler(self):
         with pytest.raises(ValueError, match="this one has none"):

@@ -472,6 +472,18 @@ class TestSigned:
         out = capsys.readouterr().out
         assert "signed, by whom was not checked (give --signer)" in out
 
+    def test_whose_signature_is_replaced_is_told(self, signed, keys, tmp_path, capsys):
+        other = tmp_path / "other"
+        other.mkdir()
+        own, public = written(other, Ed25519PrivateKey.generate())
+        again = ["verify", str(signed), "--sign"]
+        assert main([*again, str(keys[0])]) == 0
+        assert "replaced" not in capsys.readouterr().out  # the same, by the same key
+        assert main([*again, str(own)]) == 0
+        assert "replaced: a signature by another key" in capsys.readouterr().out
+        assert main([*again, str(keys[0]), "--signer", str(public)]) == 0
+        assert f"by the holder of the key of {public}" in capsys.readouterr().out
+
     def test_no_signature(self, training, keys, capsys):
         self.all_refuse(capsys, training, keys[1], "missing")
 

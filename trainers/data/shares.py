@@ -26,6 +26,7 @@ from torch.utils.data import (
 from torch.utils.data import Dataset as TorchDataset
 
 from privaudit.files.frames import check_aligned
+from privaudit.files.npz import check_unmasked
 from trainers.data import forked
 from trainers.data.forked import Ended
 from trainers.data.records import Dataset, PrivateData, ReadAsAsked, Records
@@ -336,6 +337,7 @@ def _pair(inputs: Any, targets: Any, name: str) -> Dataset | Lazy:
             )
         if not len(values.shape):
             raise ValueError(f"{name}: {part} have a row for each record, got a number")
+        check_unmasked(values, f"{name}: {part}")
     if len(inputs) != len(targets):
         raise ValueError(f"{name} has {len(inputs)} inputs but {len(targets)} targets")
     check_aligned(inputs, targets, (f"{name}: inputs", "targets"))
@@ -447,6 +449,8 @@ def _declared(data: Any, name: str) -> Pair:
 
 def _record(found: Any, row: int) -> Pair:
     input, target = found
+    for value in (input, target):
+        check_unmasked(value, f"parts of record {row}")
     return _tensors(input, target)
 
 
@@ -496,6 +500,7 @@ def _with_users(
     columns, kinds = [], set[str]()
     each = zip(found, users, given, strict=True)
     for node, (share, labels, data) in enumerate(each):
+        check_unmasked(labels, f"users of data set {node}")
         column = np.asarray(labels)
         if column.ndim != 1 or len(column) != len(share):
             raise ValueError(

@@ -43,13 +43,21 @@ def of_records(problem: Problem) -> list[str]:
     return [*found, *(f"{line} {_SECRET}" for line in lines)]
 
 
-def of_nodes(shares: Sequence[Dataset | Lazy], overlap: int = 1) -> list[str]:
-    """A warning of records that lie at more than ``overlap`` nodes, if there are."""
+_PAY = "overlap=k counts up to k nodes"
+
+
+def of_nodes(
+    shares: Sequence[Dataset | Lazy], overlap: int = 1, *, pay: str = _PAY
+) -> list[str]:
+    """A warning of records that lie at more than ``overlap`` nodes, if there are.
+
+    ``pay``: how to account for them.
+    """
     many = at_several_nodes(shares, overlap)
     line = (
         f"{many:,} records lie at more than {overlap} node{'s' if overlap > 1 else ''},"
         " equal in every number: of one person's more is released than the account "
-        f"says; overlap=k counts up to k nodes. {_SECRET}"
+        f"says; {pay}. {_SECRET}"
     )
     return [line] if many else []
 

@@ -6,6 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
+from scipy import special
+
 from privaudit.auditing.probes import Check
 from privaudit.auditing.probes.rows import DEVIATIONS, RARE
 
@@ -33,6 +35,7 @@ def check_batches(
                 f"a record is in a batch with chance {share:.4g}, and {rate:.4g} is "
                 "accounted"
             )
+        found += [*_again(batches, records, rate), *_counts(batches, records, rate)]
     elif any(sorted(batch) != list(range(records)) for batch in batches):
         found.append("some batch lacks a record, though rate 1 is accounted")
     return Check(
@@ -75,3 +78,43 @@ def _sizes(batches: Sequence[Sequence[int]], records: int, rate: float) -> list[
             "drawn with a fixed size, and Poisson sampling is accounted"
         ]
     return []
+
+
+def _again(batches: Sequence[Sequence[int]], records: int, rate: float) -> list[str]:
+    """Return whether batches are drawn once and used again, or hold records twice."""
+    found = []
+    if any(len(set(batch)) < len(batch) for batch in batches):
+        found.append("some batch has a record twice, which is then clipped twice")
+    many = len(batches)
+    same = many - len({tuple(sorted(batch)) for batch in batches})
+    # Whatever came before, the next batch is one of those with at most this chance:
+    # the likeliest of all has the larger chance of each coin.
+    chance = min(1.0, (many - 1) * max(rate, 1 - rate) ** records)
+    if same and special.bdtrc(same - 1, many - 1, chance) < RARE:
+        found.append(
+            f"{same} of {many} batches are equal to others: coins are not tossed "
+            "again for each batch and in each pass, and independent batches are "
+            "accounted"
+        )
+    return found
+
+
+def _counts(batches: Sequence[Sequence[int]], records: int, rate: float) -> list[str]:
+    """Return whether some record is in more, or fewer, batches than its coins give."""
+    many = len(batches)
+    times = Counter(index for batch in batches for index in set(batch))
+    tails = {
+        count: min(
+            special.bdtr(count, many, rate),
+            special.bdtrc(count - 1, many, rate) if count else 1.0,
+        )
+        for count in {0, *times.values()}
+    }
+    counts = (times[index] for index in (*times, *range(records)))
+    least = min(counts, key=tails.__getitem__)
+    if 2 * records * tails[least] >= RARE:
+        return []
+    return [
+        f"some record is in {least} of {many} batches, where {rate * many:.4g} are "
+        "expected: records are drawn by unequal chances, or not by coins"
+    ]

@@ -25,6 +25,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import numbers
 from collections.abc import Callable
 from typing import Any
 
@@ -461,7 +462,7 @@ def probe_loader(
     ``DPDataLoader`` have. ``sampling_rate``: what is accounted; by default the loader's
     own ``sample_rate``, or one over its number of batches, as Opacus has it.
     ``passes``: how many, >= 2. Raises ``ValueError`` if the loader has no batch
-    sampler.
+    sampler or no record, or the rate is not in (0, 1].
 
     Examples
     --------
@@ -481,6 +482,16 @@ def probe_loader(
     if passes < 2:
         raise ValueError(f"passes must be >= 2, got {passes}")
     records = len(loader.dataset)
-    rate = sampling_rate or getattr(loader, "sample_rate", None) or 1 / len(loader)
+    if not records:
+        raise ValueError("the loader's data set is empty: give one with records")
+    rate = sampling_rate
+    if rate is None:
+        rate = getattr(loader, "sample_rate", None)
+    if rate is None:
+        if not len(loader):
+            raise ValueError("the loader has no batch that tells: give sampling_rate")
+        rate = 1 / len(loader)
+    if not isinstance(rate, numbers.Real) or not 0 < float(rate) <= 1:
+        raise ValueError(f"sampling_rate must be a number in (0, 1], got {rate!r}")
     seen = [[list(batch) for batch in sampler] for _ in range(passes)]
     return check_batches(seen, records, float(rate))

@@ -96,6 +96,33 @@ class TestBatches:
             ]
             assert not check_batches(passes, 30, 0.2).findings
 
+    @pytest.mark.parametrize(
+        ("changed", "said"),
+        [
+            (lambda passes: passes[:1] * 6, "25 of 30 batches are equal to others"),
+            (lambda passes: [one[:1] * 5 for one in passes], "24 of 30 batches are"),
+            (lambda passes: [[{0, *b} for b in one] for one in passes], "in 30 of 30"),
+            (lambda passes: [[[*b, *b[:1]] for b in one] for one in passes], "twice"),
+        ],
+    )
+    def test_coins_that_are_not_tossed_again(self, changed, said):
+        random = np.random.default_rng(3)
+        passes = [
+            [np.flatnonzero(random.random(200) < 0.2).tolist() for _ in range(5)]
+            for _ in range(6)
+        ]
+        assert not check_batches(passes, 200, 0.2).findings
+        assert said in " ".join(check_batches(changed(passes), 200, 0.2).findings)
+
+    def test_small_data_repeat_by_chance(self):
+        """Two records have four batches; a record may be in none of a few."""
+        random = np.random.default_rng(4)
+        passes = [
+            [np.flatnonzero(random.random(2) < 0.4).tolist() for _ in range(9)]
+            for _ in range(9)
+        ]
+        assert not check_batches(passes, 2, 0.4).findings
+
     def test_whole_batches_at_rate_one(self):
         assert not check_batches([[range(5)]] * 2, 5, 1.0).findings
         assert check_batches([[range(4)]] * 2, 5, 1.0).findings

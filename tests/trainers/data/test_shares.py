@@ -286,6 +286,9 @@ def test_whole_users_are_compared_by_value():
         shares_of([pair(), pair()], users=Users([np.ones(6), [1] * 6]))
 
 
+MASKED = np.ma.masked_less(np.arange(18.0).reshape(6, 3), 1)
+
+
 class Endless(IterableDataset):
     def __iter__(self):
         yield torch.ones(3), 0
@@ -307,6 +310,9 @@ class Endless(IterableDataset):
         ([(["a"], [1])], {}, "an array or a tensor, got list"),
         ([(np.array(["a", "b"]), np.zeros(2))], {}, "no number"),
         ([(FRAME[0].set_axis(["a", "b", "a"], axis=1), FRAME[1])], {}, "called a: re"),
+        ([(MASKED, pair()[1])], {}, "inputs hold masked entries"),
+        ([(pair()[0], MASKED[:, 0])], {}, "targets hold masked entries"),
+        ([pair()], {"users": Users([MASKED[:, 0]])}, "data set 0 hold masked"),
         (pair(2), {"nodes": 3}, "cannot be dealt to 3 nodes"),
         (pair(), {"nodes": 0}, "nodes must be >= 1"),
         (Squares(), {"nodes": 2, "split": "classes"}, "use even"),

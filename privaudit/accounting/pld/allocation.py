@@ -23,6 +23,7 @@ from scipy import special
 from privaudit.accounting.pld.allocation_contrasts import contrasts
 from privaudit.accounting.pld.allocation_plane import (
     LIGHT,
+    LIGHT_OF_REST,
     MOST_TAKEN,
     Masses,
     Parts,
@@ -291,7 +292,8 @@ def _plane(epoch: Epoch, side: Side, tail: float) -> Masses | None:
             return _in_parts(epoch, side, tail, _BLOCKS if many else t)
     shape = shape_of(largest, epoch.batches, epoch.taken, epoch.opposed, side)
     most = most_points([n for _, _, n in kinds], side, epoch.blocks or 1, shape.degree)
-    shape = dataclasses.replace(shape, most=most, light=largest < LIGHT)
+    light = largest < (LIGHT if shape.first else LIGHT_OF_REST)
+    shape = dataclasses.replace(shape, most=most, light=light)
     try:
         return two_laws(kinds, shape, epoch.batches, side, tail)
     except OverflowError:  # more choices of batches than doubles can count

@@ -36,10 +36,12 @@ _FAR_RATIO = 0.05  # cells far out, over their distance and the shift
 # twice as many of half the batches and more, where the others' deviations are least
 # alike; from below of the mean degree, for one degree.
 _PARTS = {1: (), 2: (16,), 3: (8, 8), 4: (8, 8, 4), 5: (8, 8, 4, 2)}
-LIGHT = 1.5  # shifts below which e_1's cells are half as wide, of three and more
+# Shifts below which the first's cells are half as wide, of three and more; and below
+# which cells of products of all ratios but a few are even as well.
+LIGHT, LIGHT_OF_REST = 1.5, 0.8
 _BELOW_PARTS = 24
-# Of products of all ratios but a few, which are of any size, cells of shares are halves
-# of halves towards 0 and 1, so many to either side.
+# Of products of all ratios but a few, which are of any size unless ratios are light,
+# cells of shares are halves of halves towards 0 and 1, so many to either side.
 _HALVES = {2: 12, 3: 6}
 # From above: of batches that differ, of those that are alike, and of these in parts.
 MOST_APART, MOST_TAKEN, MOST_PARTED = 5, 3, 6
@@ -86,7 +88,7 @@ class Shape:
     first: int = 1
     # what e_0, ..., e_degree of all batches count, where not the last alone
     ends: tuple[float, ...] = ()
-    light: bool = False  # whether cells of e_1's share are half as wide
+    light: bool = False  # whether shifts are below `LIGHT`, or `LIGHT_OF_REST`
 
     @property
     def entries(self) -> int:
@@ -591,7 +593,8 @@ def _at_corners(
     if k > 2 and shape.light:
         parts[0] *= 2
     cuts = [np.arange(number + 1) / number for number in parts]  # doubles
-    if not shape.first and k > 1:
+    is_even = k == 1 or shape.first or shape.light
+    if not is_even:
         half = 2.0 ** -np.arange(1, _HALVES[k] + 1)
         cuts = [np.concatenate([[0], half[::-1], 1 - half[1:], [1]])] * (k - 1)
     # How far apart in `found` corners are: along, and across each share.
@@ -613,7 +616,7 @@ def _at_corners(
             # By the less of a share and of what is left: small relatively to both.
             less, is_up = np.minimum(up, down), up < down
             ends, most = cuts[r], cuts[r].size - 2
-            if shape.first:  # even cells, a power of two of them: exactly
+            if is_even:  # a power of two of them: exactly
                 q, low = np.modf(less * (most + 1))
                 low = low.astype(np.intp)
             else:

@@ -17,13 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from privaudit.files.user_code import (
-    checked,
-    function_named,
-    is_place,
-    takes,
-    told,
-)
+from privaudit.files.user_code import checked, function_named, is_place, takes, told
 from privaudit.results import Independence
 from privaudit.task_settings import FOLDER, check_no_table, is_own, is_table
 from trainers.data import Dataset, Partition, forked, load_dataset, tables

@@ -22,14 +22,7 @@ from trainers.runs import checkpoint
 from trainers.runs.measures import CurveRecorder, Measured, as_figures
 from trainers.runs.outcome import TrainingResult
 from trainers.runs.problem import Problem
-from trainers.runs.run import (
-    Assignment,
-    Keeper,
-    OneProcess,
-    Part,
-    TrainingRun,
-    beside,
-)
+from trainers.runs.run import Assignment, Keeper, OneProcess, Part, TrainingRun, beside
 
 T = TypeVar("T")
 

@@ -27,11 +27,7 @@ from trainers.data.shares import private_data
 from trainers.gradients.bookkeeping import BookKeeping
 from trainers.gradients.choose import differentiator
 from trainers.gradients.differentiator import Differentiator
-from trainers.gradients.per_sample import (
-    parameter_count,
-    parameter_places,
-    trained,
-)
+from trainers.gradients.per_sample import parameter_count, parameter_places, trained
 from trainers.models import initial_parts
 from trainers.network.engine import Network, Observer, Runner
 from trainers.network.over_ranks import Party, RankNetwork, Traffic

@@ -166,11 +166,7 @@ class _Workers:
     """The workers of one party: the main thread steps, one for each party answers."""
 
     def __init__(
-        self,
-        network: RealTime,
-        carrier: PartyNetwork,
-        private: Oracle,
-        state: State,
+        self, network: RealTime, carrier: PartyNetwork, private: Oracle, state: State
     ) -> None:
         self._network, self._carrier = network, carrier
         self._others: Exchange = carrier.exchange

@@ -104,11 +104,7 @@ class Participants:
         """Private: (runs, nodes, classes, features)."""
         return self._local
 
-    def _permutations(
-        self,
-        data: PrivateData,
-        planted: Tensor | None,
-    ) -> list[Tensor]:
+    def _permutations(self, data: PrivateData, planted: Tensor | None) -> list[Tensor]:
         """Each node's rows in the order of its batches, (runs, its records) a node."""
         present = data.present(self.runs, planted)
         found = []

@@ -142,15 +142,13 @@ class Halving(Butterfly):
         if k % self.exchanges:
             return state
         whole = private.gradient(at=state.theta)
-        lacks = -whole.shape[2] % self._parts
-        dealt = torch.nn.functional.pad(whole, (0, lacks))
+        dealt = torch.nn.functional.pad(whole, (0, -whole.shape[2] % self._parts))
         dealt = dealt.unflatten(2, (self._parts, -1))
         return dataclasses.replace(state, partial=self._turned(dealt, state, k))
 
     def messages(self, state: State, k: int) -> dict[str, Tensor]:
         """Sums of a partner's parts; then of all those that are finished."""
-        halves = self._halves(k)
-        sent = state.partial[:, :, 1::2] if halves else state.partial
+        sent = state.partial[:, :, 1::2] if self._halves(k) else state.partial
         return {"partial": sent.flatten(2)}
 
     def round(self, state: State, inbox: Inbox, private: Gradients, k: int) -> State:

@@ -49,9 +49,8 @@ class DinnoOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         power = math.log(self.rho) + (rounds - 1) * math.log(self.rho_growth)
         if not abs(power) < 100:
             raise ValueError(
-                f"rho = {self.rho:g} times {self.rho_growth:g} in each of "
-                f"{rounds:,} rounds ends near e^{power:.0f}; "
-                "use a rho_growth closer to 1"
+                f"rho = {self.rho:g} times {self.rho_growth:g} in each of {rounds:,} "
+                f"rounds ends near e^{power:.0f}; use a rho_growth closer to 1"
             )
         last = self.rho if self.rho_growth == 1 else math.exp(power)
         return {

@@ -120,8 +120,7 @@ def load_dataset(
     arrays = source.load(data_dir)
     rng = np.random.default_rng(seed)
     if arrays.train is None:
-        order = rng.permutation(len(arrays.targets))
-        first, rest = np.split(order, [source.records])
+        first, rest = np.split(rng.permutation(len(arrays.targets)), [source.records])
     else:
         first, rest = np.split(np.arange(len(arrays.targets)), [arrays.train])
     first, rest = (

@@ -155,8 +155,7 @@ def _images(outlines: Tensor, rng: Generator) -> Tensor:
         outlines[:, None], grid, padding_mode="border", align_corners=False
     )[:, 0]
     edge = uniform(0.05, 0.16)  # how soft the stroke's border is
-    width = _WIDTH * normal()[:, None, None]
-    ink = torch.sigmoid((width - distance) / edge * 4)
+    ink = torch.sigmoid((_WIDTH * normal()[:, None, None] - distance) / edge * 4)
     ink = ink * uniform(0.6, 1.0)
 
     # A soft spot, of ink or of paper, somewhere; half of them too faint to see.

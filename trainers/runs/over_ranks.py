@@ -213,8 +213,8 @@ class RankKeeper(Keeper):
         parts = gathered(ledger.to_json())
         if parts is None:
             return None
-        parts = self._of_nodes(parts)
-        return super()._spend(done, Ledger.joined(map(Ledger.from_json, parts)))
+        ledgers = map(Ledger.from_json, self._of_nodes(parts))
+        return super()._spend(done, Ledger.joined(ledgers))
 
     def _of_nodes(self, found: list[Any]) -> list[Any]:
         """Entries of ``found`` by rank, one for each node."""
@@ -224,8 +224,7 @@ class RankKeeper(Keeper):
         """Write a checkpoint where epsilon is computed: at rounds known to all."""
         if done % self._every or done == self._rounds:
             return
-        traffic = self._given.problem.traffic
-        found = gathered((checkpoint.tree(middle()), traffic))
+        found = gathered((checkpoint.tree(middle()), self._given.problem.traffic))
         if found is not None:
             parts = [part for part, _ in self._of_nodes(found)]
             self._write(

@@ -39,8 +39,7 @@ from trainers.runs.run import Assignment, Keeper, Part, TrainingRun
 
 def spread(problem: Problem, size: int, device: str = "cpu") -> Problem:
     """``problem`` in ``size`` shards of each node; ``ValueError`` if it cannot be."""
-    dims = parameter_count(problem.module)
-    shards = Shards.over(size, dims, device)
+    shards = Shards.over(size, parameter_count(problem.module), device)
     records = [
         [
             digest(part.contiguous().numpy().tobytes())
@@ -171,8 +170,7 @@ class ShardKeeper(RankKeeper):
             raise self._folder.broken(place.name, "it is of another run")
         for name, tensor in _tensors(state):
             for row, node in enumerate(self._nodes):
-                found = wanted[f"{name}.{node}"].to_local().reshape(-1)
-                tensor[0, row] = found[:own]
+                tensor[0, row] = wanted[f"{name}.{node}"].to_local().reshape(-1)[:own]
         self.resume["state"] = state
 
     @property

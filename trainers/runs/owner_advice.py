@@ -308,8 +308,7 @@ def column_of_targets(held: Sequence[Dataset]) -> int | None:
         return None
     whole = whole - whole.mean(0)
     whole = whole / whole.norm(dim=0)
-    along = (whole[:, :-1] * whole[:, -1:]).sum(0).abs()
-    found = (along > 1 - 1e-9).nonzero()
+    found = ((whole[:, :-1] * whole[:, -1:]).sum(0).abs() > 1 - 1e-9).nonzero()
     return int(found[0]) if len(found) else None
 
 

@@ -160,8 +160,7 @@ class Problem:
             if party is None:
                 shares = shares[dealt.held.start : dealt.held.stop]
             else:
-                dims = parameter_count(material.module)
-                carrier = party.network(carrier, dims)
+                carrier = party.network(carrier, parameter_count(material.module))
             if isinstance(network, Network):
                 network = carrier
             else:
@@ -206,8 +205,8 @@ class Problem:
 
         def gradients() -> Differentiator:
             found = self.gradients()
-            other = found.graphs is not None
-            if not isinstance(found, BookKeeping) or found.lower or other:
+            plain = isinstance(found, BookKeeping) and not found.lower
+            if not plain or found.graphs is not None:
                 raise ValueError(
                     "shards are for gradients by book-keeping in float32 "
                     f"({getattr(found, 'why', None) or 'not compiled, not bf16'}): "

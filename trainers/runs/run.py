@@ -151,8 +151,7 @@ class Assignment:
         if self.run.party is not None and self.run.party.shared is not None:
             ledger = ledger.assuming(COUNTED)
         if self.run.clip is not None:
-            noise = self.run.clip.noise_multiplier
-            return with_counts(ledger, noise, first=True)
+            return with_counts(ledger, self.run.clip.noise_multiplier, first=True)
         if tuning is None or not tuning.is_charged:
             return ledger
         relation = training.relation(
@@ -204,8 +203,7 @@ class Keeper:
     ) -> None:
         """Measure and account, where it is due."""
         measured = self.recorder(done, models)
-        due = self._is_accounted(done)
-        epsilon = self._spend(done, ledger()) if due else None
+        epsilon = self._spend(done, ledger()) if self._is_accounted(done) else None
         self._seen = done
         self._given.progress(Progress(done, self._rounds, measured, epsilon))
 
@@ -438,18 +436,17 @@ def train(
     """
     runner, run = runner or OneProcess(), given.run
     with runner.joined(given) as given, contextlib.ExitStack() as stack:
-        path = runner.at_first(lambda: stack.enter_context(opened).path)
-        folder = RunFolder(path)
+        folder = RunFolder(runner.at_first(lambda: stack.enter_context(opened).path))
         ended = runner.at_first(
             lambda: folder.settle(run) and folder.has("result.json")
         )
         runner.begins(given, folder, ended=bool(ended))
         if not ended:
             result = runner.result(given, folder)
+        elif runner.is_first:
+            result = folder.read("result.json", TrainingResult)
         else:
-            result = (
-                folder.read("result.json", TrainingResult) if runner.is_first else None
-            )
+            result = None
         runner.end(folder)
         return result
 

@@ -175,8 +175,7 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if given is not None:
             return given
         fixed = self.mechanism(1.0).sampling == "without-replacement"
-        replaces = fixed or self.unit == "node"
-        return "replace-one" if replaces else "add-or-remove-one"
+        return "replace-one" if fixed or self.unit == "node" else "add-or-remove-one"
 
     def step_sizes(self) -> Schedule:
         """The step size of each round."""

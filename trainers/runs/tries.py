@@ -87,8 +87,7 @@ class Tries:
                 "step sizes of the grid"
             )
         if where is not None:  # of the others not even the number is left
-            alone = {**state, "done": 0, "drawn": []}
-            where.write(_STATE, checkpoint.pack(alone))
+            where.write(_STATE, checkpoint.pack({**state, "done": 0, "drawn": []}))
         return state["best"]
 
     def keep(self, best: dict[str, Any], folder: RunFolder) -> None:

@@ -25,9 +25,8 @@ from trainers.runs.training import Training, training_from
 def changed(training: Training, settings: dict[str, Any]) -> Training:
     """``training`` with other ``settings``, options of its algorithm among them."""
     values = msgspec.to_builtins(training)
-    options = values.pop("options")
-    flat = {**values, **options}
-    return training_from(laid_over(flat, settings), where="a candidate")
+    values |= values.pop("options")
+    return training_from(laid_over(values, settings), where="a candidate")
 
 
 def try_ledger(

@@ -209,8 +209,7 @@ class _Workers:
             self._wait(when)
             self._exchange(node)
             made, granted = self._turn(node, was_made=True)
-            size = self._network.algorithm.step_size(made)
-            self._models[node].step(-size * gradient)
+            self._models[node].step(-self._network.algorithm.step_size(made) * gradient)
             self._note(made - seen)
             if made + 1 < steps:
                 after(made + 1, self._state)
@@ -238,8 +237,7 @@ class _Workers:
 
     def _turn(self, node: int, was_made: bool) -> tuple[int, bool]:
         """See `_Counter.turn`; no worker makes more than its most."""
-        made_here = self._private.releases_of(node - self._held.start)
-        wants = made_here < self._network.most
+        wants = self._private.releases_of(node - self._held.start) < self._network.most
         if self._counter is not None:
             return self._counter.turn(was_made, wants)
         self._awaited = _TURN
@@ -340,8 +338,7 @@ class _Workers:
         if name != _TURN:
             asker, asked = map(int, name.split("-"))
             if self._clock.partners[asker]:
-                before = self._models[asked].swapped(rows)
-                self._send(before, asked, asker)
+                self._send(self._models[asked].swapped(rows), asked, asker)
                 return
         if name != self._awaited:
             self._others.refuse(other, f"an answer, {name}, that nobody asked for")

@@ -83,8 +83,7 @@ class QNetworks:
         for inputs, outputs in self._sizes:
             bound = (6 / (inputs + outputs)) ** 0.5
             parts.append(((2 * self._draw(inputs, outputs) - 1) * bound).contiguous())
-            size = (*self._shape, 1, outputs)
-            parts.append(torch.zeros(size, device=self._device))
+            parts.append(torch.zeros((*self._shape, 1, outputs), device=self._device))
         return parts
 
     @staticmethod

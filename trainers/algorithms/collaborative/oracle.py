@@ -193,8 +193,7 @@ class Participants:
         if self._table is not None:
             return (self._table[turn] & active).expand(self.runs, -1, -1)
         assert self._networks is not None
-        batch = self._batch(turn, range(self.nodes))
-        loss = self._by_node(losses, *batch)
+        loss = self._by_node(losses, *self._batch(turn, range(self.nodes)))
         state = torch.cat([self._local, loss[..., None]], -1).float()
         if self._before is not None:
             last = self._batch(turn - 1, range(self.nodes))

@@ -123,9 +123,7 @@ def load_dataset(
         first, rest = np.split(rng.permutation(len(arrays.targets)), [source.records])
     else:
         first, rest = np.split(np.arange(len(arrays.targets)), [arrays.train])
-    first, rest = (
-        part[np.isin(arrays.targets[part], labels)] for part in (first, rest)
-    )
+    first, rest = (x[np.isin(arrays.targets[x], labels)] for x in (first, rest))
     if not 0 < train <= len(first):
         raise ValueError(
             f"{name} has {len(first)} records of these {len(labels)} classes to train "

@@ -178,16 +178,10 @@ class PrivateData:
 
     def to(self, device: str) -> PrivateData:
         """Copy these data to another device."""
-        direction = self.direction
-        return dataclasses.replace(
-            self,
-            inputs=self.inputs.to(device),
-            targets=self.targets.to(device),
-            direction=None if direction is None else direction.to(device),
-            coordinates=None
-            if self.coordinates is None
-            else self.coordinates.to(device),
-        )
+        names = ("inputs", "targets", "direction", "coordinates")
+        parts = {name: getattr(self, name) for name in names}
+        moved = {name: one.to(device) for name, one in parts.items() if one is not None}
+        return dataclasses.replace(self, **moved)
 
 
 def _taken(part: Tensor, place: Tensor) -> Tensor:

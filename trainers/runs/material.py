@@ -365,17 +365,9 @@ class OwnData:
             return cls._of_nodes(data, held)
         with checked(f"data {data}"):
             found = function_named(data)()
-        if isinstance(found, dict):
-            if "shares" not in found:
-                raise ValueError(
-                    f"data {data} gives a dictionary without shares: {', '.join(found)}"
-                )
-            names = ("shares", "test", "users", "classes")
-            _check_names(data, found, names)
-            if found.get("classes") is not None:
-                found = {**found, "classes": _classes(found["classes"], data)}
-            return cls(*map(found.get, names))
-        return cls(found)
+        shares, test, users, classes = _fields(found, "shares", data)
+        told = None if classes is None else _classes(classes, data)
+        return cls(shares, test, users, told)
 
     @classmethod
     def _of_nodes(cls, data: str, held: range) -> OwnData:
@@ -383,14 +375,7 @@ class OwnData:
         for node in held:
             with checked(f"data {data}, which parties call with a node's number"):
                 found = function_named(data)(node)
-            found = found if isinstance(found, dict) else {"share": found}
-            if "share" not in found:
-                raise ValueError(
-                    f"data {data} gives a dictionary without share: {', '.join(found)}"
-                )
-            names = ("share", "test", "users", "classes")
-            _check_names(data, found, names)
-            parts.append([found.get(name) for name in names])
+            parts.append(_fields(found, "share", data))
         return cls._of_parts(parts, data)
 
     @classmethod
@@ -455,6 +440,18 @@ def _classes(value: Any, where: str) -> int:
             f"{where}: classes is one whole number >= 1, got {reprlib.repr(value)}"
         )
     return int(found)
+
+
+def _fields(found: Any, first: str, data: str) -> list[Any]:
+    """The ``first``, test data, users and classes of what somebody's function gives."""
+    found = found if isinstance(found, dict) else {first: found}
+    if first not in found:
+        raise ValueError(
+            f"data {data} gives a dictionary without {first}: {', '.join(found)}"
+        )
+    names = (first, "test", "users", "classes")
+    _check_names(data, found, names)
+    return [found.get(name) for name in names]
 
 
 def _check_names(data: str, found: dict[str, Any], names: Sequence[str]) -> None:

@@ -17,10 +17,9 @@ class Curves(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     ``accuracy`` on test data is the mean over nodes, ``worst_accuracy`` that of the
     worst node; ``loss`` and ``worst_loss`` come in their place where targets are no
-    classes, and neither without test data; ``consensus`` the root
-    mean square distance from the mean model, None at a party, which does not know it;
-    ``epsilon`` what the rounds before have spent at the worst node, at most, where it
-    was accounted.
+    classes, and neither without test data; ``consensus`` the root mean square distance
+    from the mean model, None at a party, which does not know it; ``epsilon`` what the
+    rounds before have spent at the worst node, at most, where it was accounted.
     """
 
     rounds: tuple[int, ...] = ()
@@ -33,12 +32,10 @@ class Curves(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__[1:]:
-            if getattr(self, name) is None:
-                continue
-            if len(getattr(self, name)) != len(self.rounds):
+            curve = getattr(self, name)
+            if curve is not None and len(curve) != len(self.rounds):
                 raise ValueError(
-                    f"{name} has {len(getattr(self, name))} points, "
-                    f"but rounds has {len(self.rounds)}"
+                    f"{name} has {len(curve)} points, but rounds has {len(self.rounds)}"
                 )
 
     def to_pandas(self) -> Any:

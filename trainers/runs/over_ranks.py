@@ -154,6 +154,11 @@ def _keep_ids(folder: RunFolder, ids: Sequence[bytes]) -> None:
             )
 
 
+def of_nodes(problem: Problem, found: list[Any]) -> list[Any]:
+    """Entries of ``found`` by rank, one for each node: those of its first shard."""
+    return found if problem.shards is None else found[:: problem.shards.size]
+
+
 class RankRecorder(CurveRecorder):
     """A `CurveRecorder` of all ranks' nodes; only rank 0 has points."""
 
@@ -167,17 +172,13 @@ class RankRecorder(CurveRecorder):
         distance = (summed(apart) / nodes).sqrt()
         if found is None:
             return None
-        values = beside(self._of_nodes(found), 1)
+        values = beside(of_nodes(self._problem, found), 1)
         figures = as_figures(self._problem.material.quality, values)
         return Measured(round=done, consensus=float(distance.mean()), **figures)  # type: ignore[arg-type]
 
     def _over_nodes(self, here: Tensor) -> Tensor:
         """The sum over all nodes of what those ``here`` have, (runs, dims)."""
         return summed(here)
-
-    def _of_nodes(self, found: list[Any]) -> list[Any]:
-        """Entries of ``found`` by rank, one for each node."""
-        return found
 
 
 class RankKeeper(Keeper):
@@ -213,20 +214,17 @@ class RankKeeper(Keeper):
         parts = gathered(ledger.to_json())
         if parts is None:
             return None
-        ledgers = map(Ledger.from_json, self._of_nodes(parts))
+        ledgers = map(Ledger.from_json, of_nodes(self._given.problem, parts))
         return super()._spend(done, Ledger.joined(ledgers))
-
-    def _of_nodes(self, found: list[Any]) -> list[Any]:
-        """Entries of ``found`` by rank, one for each node."""
-        return found
 
     def keep(self, done: int, middle: Callable[[], Any]) -> None:
         """Write a checkpoint where epsilon is computed: at rounds known to all."""
         if done % self._every or done == self._rounds:
             return
-        found = gathered((checkpoint.tree(middle()), self._given.problem.traffic))
+        problem = self._given.problem
+        found = gathered((checkpoint.tree(middle()), problem.traffic))
         if found is not None:
-            parts = [part for part, _ in self._of_nodes(found)]
+            parts = [part for part, _ in of_nodes(problem, found)]
             self._write(
                 {
                     "done": done,

@@ -134,11 +134,6 @@ class ShardRecorder(RankRecorder):
         assert shards is not None
         return summed(here, shards.alike)
 
-    def _of_nodes(self, found: list[Any]) -> list[Any]:
-        shards = self._problem.shards
-        assert shards is not None
-        return found[:: shards.size]
-
 
 class ShardKeeper(RankKeeper):
     """A `RankKeeper` of whose checkpoints each shard writes, and reads, its own part.
@@ -199,11 +194,6 @@ class ShardKeeper(RankKeeper):
         content["state"] = _mapped(content["state"], lambda tensor: tensor[:, :, :0])
         super().keep(done, lambda: content)
         self._at_first(lambda: self._remove(but=done))
-
-    def _of_nodes(self, found: list[Any]) -> list[Any]:
-        shards = self._given.problem.shards
-        assert shards is not None
-        return found[:: shards.size]
 
     def _remove(self, but: int | None = None) -> None:
         for folder in self._folder.path.glob("shards-*"):

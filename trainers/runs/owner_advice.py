@@ -245,9 +245,7 @@ def void_records(held: Sequence[Dataset]) -> int:
     >>> void_records([Dataset(torch.tensor([[1.0], [torch.nan]]), torch.zeros(2))])
     1
     """
-    return sum(
-        int((~share.inputs.flatten(1).isfinite()).any(1).sum()) for share in held
-    )
+    return sum(int((~one.inputs.flatten(1).isfinite()).any(1).sum()) for one in held)
 
 
 def spread_of_columns(held: Sequence[Dataset]) -> float:

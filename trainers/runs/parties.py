@@ -253,8 +253,7 @@ def check_parties(training: Training, parties: int, *, drop_lost: bool = False) 
             "average with symmetric weights, as dp-dsgd and dp-dsgt do on an "
             "undirected graph with weights=metropolis; leave --drop-lost out"
         )
-    why = training.family.whole(training.setting())
-    if why:
+    if why := training.family.whole(training.setting()):
         raise ValueError(f"{training.algorithm} {why}: leave --parties out")
     if training.overlap > 1 and training.unit == "record":
         raise ValueError(

@@ -205,8 +205,8 @@ class Problem:
 
         def gradients() -> Differentiator:
             found = self.gradients()
-            plain = isinstance(found, BookKeeping) and not found.lower
-            if not plain or found.graphs is not None:
+            other = found.graphs is not None
+            if not isinstance(found, BookKeeping) or found.lower or other:
                 raise ValueError(
                     "shards are for gradients by book-keeping in float32 "
                     f"({getattr(found, 'why', None) or 'not compiled, not bf16'}): "
@@ -270,10 +270,9 @@ class Problem:
         if not self.training.family.private:
             return ledger  # promises nothing
         found = self._held(ledger).independent(self.material.independence)
-        name = self.training.algorithm
-        return (
-            found.assuming(OWN_ALGORITHM.format(name=name)) if is_place(name) else found
-        )
+        if is_place(name := self.training.algorithm):
+            found = found.assuming(OWN_ALGORITHM.format(name=name))
+        return found
 
     def _held(self, ledger: Ledger) -> Ledger:
         """``ledger`` with the number of nodes at which a record may be."""
@@ -297,13 +296,11 @@ class Problem:
     def start_parts(self, seed: int) -> Iterator[Tensor]:
         """Yield the initial parameters of whole nodes, one after the other, flat."""
         if self.material.starts_as_it_is:
-            yield from (
-                each.detach().flatten() for each in trained(self.module).values()
-            )
+            for each in trained(self.module).values():
+                yield each.detach().flatten()
         else:
             generator = public_generator(seed, "start")
-            gain = self.training.gain
-            yield from initial_parts(self.module, generator, gain=gain)
+            yield from initial_parts(self.module, generator, gain=self.training.gain)
 
     @functools.cached_property
     def _here(self) -> threading.local:

@@ -120,11 +120,9 @@ class PrivateData:
                 )
         first = shares[0].inputs
         many = 1 if canary is None else len(canary)
-        inputs = first.new_zeros(
-            len(shares), max(sizes) + max(1, many), *first.shape[1:]
-        )
-        kind = shares[0].targets
-        targets = kind.new_zeros(*inputs.shape[:2], *kind.shape[1:])
+        rows, kind = max(sizes) + max(1, many), shares[0].targets
+        inputs = first.new_zeros(len(shares), rows, *first.shape[1:])
+        targets = kind.new_zeros(len(shares), rows, *kind.shape[1:])
         for node, share in enumerate(shares):
             inputs[node, : len(share)] = share.inputs
             targets[node, : len(share)] = share.targets

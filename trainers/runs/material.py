@@ -176,9 +176,8 @@ class Material:
             left = len(train) - round(held_out * len(train))
             train, test = train.select(order[:left]), train.select(order[left:])
         nodes = 1 if training.family.central else training.nodes
-        shares = Partition.parse(training.partition)(
-            train, nodes, t=training.split, seed=seed
-        )
+        deal = Partition.parse(training.partition)
+        shares = deal(train, nodes, t=training.split, seed=seed)
         if held is not None:
             shares = list(shares)[held.start : held.stop]
         if is_place(training.model):
@@ -405,9 +404,7 @@ class OwnData:
             )
         test = _arrays_in(tests[0])[:2] if tests else None
         found = [_arrays_in(*files[number]) for number in held or sorted(files)]
-        return cls._of_parts(
-            [(one[:2], test, one[2], one[3]) for one in found], str(folder)
-        )
+        return cls._of_parts([(one[:2], test, *one[2:]) for one in found], str(folder))
 
     @classmethod
     def _of_parts(cls, parts: Sequence[Sequence[Any]], where: str) -> OwnData:

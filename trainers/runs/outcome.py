@@ -208,11 +208,9 @@ class TrainingResult(
             verdict = msgspec.structs.replace(
                 verdict, lower=strongest.lower, misfit=strongest.misfit
             )
+        status = None if verdict is None else verdict.status
         return msgspec.structs.replace(
-            self,
-            audits=audits,
-            verdict=verdict,
-            status=None if verdict is None else verdict.status,
+            self, audits=audits, verdict=verdict, status=status
         )
 
     @property

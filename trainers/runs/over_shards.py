@@ -74,9 +74,8 @@ class OverShards(OverRanks):
         with joined(run.device) as (rank, ranks):
             group, groups = rank // self._size, max(1, ranks // self._size)
             alone = groups == 1 and run.training.family.central
-            here = run.problem(
-                ranks=None if alone else (group, groups), material=whole.material
-            )
+            place = None if alone else (group, groups)
+            here = run.problem(ranks=place, material=whole.material)
             here = spread(here, self._size, run.device)
             self._first = rank % self._size == 0
             yield dataclasses.replace(given, problem=here)

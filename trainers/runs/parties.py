@@ -233,12 +233,9 @@ def settled(
     noise = agreed_noise(exchange, noise)
     folder = folder_of(exchange, None if out is None else pathlib.Path(out), name)
     run = run_name(exchange, RunFolder(folder), seed)
+    rank, size = exchange.rank, exchange.size
     record = PartyRecord(
-        party=exchange.rank,
-        parties=exchange.size,
-        sizes=party.sizes,
-        run=run,
-        shared=party.shared,
+        party=rank, parties=size, sizes=party.sizes, run=run, shared=party.shared
     )
     return noise, folder, record
 

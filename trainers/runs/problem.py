@@ -92,9 +92,8 @@ class Problem:
 
     training: Training
     material: Material
-    shares: list[
-        Any
-    ]  # of the nodes here: `trainers.data.Dataset`, or read as asked for
+    # of the nodes here: `trainers.data.Dataset`, or read as asked for
+    shares: list[Any]
     network: Runner
     gradients: Callable[[], Differentiator]  # one for each worker
     ranks: Ranks | None = None  # who holds which nodes, where not all are here

@@ -266,12 +266,9 @@ class _Workers:
         """Put the models, and a step made, if there was one, into the state."""
         models = torch.stack([self._models[node].copy() for node in self._held])[None]
         stale, step = staleness or 0, staleness is not None
-        self._state = State(
-            models,
-            self._state.steps + step,
-            self._state.stale + stale,
-            max(self._state.most, stale),
-        )
+        old = self._state
+        steps, most = old.steps + step, max(old.most, stale)
+        self._state = State(models, steps, old.stale + stale, most)
 
     def _wait(self, until: float) -> None:
         """Until that moment; `RankLostError` if a party is lost meanwhile."""

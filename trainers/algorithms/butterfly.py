@@ -157,16 +157,15 @@ class Halving(Butterfly):
         folds = self.told and (k % self.exchanges == 0 or last)
         sent = self.messages(state, k)["partial"]
         heard = inbox.neighbour_sum("partial") - sent  # exact: nothing is rounded
-        if self._halves(k):
-            partial = partial[:, :, ::2]
-            partial = partial + heard.view_as(partial)
-        elif not folds:
-            partial = torch.stack([partial, heard.view_as(partial)], 3).flatten(2, 3)
-        elif last:
-            partial = partial - (inbox.degree - 1)[:, :, None] * partial
+        halves = self._halves(k)
+        if halves or folds:
+            if halves:
+                partial = partial[:, :, ::2]
+            elif last:
+                partial = partial - (inbox.degree - 1)[:, :, None] * partial
             partial = partial + heard.view_as(partial)
         else:
-            partial = partial + heard.view_as(partial)
+            partial = torch.stack([partial, heard.view_as(partial)], 3).flatten(2, 3)
         if not last:
             return dataclasses.replace(state, partial=partial)
         whole = self._turned(partial, state, k).flatten(2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -105,18 +106,12 @@ def load_dataset(
     source = check_dataset(name)
     if labels is None:
         labels = tuple(range(source.classes))
+    how: dict[str, Any] = {"train": train, "seed": seed, "dtype": dtype}
     if source.reduces is not None:
-        whole = load_dataset(
-            source.reduces,
-            train=train,
-            labels=labels,
-            seed=seed,
-            data_dir=data_dir,
-            dtype=dtype,
-        )
+        whole = load_dataset(source.reduces, labels=labels, data_dir=data_dir, **how)
         return principal_components(*whole)
     if source.load is None:
-        return load_digits(labels, train=train, seed=seed, dtype=dtype)
+        return load_digits(labels, **how)
     arrays = source.load(data_dir)
     rng = np.random.default_rng(seed)
     if arrays.train is None:

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from privaudit.schedules import Geometric
 from privaudit.task_settings import AtLeastOne, Positive
+from trainers.algorithms.dsgd import OfParameters
+from trainers.algorithms.dsgd import State as Parameters
 from trainers.algorithms.family import Family
 from trainers.algorithms.optimisers import OPTIMISERS, OptimiserName
 from trainers.algorithms.setting import Options, Setting
@@ -62,16 +64,15 @@ class DinnoOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class State:
+class State(Parameters):
     """Parameters and dual, (runs, nodes, dims), and what the optimiser keeps."""
 
-    theta: Tensor
     dual: Tensor
     optimiser: Any
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Dinno:
+class Dinno(OfParameters):
     """Dual ascent on consensus, and T steps down the augmented loss, each round.
 
     DP-DiNNO of Bayrooti, Gao and Prorok 2023 (Algorithm 3) where the oracle clips and
@@ -88,9 +89,7 @@ class Dinno:
     0.
     """
 
-    # step_size, rho: schedules of the round
-    step_size: Schedule
-    rho: Schedule = lambda k: RHO
+    rho: Schedule = lambda k: RHO  # of the round, as ``step_size``
     inner_steps: int = 1  # T
     # what steps: ``adam`` as in the paper, ``adamw`` or ``sgd``
     optimiser: OptimiserName = "adam"
@@ -102,10 +101,6 @@ class Dinno:
         """All nodes at ``start``, duals 0."""
         dual = torch.zeros_like(start)
         return State(start, dual, OPTIMISERS[self.optimiser].init(start))
-
-    def messages(self, state: State, k: int) -> dict[str, Tensor]:
-        """The parameters."""
-        return {"theta": state.theta}
 
     def round(self, state: State, inbox: Inbox, private: Gradients, k: int) -> State:
         """One step up the dual, ``inner_steps`` down the primal."""
@@ -121,10 +116,6 @@ class Dinno:
             descent = private.gradient(at=psi) + dual + penalty
             psi, kept = optimiser.step(kept, psi, descent, self.step_size(k))
         return State(theta=psi, dual=dual, optimiser=kept)
-
-    def models(self, state: State) -> Tensor:
-        """The parameters."""
-        return state.theta
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

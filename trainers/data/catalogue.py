@@ -127,10 +127,8 @@ def load_dataset(
     first = np.sort(rng.permutation(first)[:train])
 
     def dataset(index: np.ndarray) -> Dataset:
-        inputs = torch.from_numpy(arrays.inputs[index]).to(dtype)
-        classes = np.searchsorted(labels, arrays.targets[index])
-        return Dataset(
-            inputs.div_(arrays.scale), torch.from_numpy(classes.astype(np.int64))
-        )
+        inputs = torch.from_numpy(arrays.inputs[index]).to(dtype).div_(arrays.scale)
+        classes = np.searchsorted(labels, arrays.targets[index]).astype(np.int64)
+        return Dataset(inputs, torch.from_numpy(classes))
 
     return dataset(first), dataset(np.sort(rest))

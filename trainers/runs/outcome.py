@@ -201,10 +201,8 @@ class TrainingResult(
         """This result with ``audits``, whose bounds of its claim the verdict heeds."""
         verdict = self.verdict
         if verdict is not None:
-            shown = [
-                one.finding for one in audits if one.finding.claim == verdict.claim
-            ]
-            strongest = max(shown, key=_shown, default=verdict)
+            same = [one.finding for one in audits if one.finding.claim == verdict.claim]
+            strongest = max(same, key=_shown, default=verdict)
             verdict = msgspec.structs.replace(
                 verdict, lower=strongest.lower, misfit=strongest.misfit
             )
@@ -296,8 +294,8 @@ class TrainingResult(
         if self.seen_by_all is not UNSET:
             found.append(f"for an observer of all releases: {self.seen_by_all}")
         if sent := self.sent():
-            messages, content = sent.values()
+            messages, size = sent.values()
             found.append(
-                f"sent to other processes: {messages:,} messages, {content:,} bytes"
+                f"sent to other processes: {messages:,} messages, {size:,} bytes"
             )
         return found

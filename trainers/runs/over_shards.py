@@ -119,9 +119,7 @@ class OverShards(OverRanks):
         if found is None:
             return None
         sent = Traffic.of_all(one.sent for one in found)
-        first, *rest = (
-            dataclasses.replace(one, sent=None) for one in self.holders(found)
-        )
+        first, *rest = (dataclasses.replace(x, sent=None) for x in self.holders(found))
         return [dataclasses.replace(first, sent=sent), *rest]
 
 

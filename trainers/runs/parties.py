@@ -106,9 +106,7 @@ def sizes_of(
 
 def agreed(exchange: Exchange, settings: Mapping[str, Any]) -> None:
     """Raise ``ValueError``, at all, that names the party with other ``settings``."""
-    own = {
-        name: _json.encode(value, indent=0).decode() for name, value in settings.items()
-    }
+    own = {name: _json.encode(one, indent=0).decode() for name, one in settings.items()}
     said = exchange.told("settings", own, dict[str, str])
     for other, theirs in enumerate(said):
         for name in {**said[0], **theirs}:
@@ -343,8 +341,7 @@ class Parties(OneProcess):
     def joined(self, given: Assignment) -> Iterator[Assignment]:
         """As given: parties are connected by now."""
         if given.run.device != "cpu":
-            gpus = torch.cuda.device_count()
-            torch.cuda.set_device(own_gpu(given.run.device, gpus))
+            torch.cuda.set_device(own_gpu(given.run.device, torch.cuda.device_count()))
         yield given
 
     def begins(self, given: Assignment, folder: RunFolder, *, ended: bool) -> None:
@@ -408,9 +405,8 @@ class Parties(OneProcess):
         return kept_rounds(folder)
 
     def keeper(self, given: Assignment, folder: RunFolder) -> PartyKeeper:
-        return PartyKeeper(
-            given, folder, self._party.exchange, self._common, self._losses
-        )
+        others = self._party.exchange
+        return PartyKeeper(given, folder, others, self._common, self._losses)
 
     def gathered(self, part: Part) -> list[Part] | None:
         """This party's alone, once all others can end without it."""

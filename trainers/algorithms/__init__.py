@@ -17,11 +17,7 @@ from trainers.algorithms.asynchronous.family import (
     WorkerOptions,
     Workers,
 )
-from trainers.algorithms.butterfly import (
-    Butterfly,
-    ButterflyFamily,
-    ButterflyOptions,
-)
+from trainers.algorithms.butterfly import Butterfly, ButterflyFamily, ButterflyOptions
 from trainers.algorithms.collaborative.family import FAMILIES as _COLLABORATIVE
 from trainers.algorithms.decor import Decor, DecorFamily, DecorOptions
 from trainers.algorithms.dinno import Dinno, DinnoFamily, DinnoOptions
@@ -35,11 +31,7 @@ from trainers.algorithms.mf import (
     MfFamily,
     MfOptions,
 )
-from trainers.algorithms.muffliato import (
-    Muffliato,
-    MuffliatoFamily,
-    MuffliatoOptions,
-)
+from trainers.algorithms.muffliato import Muffliato, MuffliatoFamily, MuffliatoOptions
 from trainers.algorithms.partpsp.family import (
     NoisyMessages,
     PartPspOptions,

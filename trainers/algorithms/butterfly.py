@@ -142,15 +142,13 @@ class Halving(Butterfly):
         if k % self.exchanges:
             return state
         whole = private.gradient(at=state.theta)
-        lacks = -whole.shape[2] % self._parts
-        dealt = torch.nn.functional.pad(whole, (0, lacks))
+        dealt = torch.nn.functional.pad(whole, (0, -whole.shape[2] % self._parts))
         dealt = dealt.unflatten(2, (self._parts, -1))
         return dataclasses.replace(state, partial=self._turned(dealt, state, k))
 
     def messages(self, state: State, k: int) -> dict[str, Tensor]:
         """Sums of a partner's parts; then of all those that are finished."""
-        halves = self._halves(k)
-        sent = state.partial[:, :, 1::2] if halves else state.partial
+        sent = state.partial[:, :, 1::2] if self._halves(k) else state.partial
         return {"partial": sent.flatten(2)}
 
     def round(self, state: State, inbox: Inbox, private: Gradients, k: int) -> State:
@@ -159,16 +157,15 @@ class Halving(Butterfly):
         folds = self.told and (k % self.exchanges == 0 or last)
         sent = self.messages(state, k)["partial"]
         heard = inbox.neighbour_sum("partial") - sent  # exact: nothing is rounded
-        if self._halves(k):
-            partial = partial[:, :, ::2]
-            partial = partial + heard.view_as(partial)
-        elif not folds:
-            partial = torch.stack([partial, heard.view_as(partial)], 3).flatten(2, 3)
-        elif last:
-            partial = partial - (inbox.degree - 1)[:, :, None] * partial
+        halves = self._halves(k)
+        if halves or folds:
+            if halves:
+                partial = partial[:, :, ::2]
+            elif last:
+                partial = partial - (inbox.degree - 1)[:, :, None] * partial
             partial = partial + heard.view_as(partial)
         else:
-            partial = partial + heard.view_as(partial)
+            partial = torch.stack([partial, heard.view_as(partial)], 3).flatten(2, 3)
         if not last:
             return dataclasses.replace(state, partial=partial)
         whole = self._turned(partial, state, k).flatten(2)

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from privaudit.schedules import Geometric
 from privaudit.task_settings import AtLeastOne, Positive
+from trainers.algorithms.dsgd import OfParameters
+from trainers.algorithms.dsgd import State as Parameters
 from trainers.algorithms.family import Family
 from trainers.algorithms.optimisers import OPTIMISERS, OptimiserName
 from trainers.algorithms.setting import Options, Setting
@@ -49,9 +51,8 @@ class DinnoOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         power = math.log(self.rho) + (rounds - 1) * math.log(self.rho_growth)
         if not abs(power) < 100:
             raise ValueError(
-                f"rho = {self.rho:g} times {self.rho_growth:g} in each of "
-                f"{rounds:,} rounds ends near e^{power:.0f}; "
-                "use a rho_growth closer to 1"
+                f"rho = {self.rho:g} times {self.rho_growth:g} in each of {rounds:,} "
+                f"rounds ends near e^{power:.0f}; use a rho_growth closer to 1"
             )
         last = self.rho if self.rho_growth == 1 else math.exp(power)
         return {
@@ -63,16 +64,15 @@ class DinnoOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class State:
+class State(Parameters):
     """Parameters and dual, (runs, nodes, dims), and what the optimiser keeps."""
 
-    theta: Tensor
     dual: Tensor
     optimiser: Any
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Dinno:
+class Dinno(OfParameters):
     """Dual ascent on consensus, and T steps down the augmented loss, each round.
 
     DP-DiNNO of Bayrooti, Gao and Prorok 2023 (Algorithm 3) where the oracle clips and
@@ -89,9 +89,7 @@ class Dinno:
     0.
     """
 
-    # step_size, rho: schedules of the round
-    step_size: Schedule
-    rho: Schedule = lambda k: RHO
+    rho: Schedule = lambda k: RHO  # of the round, as ``step_size``
     inner_steps: int = 1  # T
     # what steps: ``adam`` as in the paper, ``adamw`` or ``sgd``
     optimiser: OptimiserName = "adam"
@@ -103,10 +101,6 @@ class Dinno:
         """All nodes at ``start``, duals 0."""
         dual = torch.zeros_like(start)
         return State(start, dual, OPTIMISERS[self.optimiser].init(start))
-
-    def messages(self, state: State, k: int) -> dict[str, Tensor]:
-        """The parameters."""
-        return {"theta": state.theta}
 
     def round(self, state: State, inbox: Inbox, private: Gradients, k: int) -> State:
         """One step up the dual, ``inner_steps`` down the primal."""
@@ -122,10 +116,6 @@ class Dinno:
             descent = private.gradient(at=psi) + dual + penalty
             psi, kept = optimiser.step(kept, psi, descent, self.step_size(k))
         return State(theta=psi, dual=dual, optimiser=kept)
-
-    def models(self, state: State) -> Tensor:
-        """The parameters."""
-        return state.theta
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

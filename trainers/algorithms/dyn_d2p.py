@@ -126,11 +126,7 @@ class DynD2p(DynCD2p, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     rho_mu: Ratio = 2.0
-
-    @property
-    def budgets(self) -> Schedule:
-        """Relative budgets of the steps, rising from 1 almost to rho_mu."""
-        return Growing(1.0, self.rho_mu)
+    budgets = DynMuD2p.budgets
 
 
 class GeneralD2p(ConstD2p, frozen=True, kw_only=True, forbid_unknown_fields=True):

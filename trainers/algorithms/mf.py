@@ -9,11 +9,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from privaudit.accounting.factorization import MOST_BUFFERS, blt, toeplitz
-from trainers.algorithms.butterfly import (
-    Butterfly,
-    ButterflyFamily,
-    ButterflyOptions,
-)
+from trainers.algorithms.butterfly import Butterfly, ButterflyFamily, ButterflyOptions
 from trainers.algorithms.family import Family
 from trainers.algorithms.setting import Options, OptionsType, Setting
 from trainers.oracles.mechanism import MOST_BAND, Mechanism

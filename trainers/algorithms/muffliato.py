@@ -10,9 +10,11 @@ from typing import ClassVar
 from torch import Tensor
 
 from privaudit.task_settings import AtLeastOne
+from trainers.algorithms.dsgd import OfParameters
+from trainers.algorithms.dsgd import State as Parameters
 from trainers.algorithms.family import Family
 from trainers.algorithms.setting import Options, Setting
-from trainers.network.engine import Gradients, Schedule
+from trainers.network.engine import Gradients
 
 
 class MuffliatoOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -31,15 +33,14 @@ class MuffliatoOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class State:
+class State(Parameters):
     """(runs, nodes, dims) each; ``last`` is what theta was a round of gossip ago."""
 
-    theta: Tensor
     last: Tensor
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Muffliato:
+class Muffliato(OfParameters):
     """theta_i <- theta_i - eta_k G_i(theta_i), then K rounds of gossip on theta.
 
     Muffliato-SGD (Cyffers, Even, Bellet and Massoulie 2022), where the oracle clips and
@@ -49,7 +50,6 @@ class Muffliato:
     are not (docs/views.md).
     """
 
-    step_size: Schedule
     gossips: int = 1
     gamma: float = 1.0
     by_coordinate: ClassVar[bool] = True
@@ -65,20 +65,12 @@ class Muffliato:
         theta = state.theta - self.step_size(k) * private.gradient(at=state.theta)
         return State(theta=theta, last=theta)
 
-    def messages(self, state: State, k: int) -> dict[str, Tensor]:
-        """The parameters."""
-        return {"theta": state.theta}
-
     def round(
         self, state: State, inbox: Mapping[str, Tensor], private: Gradients, k: int
     ) -> State:
         """A round of gossip."""
         theta = self.gamma * inbox["theta"] + (1 - self.gamma) * state.last
         return State(theta=theta, last=state.theta)
-
-    def models(self, state: State) -> Tensor:
-        """The parameters."""
-        return state.theta
 
 
 def acceleration(gap: float) -> float:

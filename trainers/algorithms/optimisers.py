@@ -171,9 +171,8 @@ class Optimised:
     def round(self, state: State, inbox: Inbox, private: Any, k: int) -> State:
         """The algorithm's."""
         oracle = _Directions(private, self.optimiser, state.optimiser)
-        return State(
-            self.algorithm.round(state.algorithm, inbox, oracle, k), oracle.state
-        )
+        after = self.algorithm.round(state.algorithm, inbox, oracle, k)
+        return State(after, oracle.state)
 
     def models(self, state: State) -> Tensor:
         """The algorithm's."""

@@ -45,8 +45,7 @@ class UserFamily(Family):
 
     def releases(self, setting: Setting) -> int:
         """As the class says; one a round if it says nothing."""
-        algorithm = self.algorithm(setting)
-        asked = getattr(algorithm, "releases", None)
+        asked = getattr(self.algorithm(setting), "releases", None)
         return setting.rounds if asked is None else asked(setting.rounds)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -105,28 +106,19 @@ def load_dataset(
     source = check_dataset(name)
     if labels is None:
         labels = tuple(range(source.classes))
+    how: dict[str, Any] = {"train": train, "seed": seed, "dtype": dtype}
     if source.reduces is not None:
-        whole = load_dataset(
-            source.reduces,
-            train=train,
-            labels=labels,
-            seed=seed,
-            data_dir=data_dir,
-            dtype=dtype,
-        )
+        whole = load_dataset(source.reduces, labels=labels, data_dir=data_dir, **how)
         return principal_components(*whole)
     if source.load is None:
-        return load_digits(labels, train=train, seed=seed, dtype=dtype)
+        return load_digits(labels, **how)
     arrays = source.load(data_dir)
     rng = np.random.default_rng(seed)
     if arrays.train is None:
-        order = rng.permutation(len(arrays.targets))
-        first, rest = np.split(order, [source.records])
+        first, rest = np.split(rng.permutation(len(arrays.targets)), [source.records])
     else:
         first, rest = np.split(np.arange(len(arrays.targets)), [arrays.train])
-    first, rest = (
-        part[np.isin(arrays.targets[part], labels)] for part in (first, rest)
-    )
+    first, rest = (x[np.isin(arrays.targets[x], labels)] for x in (first, rest))
     if not 0 < train <= len(first):
         raise ValueError(
             f"{name} has {len(first)} records of these {len(labels)} classes to train "
@@ -135,10 +127,8 @@ def load_dataset(
     first = np.sort(rng.permutation(first)[:train])
 
     def dataset(index: np.ndarray) -> Dataset:
-        inputs = torch.from_numpy(arrays.inputs[index]).to(dtype)
-        classes = np.searchsorted(labels, arrays.targets[index])
-        return Dataset(
-            inputs.div_(arrays.scale), torch.from_numpy(classes.astype(np.int64))
-        )
+        inputs = torch.from_numpy(arrays.inputs[index]).to(dtype).div_(arrays.scale)
+        classes = np.searchsorted(labels, arrays.targets[index]).astype(np.int64)
+        return Dataset(inputs, torch.from_numpy(classes))
 
     return dataset(first), dataset(np.sort(rest))

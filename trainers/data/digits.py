@@ -42,9 +42,7 @@ def load_digits(
     def dataset(parts: list[np.ndarray]) -> Dataset:
         index = np.sort(np.concatenate(parts))
         classes = np.searchsorted(digits, labels[index])
-        return Dataset(
-            torch.tensor(images[index], dtype=dtype).view(-1, 1, 8, 8),
-            torch.tensor(classes, dtype=torch.long),
-        )
+        inputs = torch.tensor(images[index], dtype=dtype).view(-1, 1, 8, 8)
+        return Dataset(inputs, torch.tensor(classes, dtype=torch.long))
 
     return dataset(chosen), dataset(rest)

@@ -75,16 +75,12 @@ def fetch_covertype(data_dir: str | pathlib.Path | None = None) -> Arrays:
     """
     from sklearn.datasets import fetch_covtype
 
-    def fetch() -> Any:
-        return fetch_covtype(data_home=_home(data_dir))
-
-    bunch = _fetch("covertype", fetch)
+    bunch = _fetch("covertype", lambda: fetch_covtype(data_home=_home(data_dir)))
     rows = np.array(bunch.data, dtype=float)
     rows[:, :10] = ((rows[:, :10] - _LOWEST) / (_HIGHEST - _LOWEST)).clip(0, 1)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True).clip(1, None)
-    return Arrays(
-        rows.astype(np.float32), np.asarray(bunch.target).astype(np.int64) - 1, None
-    )
+    classes = np.asarray(bunch.target).astype(np.int64) - 1
+    return Arrays(rows.astype(np.float32), classes, None)
 
 
 def _home(data_dir: str | pathlib.Path | None) -> str | None:

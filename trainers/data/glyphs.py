@@ -98,22 +98,17 @@ def _distances() -> np.ndarray:
                 f"glyphs need the font {font}, which this matplotlib "
                 f"({matplotlib.__version__}) does not have; use matplotlib >= 3.8"
             )
+        shape = FontProperties(fname=file)
         for digit in range(CLASSES):
-            text = TextPath(
-                (0, 0), str(digit), size=100, prop=FontProperties(fname=file)
-            )
+            text = TextPath((0, 0), str(digit), size=100, prop=shape)
             left, bottom, right, top = text.get_extents().extents
             # The digit's height fills seven tenths of the picture.
             scale = 1.4 / (top - bottom)
             middle = np.array([left + right, bottom + top]) / 2
-            outlines = [
-                Path((part - middle) * scale)
-                for part in map(np.asarray, text.to_polygons())
-            ]
             # Even-odd: holes are outlines inside outlines.
             inside = np.zeros(len(points), dtype=int)
-            for outline in outlines:
-                inside += outline.contains_points(points)
+            for part in map(np.asarray, text.to_polygons()):
+                inside += Path((part - middle) * scale).contains_points(points)
             ink = (inside % 2 == 1).reshape(_GRID, _GRID)
             distance = np.asarray(outside(~ink)) - np.asarray(outside(ink))
             result[row, digit] = distance * (2 / _GRID)
@@ -137,14 +132,11 @@ def _images(outlines: Tensor, rng: Generator) -> Tensor:
     wide, high = torch.exp(_STRETCH * normal()), torch.exp(_STRETCH * normal())
     cosine, sine = turn.cos(), turn.sin()
     # From a pixel of the image to one of the glyph: turned, slanted, stretched, moved.
-    affine = torch.stack(
-        [
-            torch.stack(
-                [wide * (cosine + slant * sine), wide * (slant * cosine - sine)]
-            ),
-            torch.stack([high * sine, high * cosine]),
-        ]
-    ).permute(2, 0, 1)
+    right = torch.stack(
+        [wide * (cosine + slant * sine), wide * (slant * cosine - sine)]
+    )
+    down = torch.stack([high * sine, high * cosine])
+    affine = torch.stack([right, down]).permute(2, 0, 1)
     affine = torch.cat([affine, _SHIFT * normal(2, 1)], 2)  # (samples, 2, 3)
     grid = functional.affine_grid(affine, [count, 1, SIZE, SIZE], align_corners=False)
     bend = functional.interpolate(
@@ -155,8 +147,7 @@ def _images(outlines: Tensor, rng: Generator) -> Tensor:
         outlines[:, None], grid, padding_mode="border", align_corners=False
     )[:, 0]
     edge = uniform(0.05, 0.16)  # how soft the stroke's border is
-    width = _WIDTH * normal()[:, None, None]
-    ink = torch.sigmoid((width - distance) / edge * 4)
+    ink = torch.sigmoid((_WIDTH * normal()[:, None, None] - distance) / edge * 4)
     ink = ink * uniform(0.6, 1.0)
 
     # A soft spot, of ink or of paper, somewhere; half of them too faint to see.

@@ -63,8 +63,7 @@ def read_folder(folder: str | pathlib.Path) -> Arrays:
     if inputs.ndim == 3:
         inputs = inputs[:, None]
     scale = 255.0 if inputs.dtype == np.uint8 else 1.0
-    targets = np.concatenate(labels).astype(np.int64)
-    return Arrays(inputs, targets, len(train), scale)
+    return Arrays(inputs, np.concatenate(labels).astype(np.int64), len(train), scale)
 
 
 @functools.cache

@@ -120,11 +120,9 @@ class PrivateData:
                 )
         first = shares[0].inputs
         many = 1 if canary is None else len(canary)
-        inputs = first.new_zeros(
-            len(shares), max(sizes) + max(1, many), *first.shape[1:]
-        )
-        kind = shares[0].targets
-        targets = kind.new_zeros(*inputs.shape[:2], *kind.shape[1:])
+        rows, kind = max(sizes) + max(1, many), shares[0].targets
+        inputs = first.new_zeros(len(shares), rows, *first.shape[1:])
+        targets = kind.new_zeros(len(shares), rows, *kind.shape[1:])
         for node, share in enumerate(shares):
             inputs[node, : len(share)] = share.inputs
             targets[node, : len(share)] = share.targets
@@ -178,16 +176,10 @@ class PrivateData:
 
     def to(self, device: str) -> PrivateData:
         """Copy these data to another device."""
-        direction = self.direction
-        return dataclasses.replace(
-            self,
-            inputs=self.inputs.to(device),
-            targets=self.targets.to(device),
-            direction=None if direction is None else direction.to(device),
-            coordinates=None
-            if self.coordinates is None
-            else self.coordinates.to(device),
-        )
+        names = ("inputs", "targets", "direction", "coordinates")
+        parts = {name: getattr(self, name) for name in names}
+        moved = {name: one.to(device) for name, one in parts.items() if one is not None}
+        return dataclasses.replace(self, **moved)
 
 
 def _taken(part: Tensor, place: Tensor) -> Tensor:

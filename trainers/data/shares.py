@@ -472,9 +472,8 @@ def _check_alike(found: Sequence[Dataset | Lazy]) -> None:
 
 def check_alike(share: Records, first: tuple[Tensor, Tensor], name: str) -> None:
     """Raise ``ValueError`` if a share's records are unlike node 0's ``first``."""
-    for part, ours, theirs in zip(
-        ("inputs", "targets"), share.example, first, strict=True
-    ):
+    parts = zip(("inputs", "targets"), share.example, first, strict=True)
+    for part, ours, theirs in parts:
         if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
             raise ValueError(
                 f"all {part} must be of one shape and kind: node 0 has "

@@ -155,12 +155,8 @@ class Partition:
     def parse(cls, text: str) -> Partition:
         """Read ``text``."""
         kind, _, value = text.partition(":")
-        if kind == "classes" and not value:
-            return cls("classes")
-        if kind == "even" and not value:
-            return cls("even")
-        if kind == "given" and not value:
-            return cls("given")
+        if kind in ("classes", "even", "given") and not value:
+            return cls(kind)
         if kind == "file" and value:
             return cls("file", value)
         if kind == "dirichlet":

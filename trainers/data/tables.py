@@ -73,9 +73,8 @@ def load(path: pathlib.Path) -> dict[str, Any]:
         rows: list[list[tuple[list[float], int]]] = [[] for _ in (nodes or [[0]])[0]]
         tests: list[tuple[list[float], int]] = []
         for line, cells in csv.rows(file, named):
-            found = [
-                x for one, cell in zip(read, cells, strict=False) for x in one(cell)
-            ]
+            each = zip(read, cells, strict=False)
+            found = [x for one, cell in each for x in one(cell)]
             label = cells[len(read)].strip()
             record = found, classes.index(label) if label in classes else NO_CLASS
             where = cells[-1].strip()

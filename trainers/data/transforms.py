@@ -46,10 +46,8 @@ class Drawn:
         assert self._streams is not None
         known = self._words.get(node)
         if known is None or known[0] != self.release:
-            shape = (1, self.sizes[node] + 1)
-            rows = self._streams.rows(
-                "transform", [self._numbers[node]], self.release, shape
-            )
+            who, shape = [self._numbers[node]], (1, self.sizes[node] + 1)
+            rows = self._streams.rows("transform", who, self.release, shape)
             known = self.release, rows.words(torch.device("cpu"))[0, 0]
             self._words[node] = known
         return known[1]

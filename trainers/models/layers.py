@@ -63,8 +63,7 @@ class Lstm(nn.Module):
         hidden = cell = given.new_zeros(len(x), self.hidden)
         states = []
         for step in given.unbind(1):
-            gates = step + self.recurrent(hidden)
-            into, keep, new, out = gates.chunk(4, 1)
+            into, keep, new, out = (step + self.recurrent(hidden)).chunk(4, 1)
             cell = keep.sigmoid() * cell + into.sigmoid() * new.tanh()
             hidden = out.sigmoid() * cell.tanh()
             states.append(hidden)

@@ -108,7 +108,11 @@ def model_named(text: str) -> tuple[str, dict[str, int]]:
                 f"got {value!r}; options are written as vit:depth=2,features=32"
             )
         options[option] = int(value)
-    _check_name(name)
+    if name not in MODELS and not is_place(name):
+        raise ValueError(
+            f"there is no model {name!r}; "
+            f"{near(name, MODELS, 'your own as module:function')}"
+        )
     check_options(name, options)
     return name, options
 
@@ -120,15 +124,6 @@ def check_options(name: str, options: Iterable[str]) -> None:
         if entry is not None and option not in entry.options:
             known = ", ".join(entry.options) or "none"
             raise ValueError(f"{name} has no option {option}; it has: {known}")
-
-
-def _check_name(name: str) -> None:
-    if name in MODELS or is_place(name):
-        return
-    raise ValueError(
-        f"there is no model {name!r}; "
-        f"{near(name, MODELS, 'your own as module:function')}"
-    )
 
 
 def make_model(

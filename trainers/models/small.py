@@ -62,12 +62,7 @@ def small_cnn(
 
 
 def shallow_cnn(
-    *,
-    size: int,
-    classes: int,
-    channels: int = 1,
-    filters: int = 16,
-    hidden: int = 32,
+    *, size: int, classes: int, channels: int = 1, filters: int = 16, hidden: int = 32
 ) -> nn.Sequential:
     """Two convolutions and two linear layers, the FashionMNIST model of Dyn-D2P.
 

@@ -62,8 +62,7 @@ class Inbox(Mapping[str, Tensor]):
     def degree(self) -> Tensor:
         """Number of nodes heard by each, itself among them, (nodes, 1), as a factor."""
         like = next(iter(self._sent.values()))
-        degree = self._mixing.degree(self._k)
-        return placed(degree, like.device, like.dtype)[:, None]
+        return placed(self._mixing.degree(self._k), like.device, like.dtype)[:, None]
 
 
 class Algorithm(Protocol):

@@ -274,8 +274,7 @@ class Exchange(abc.ABC):
             raise ValueError(f"{len(content)} bytes as {what}")
         # What an engine received into it may write to, and need not be copied.
         content = content if isinstance(content, bytearray) else bytearray(content)
-        rows = torch.frombuffer(content, dtype=like.dtype)
-        return what, rows.view(like.shape)
+        return what, torch.frombuffer(content, dtype=like.dtype).view(like.shape)
 
     def _send(self, other: int, what: str, rows: Tensor) -> None:
         self._put(other, "message", what, bytearray(rows.numpy().data.cast("B")))
@@ -478,8 +477,7 @@ class Exchange(abc.ABC):
         if self._over or other in self.left:
             return lost
         if why:  # by another thread, since it may not answer
-            told = threading.Thread(target=self._tell, args=(other, why), daemon=True)
-            told.start()
+            threading.Thread(target=self._tell, args=(other, why), daemon=True).start()
         with self._failing:
             self.left.setdefault(other, self._round)
             gone = ", ".join(map(str, sorted(self.left)))

@@ -175,8 +175,7 @@ def exponential(nodes: int) -> Topology:
     each column has two entries of 1/2. EXP of the DPPS paper is the same.
     """
     check_nodes(nodes)
-    period = max(1, (nodes - 1).bit_length())
-    hops = [2**power for power in range(period)]
+    hops = [2**power for power in range(max(1, (nodes - 1).bit_length()))]
     return Topology(np.stack([_hop(nodes, hop) for hop in hops]))
 
 

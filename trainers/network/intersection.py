@@ -86,9 +86,8 @@ def counted(exchange: Exchange, own: list[str]) -> tuple[int, ...]:
     setups, found = {}, list(many)
     for other in exchange.others:
         try:
-            setups[other] = theirs = received(
-                other, "setup", many[other], psi.ServerSetup.FromString
-            )
+            parse = psi.ServerSetup.FromString
+            setups[other] = theirs = received(other, "setup", many[other], parse)
             asked = received(other, "request", many[other], psi.Request.FromString)
             sizes = len(theirs.raw.encrypted_elements), len(asked.encrypted_elements)
             if sizes != (many[other],) * 2 or asked.reveal_intersection:

@@ -50,9 +50,8 @@ class Kit(msgspec.Struct, frozen=True, kw_only=True):
         startup, local = there / "startup", there / "local"
         ours, by = local / "privaudit.toml", local / "relay__resources.json"
         try:
-            given: dict[str, Any] = json.loads(
-                (startup / "fed_client.json").read_text()
-            )
+            text = (startup / "fed_client.json").read_text()
+            given: dict[str, Any] = json.loads(text)
             client, server = given["client"], given["servers"][0]
             service, name = server["service"], client["fqsn"]
             target, relay = service["target"], None

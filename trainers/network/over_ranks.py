@@ -155,9 +155,8 @@ class RankNetwork(Network):
         Every rank must call.
         """
         held = [[*self.ranks.held_by(rank)] for rank in range(self.ranks.size)]
-        parts = [
-            own.new_empty(own.shape[0], len(nodes), own.shape[2]) for nodes in held
-        ]
+        runs, _, size = own.shape
+        parts = [own.new_empty(runs, len(nodes), size) for nodes in held]
         parts[self.ranks.rank] = own
         going, coming = [], []
         for rank, nodes in enumerate(held):

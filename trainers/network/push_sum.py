@@ -67,6 +67,5 @@ class PushSum:
 
     def mixed(self, mixing: Mixing, k: int) -> PushSum:
         """After round ``k`` of ``mixing``, at all nodes at once."""
-        return PushSum.received(
-            {name: mixing(sent, k) for name, sent in self.messages().items()}
-        )
+        heard = {name: mixing(sent, k) for name, sent in self.messages().items()}
+        return PushSum.received(heard)

@@ -197,11 +197,7 @@ class Shards:
         if missing:
             own = torch.nn.functional.pad(own, (0, missing))
         local, shape = own.view(-1, _WORDS), torch.Size((self.blocks, _WORDS))
+        where = self.mesh["shards"], [Shard(0)]
         return DTensor.from_local(
-            local,
-            self.mesh["shards"],
-            [Shard(0)],
-            run_check=False,
-            shape=shape,
-            stride=(_WORDS, 1),
+            local, *where, run_check=False, shape=shape, stride=(_WORDS, 1)
         )

@@ -158,9 +158,7 @@ def _of_steps(problem: Released, noise: Noise, parameters: int) -> Iterator[str]
             f"rounds: most are never used; sampling_rate={min(1, 3 / asked):.2g} or "
             "more rounds would use them"
         )
-    small = [
-        n for n, (q, size) in enumerate(zip(rates, sizes, strict=True)) if q * size < 1
-    ]
+    small = [node for node, size in enumerate(sizes) if rates[node] * size < 1]
     if small:
         needed = min(1.0, 1 / sizes[small[0]])
         yield (

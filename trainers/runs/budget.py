@@ -57,12 +57,8 @@ def noise_of(
     )
 
     def seen(noise_multiplier: float) -> Ledger:
-        return observed_by(
-            training.algorithm,
-            problem.ledger(noise_multiplier),
-            claim.observer or None,
-            claim.relation,
-        )
+        ledger, observer = problem.ledger(noise_multiplier), claim.observer or None
+        return observed_by(training.algorithm, ledger, observer, claim.relation)
 
     found, _ = noise_multiplier(
         seen, claim.epsilon, claim.delta, claim.relation, settings.account

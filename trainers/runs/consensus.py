@@ -175,9 +175,8 @@ def vectors_of(settings: ConsensusSettings) -> np.ndarray:
 
 def _first_message(noise: MessageNoise, clip_norm: float, delta: float) -> UpperBound:
     """The account of one node's whole vector: of the first message alone."""
-    release = dataclasses.replace(noise, unit="record").release(
-        clip_norm, 2 * clip_norm, 1
-    )
+    alone = dataclasses.replace(noise, unit="record")
+    release = alone.release(clip_norm, 2 * clip_norm, 1)
     assert release is not None
     recorder = Recorder(1, unit="node")
     recorder.record(0, release)

@@ -40,10 +40,11 @@ def packed(
     if len(models) > 1 and apart <= AGREE * mean.norm():
         vectors["mean"] = mean.to(next(iter(models.values())))
     shapes = {name: value.shape for name, value in trained(module).items()}
+    places = parameter_places(module)
     tensors = {
         f"{who}.{name}": vector[place.start : place.stop].reshape(shapes[name])
         for who, vector in vectors.items()
-        for name, place in parameter_places(module).items()
+        for name, place in places.items()
     }
     ours = {id(value) for value in trained(module).values()}  # some by two names
     for name, value in module.state_dict(keep_vars=True).items():
@@ -55,9 +56,7 @@ def packed(
         "version": __version__,
         "settings": digest(_json.encode(training)),
         "certificate": digest(_json.encode(nodes)),
-        "parameters": {
-            name: len(place) for name, place in parameter_places(module).items()
-        },
+        "parameters": {name: len(place) for name, place in places.items()},
     }
     # One entry: several would be written in an order of chance.
     metadata = {"privaudit": _json.encode(about, indent=0).decode()}

@@ -17,13 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from privaudit.files.user_code import (
-    checked,
-    function_named,
-    is_place,
-    takes,
-    told,
-)
+from privaudit.files.user_code import checked, function_named, is_place, takes, told
 from privaudit.results import Independence
 from privaudit.task_settings import FOLDER, check_no_table, is_own, is_table
 from trainers.data import Dataset, Partition, forked, load_dataset, tables
@@ -182,9 +176,8 @@ class Material:
             left = len(train) - round(held_out * len(train))
             train, test = train.select(order[:left]), train.select(order[left:])
         nodes = 1 if training.family.central else training.nodes
-        shares = Partition.parse(training.partition)(
-            train, nodes, t=training.split, seed=seed
-        )
+        deal = Partition.parse(training.partition)
+        shares = deal(train, nodes, t=training.split, seed=seed)
         if held is not None:
             shares = list(shares)[held.start : held.stop]
         if is_place(training.model):
@@ -371,17 +364,9 @@ class OwnData:
             return cls._of_nodes(data, held)
         with checked(f"data {data}"):
             found = function_named(data)()
-        if isinstance(found, dict):
-            if "shares" not in found:
-                raise ValueError(
-                    f"data {data} gives a dictionary without shares: {', '.join(found)}"
-                )
-            names = ("shares", "test", "users", "classes")
-            _check_names(data, found, names)
-            if found.get("classes") is not None:
-                found = {**found, "classes": _classes(found["classes"], data)}
-            return cls(*map(found.get, names))
-        return cls(found)
+        shares, test, users, classes = _fields(found, "shares", data)
+        told = None if classes is None else _classes(classes, data)
+        return cls(shares, test, users, told)
 
     @classmethod
     def _of_nodes(cls, data: str, held: range) -> OwnData:
@@ -389,14 +374,7 @@ class OwnData:
         for node in held:
             with checked(f"data {data}, which parties call with a node's number"):
                 found = function_named(data)(node)
-            found = found if isinstance(found, dict) else {"share": found}
-            if "share" not in found:
-                raise ValueError(
-                    f"data {data} gives a dictionary without share: {', '.join(found)}"
-                )
-            names = ("share", "test", "users", "classes")
-            _check_names(data, found, names)
-            parts.append([found.get(name) for name in names])
+            parts.append(_fields(found, "share", data))
         return cls._of_parts(parts, data)
 
     @classmethod
@@ -426,9 +404,7 @@ class OwnData:
             )
         test = _arrays_in(tests[0])[:2] if tests else None
         found = [_arrays_in(*files[number]) for number in held or sorted(files)]
-        return cls._of_parts(
-            [(one[:2], test, one[2], one[3]) for one in found], str(folder)
-        )
+        return cls._of_parts([(one[:2], test, *one[2:]) for one in found], str(folder))
 
     @classmethod
     def _of_parts(cls, parts: Sequence[Sequence[Any]], where: str) -> OwnData:
@@ -461,6 +437,18 @@ def _classes(value: Any, where: str) -> int:
             f"{where}: classes is one whole number >= 1, got {reprlib.repr(value)}"
         )
     return int(found)
+
+
+def _fields(found: Any, first: str, data: str) -> list[Any]:
+    """The ``first``, test data, users and classes of what somebody's function gives."""
+    found = found if isinstance(found, dict) else {first: found}
+    if first not in found:
+        raise ValueError(
+            f"data {data} gives a dictionary without {first}: {', '.join(found)}"
+        )
+    names = (first, "test", "users", "classes")
+    _check_names(data, found, names)
+    return [found.get(name) for name in names]
 
 
 def _check_names(data: str, found: dict[str, Any], names: Sequence[str]) -> None:

@@ -216,12 +216,9 @@ class CurveRecorder:
 
     def curves(self) -> Curves:
         """All that was measured."""
+        each = zip(Measured._fields, zip(*self.points, strict=True), strict=True)
         columns: dict[str, tuple] = {
-            name: tuple(column)
-            for name, column in zip(
-                Measured._fields, zip(*self.points, strict=True), strict=True
-            )
-            if None not in column
+            name: tuple(column) for name, column in each if None not in column
         }
         columns["rounds"] = columns.pop("round")
         return Curves(**columns)

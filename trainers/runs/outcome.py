@@ -17,10 +17,9 @@ class Curves(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     ``accuracy`` on test data is the mean over nodes, ``worst_accuracy`` that of the
     worst node; ``loss`` and ``worst_loss`` come in their place where targets are no
-    classes, and neither without test data; ``consensus`` the root
-    mean square distance from the mean model, None at a party, which does not know it;
-    ``epsilon`` what the rounds before have spent at the worst node, at most, where it
-    was accounted.
+    classes, and neither without test data; ``consensus`` the root mean square distance
+    from the mean model, None at a party, which does not know it; ``epsilon`` what the
+    rounds before have spent at the worst node, at most, where it was accounted.
     """
 
     rounds: tuple[int, ...] = ()
@@ -33,12 +32,10 @@ class Curves(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__[1:]:
-            if getattr(self, name) is None:
-                continue
-            if len(getattr(self, name)) != len(self.rounds):
+            curve = getattr(self, name)
+            if curve is not None and len(curve) != len(self.rounds):
                 raise ValueError(
-                    f"{name} has {len(getattr(self, name))} points, "
-                    f"but rounds has {len(self.rounds)}"
+                    f"{name} has {len(curve)} points, but rounds has {len(self.rounds)}"
                 )
 
     def to_pandas(self) -> Any:
@@ -204,18 +201,14 @@ class TrainingResult(
         """This result with ``audits``, whose bounds of its claim the verdict heeds."""
         verdict = self.verdict
         if verdict is not None:
-            shown = [
-                one.finding for one in audits if one.finding.claim == verdict.claim
-            ]
-            strongest = max(shown, key=_shown, default=verdict)
+            same = [one.finding for one in audits if one.finding.claim == verdict.claim]
+            strongest = max(same, key=_shown, default=verdict)
             verdict = msgspec.structs.replace(
                 verdict, lower=strongest.lower, misfit=strongest.misfit
             )
+        status = None if verdict is None else verdict.status
         return msgspec.structs.replace(
-            self,
-            audits=audits,
-            verdict=verdict,
-            status=None if verdict is None else verdict.status,
+            self, audits=audits, verdict=verdict, status=status
         )
 
     @property
@@ -301,8 +294,8 @@ class TrainingResult(
         if self.seen_by_all is not UNSET:
             found.append(f"for an observer of all releases: {self.seen_by_all}")
         if sent := self.sent():
-            messages, content = sent.values()
+            messages, size = sent.values()
             found.append(
-                f"sent to other processes: {messages:,} messages, {content:,} bytes"
+                f"sent to other processes: {messages:,} messages, {size:,} bytes"
             )
         return found

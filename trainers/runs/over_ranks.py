@@ -22,14 +22,7 @@ from trainers.runs import checkpoint
 from trainers.runs.measures import CurveRecorder, Measured, as_figures
 from trainers.runs.outcome import TrainingResult
 from trainers.runs.problem import Problem
-from trainers.runs.run import (
-    Assignment,
-    Keeper,
-    OneProcess,
-    Part,
-    TrainingRun,
-    beside,
-)
+from trainers.runs.run import Assignment, Keeper, OneProcess, Part, TrainingRun, beside
 
 T = TypeVar("T")
 
@@ -161,6 +154,11 @@ def _keep_ids(folder: RunFolder, ids: Sequence[bytes]) -> None:
             )
 
 
+def of_nodes(problem: Problem, found: list[Any]) -> list[Any]:
+    """Entries of ``found`` by rank, one for each node: those of its first shard."""
+    return found if problem.shards is None else found[:: problem.shards.size]
+
+
 class RankRecorder(CurveRecorder):
     """A `CurveRecorder` of all ranks' nodes; only rank 0 has points."""
 
@@ -174,17 +172,13 @@ class RankRecorder(CurveRecorder):
         distance = (summed(apart) / nodes).sqrt()
         if found is None:
             return None
-        values = beside(self._of_nodes(found), 1)
+        values = beside(of_nodes(self._problem, found), 1)
         figures = as_figures(self._problem.material.quality, values)
         return Measured(round=done, consensus=float(distance.mean()), **figures)  # type: ignore[arg-type]
 
     def _over_nodes(self, here: Tensor) -> Tensor:
         """The sum over all nodes of what those ``here`` have, (runs, dims)."""
         return summed(here)
-
-    def _of_nodes(self, found: list[Any]) -> list[Any]:
-        """Entries of ``found`` by rank, one for each node."""
-        return found
 
 
 class RankKeeper(Keeper):
@@ -220,21 +214,17 @@ class RankKeeper(Keeper):
         parts = gathered(ledger.to_json())
         if parts is None:
             return None
-        parts = self._of_nodes(parts)
-        return super()._spend(done, Ledger.joined(map(Ledger.from_json, parts)))
-
-    def _of_nodes(self, found: list[Any]) -> list[Any]:
-        """Entries of ``found`` by rank, one for each node."""
-        return found
+        ledgers = map(Ledger.from_json, of_nodes(self._given.problem, parts))
+        return super()._spend(done, Ledger.joined(ledgers))
 
     def keep(self, done: int, middle: Callable[[], Any]) -> None:
         """Write a checkpoint where epsilon is computed: at rounds known to all."""
         if done % self._every or done == self._rounds:
             return
-        traffic = self._given.problem.traffic
-        found = gathered((checkpoint.tree(middle()), traffic))
+        problem = self._given.problem
+        found = gathered((checkpoint.tree(middle()), problem.traffic))
         if found is not None:
-            parts = [part for part, _ in self._of_nodes(found)]
+            parts = [part for part, _ in of_nodes(problem, found)]
             self._write(
                 {
                     "done": done,

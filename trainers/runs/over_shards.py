@@ -39,8 +39,7 @@ from trainers.runs.run import Assignment, Keeper, Part, TrainingRun
 
 def spread(problem: Problem, size: int, device: str = "cpu") -> Problem:
     """``problem`` in ``size`` shards of each node; ``ValueError`` if it cannot be."""
-    dims = parameter_count(problem.module)
-    shards = Shards.over(size, dims, device)
+    shards = Shards.over(size, parameter_count(problem.module), device)
     records = [
         [
             digest(part.contiguous().numpy().tobytes())
@@ -75,9 +74,8 @@ class OverShards(OverRanks):
         with joined(run.device) as (rank, ranks):
             group, groups = rank // self._size, max(1, ranks // self._size)
             alone = groups == 1 and run.training.family.central
-            here = run.problem(
-                ranks=None if alone else (group, groups), material=whole.material
-            )
+            place = None if alone else (group, groups)
+            here = run.problem(ranks=place, material=whole.material)
             here = spread(here, self._size, run.device)
             self._first = rank % self._size == 0
             yield dataclasses.replace(given, problem=here)
@@ -121,9 +119,7 @@ class OverShards(OverRanks):
         if found is None:
             return None
         sent = Traffic.of_all(one.sent for one in found)
-        first, *rest = (
-            dataclasses.replace(one, sent=None) for one in self.holders(found)
-        )
+        first, *rest = (dataclasses.replace(x, sent=None) for x in self.holders(found))
         return [dataclasses.replace(first, sent=sent), *rest]
 
 
@@ -134,11 +130,6 @@ class ShardRecorder(RankRecorder):
         shards = self._problem.shards
         assert shards is not None
         return summed(here, shards.alike)
-
-    def _of_nodes(self, found: list[Any]) -> list[Any]:
-        shards = self._problem.shards
-        assert shards is not None
-        return found[:: shards.size]
 
 
 class ShardKeeper(RankKeeper):
@@ -171,8 +162,7 @@ class ShardKeeper(RankKeeper):
             raise self._folder.broken(place.name, "it is of another run")
         for name, tensor in _tensors(state):
             for row, node in enumerate(self._nodes):
-                found = wanted[f"{name}.{node}"].to_local().reshape(-1)
-                tensor[0, row] = found[:own]
+                tensor[0, row] = wanted[f"{name}.{node}"].to_local().reshape(-1)[:own]
         self.resume["state"] = state
 
     @property
@@ -201,11 +191,6 @@ class ShardKeeper(RankKeeper):
         content["state"] = _mapped(content["state"], lambda tensor: tensor[:, :, :0])
         super().keep(done, lambda: content)
         self._at_first(lambda: self._remove(but=done))
-
-    def _of_nodes(self, found: list[Any]) -> list[Any]:
-        shards = self._given.problem.shards
-        assert shards is not None
-        return found[:: shards.size]
 
     def _remove(self, but: int | None = None) -> None:
         for folder in self._folder.path.glob("shards-*"):

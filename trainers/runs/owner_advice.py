@@ -253,9 +253,7 @@ def void_records(held: Sequence[Dataset]) -> int:
     >>> void_records([Dataset(torch.tensor([[1.0], [torch.nan]]), torch.zeros(2))])
     1
     """
-    return sum(
-        int((~share.inputs.flatten(1).isfinite()).any(1).sum()) for share in held
-    )
+    return sum(int((~one.inputs.flatten(1).isfinite()).any(1).sum()) for one in held)
 
 
 def spread_of_columns(held: Sequence[Dataset]) -> float:
@@ -316,8 +314,7 @@ def column_of_targets(held: Sequence[Dataset]) -> int | None:
         return None
     whole = whole - whole.mean(0)
     whole = whole / whole.norm(dim=0)
-    along = (whole[:, :-1] * whole[:, -1:]).sum(0).abs()
-    found = (along > 1 - 1e-9).nonzero()
+    found = ((whole[:, :-1] * whole[:, -1:]).sum(0).abs() > 1 - 1e-9).nonzero()
     return int(found[0]) if len(found) else None
 
 

@@ -106,9 +106,7 @@ def sizes_of(
 
 def agreed(exchange: Exchange, settings: Mapping[str, Any]) -> None:
     """Raise ``ValueError``, at all, that names the party with other ``settings``."""
-    own = {
-        name: _json.encode(value, indent=0).decode() for name, value in settings.items()
-    }
+    own = {name: _json.encode(one, indent=0).decode() for name, one in settings.items()}
     said = exchange.told("settings", own, dict[str, str])
     for other, theirs in enumerate(said):
         for name in {**said[0], **theirs}:
@@ -233,12 +231,9 @@ def settled(
     noise = agreed_noise(exchange, noise)
     folder = folder_of(exchange, None if out is None else pathlib.Path(out), name)
     run = run_name(exchange, RunFolder(folder), seed)
+    rank, size = exchange.rank, exchange.size
     record = PartyRecord(
-        party=exchange.rank,
-        parties=exchange.size,
-        sizes=party.sizes,
-        run=run,
-        shared=party.shared,
+        party=rank, parties=size, sizes=party.sizes, run=run, shared=party.shared
     )
     return noise, folder, record
 
@@ -253,8 +248,7 @@ def check_parties(training: Training, parties: int, *, drop_lost: bool = False) 
             "average with symmetric weights, as dp-dsgd and dp-dsgt do on an "
             "undirected graph with weights=metropolis; leave --drop-lost out"
         )
-    why = training.family.whole(training.setting())
-    if why:
+    if why := training.family.whole(training.setting()):
         raise ValueError(f"{training.algorithm} {why}: leave --parties out")
     if training.overlap > 1 and training.unit == "record":
         raise ValueError(
@@ -347,8 +341,7 @@ class Parties(OneProcess):
     def joined(self, given: Assignment) -> Iterator[Assignment]:
         """As given: parties are connected by now."""
         if given.run.device != "cpu":
-            gpus = torch.cuda.device_count()
-            torch.cuda.set_device(own_gpu(given.run.device, gpus))
+            torch.cuda.set_device(own_gpu(given.run.device, torch.cuda.device_count()))
         yield given
 
     def begins(self, given: Assignment, folder: RunFolder, *, ended: bool) -> None:
@@ -412,9 +405,8 @@ class Parties(OneProcess):
         return kept_rounds(folder)
 
     def keeper(self, given: Assignment, folder: RunFolder) -> PartyKeeper:
-        return PartyKeeper(
-            given, folder, self._party.exchange, self._common, self._losses
-        )
+        others = self._party.exchange
+        return PartyKeeper(given, folder, others, self._common, self._losses)
 
     def gathered(self, part: Part) -> list[Part] | None:
         """This party's alone, once all others can end without it."""

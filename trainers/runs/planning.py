@@ -85,16 +85,14 @@ class Task:
         """Sampling rate of ``settings``, at a node of mean size."""
         if "sampling_rate" in settings:
             return settings["sampling_rate"]
-        batch = settings["batch_size"] * len(self.sizes)
-        return min(1.0, batch / self.records)
+        return min(1.0, settings["batch_size"] * len(self.sizes) / self.records)
 
     def mus(self, rounds: float, rate: float) -> list[float]:
         """mu of each node's budget, or of the given noise in so many releases."""
         share = math.sqrt(self.overlap)
         if self.epsilon is None:
             assert self.noise_multiplier is not None
-            mu = rate * math.sqrt(rounds) / self.noise_multiplier
-            return [mu] * len(self.sizes)
+            return [rate * math.sqrt(rounds) / self.noise_multiplier] * len(self.sizes)
         each = self.epsilon if len(self.epsilon) > 1 else self.epsilon * len(self.sizes)
         known = {own: float(gdp.mu(own, self.delta)) / share for own in set(each)}
         return [known[own] for own in each]
@@ -180,8 +178,7 @@ def _rate(task: Task, rounds: float) -> float:
     """The least at which noise is large enough, unless that costs too much."""
     enough = 1.0
     if task.epsilon is not None:
-        mu = max(task.mus(rounds, 1.0))
-        enough = LEAST_NOISE * mu / math.sqrt(rounds)
+        enough = LEAST_NOISE * max(task.mus(rounds, 1.0)) / math.sqrt(rounds)
     most = MOST_DRAWN / rounds / task.records
     # At the smallest node a batch is expected to have a record.
     least = 1 / min(task.sizes)

@@ -51,10 +51,9 @@ def clip_record(
             "releases: leave parties, torchrun, observer and canaries out, or give "
             "clip_norm"
         )
-    noise = count_noise(settings.each_budget or (claim.epsilon,), claim.delta)
-    return ClipRecord(
-        quantile=settings.clip_quantile, noise_multiplier=two_digits(noise)
-    )
+    budgets = settings.each_budget or (claim.epsilon,)
+    noise = two_digits(count_noise(budgets, claim.delta))
+    return ClipRecord(quantile=settings.clip_quantile, noise_multiplier=noise)
 
 
 def known_clip(folder: pathlib.Path, record: ClipRecord) -> float | None:

@@ -27,11 +27,7 @@ from trainers.data.shares import private_data
 from trainers.gradients.bookkeeping import BookKeeping
 from trainers.gradients.choose import differentiator
 from trainers.gradients.differentiator import Differentiator
-from trainers.gradients.per_sample import (
-    parameter_count,
-    parameter_places,
-    trained,
-)
+from trainers.gradients.per_sample import parameter_count, parameter_places, trained
 from trainers.models import initial_parts
 from trainers.network.engine import Network, Observer, Runner
 from trainers.network.over_ranks import Party, RankNetwork, Traffic
@@ -96,9 +92,8 @@ class Problem:
 
     training: Training
     material: Material
-    shares: list[
-        Any
-    ]  # of the nodes here: `trainers.data.Dataset`, or read as asked for
+    # of the nodes here: `trainers.data.Dataset`, or read as asked for
+    shares: list[Any]
     network: Runner
     gradients: Callable[[], Differentiator]  # one for each worker
     ranks: Ranks | None = None  # who holds which nodes, where not all are here
@@ -164,8 +159,7 @@ class Problem:
             if party is None:
                 shares = shares[dealt.held.start : dealt.held.stop]
             else:
-                dims = parameter_count(material.module)
-                carrier = party.network(carrier, dims)
+                carrier = party.network(carrier, parameter_count(material.module))
             if isinstance(network, Network):
                 network = carrier
             else:
@@ -275,10 +269,9 @@ class Problem:
         if not self.training.family.private:
             return ledger  # promises nothing
         found = self._held(ledger).independent(self.material.independence)
-        name = self.training.algorithm
-        return (
-            found.assuming(OWN_ALGORITHM.format(name=name)) if is_place(name) else found
-        )
+        if is_place(name := self.training.algorithm):
+            found = found.assuming(OWN_ALGORITHM.format(name=name))
+        return found
 
     def _held(self, ledger: Ledger) -> Ledger:
         """``ledger`` with the number of nodes at which a record may be."""
@@ -302,13 +295,11 @@ class Problem:
     def start_parts(self, seed: int) -> Iterator[Tensor]:
         """Yield the initial parameters of whole nodes, one after the other, flat."""
         if self.material.starts_as_it_is:
-            yield from (
-                each.detach().flatten() for each in trained(self.module).values()
-            )
+            for each in trained(self.module).values():
+                yield each.detach().flatten()
         else:
             generator = public_generator(seed, "start")
-            gain = self.training.gain
-            yield from initial_parts(self.module, generator, gain=gain)
+            yield from initial_parts(self.module, generator, gain=self.training.gain)
 
     @functools.cached_property
     def _here(self) -> threading.local:

@@ -82,9 +82,8 @@ class ClockParties(Parties):
         return [_BEGUN] if released or done else [_NEW, _BEGUN]
 
     def keeper(self, given: Assignment, folder: RunFolder) -> ClockKeeper:
-        return ClockKeeper(
-            given, folder, self._party.exchange, self._common, self._losses
-        )
+        others = self._party.exchange
+        return ClockKeeper(given, folder, others, self._common, self._losses)
 
     def remarks(self, parts: Sequence[Part]) -> tuple[str, ...]:
         """As of parties; and how stale gradients were."""

@@ -139,26 +139,25 @@ class Assignment:
         self, ledger: Ledger, observer: str | None = None
     ) -> tuple[UpperBound, ...]:
         """Bounds of each node, for ``observer``; None: who sees all releases."""
-        run = self.run
-        given = run.claim.relation if run.claim else self.relation
-        under = run.training.relation(given)
-        name = run.training.algorithm
-        return account_observed(name, ledger, observer, self.delta, under, run.account)
+        name, how, under = self.run.training.algorithm, self.run.account, self._under
+        return account_observed(name, ledger, observer, self.delta, under, how)
+
+    @property
+    def _under(self) -> Relation:
+        """Relation of the account."""
+        claim = self.run.claim
+        return self.run.training.relation(claim.relation if claim else self.relation)
 
     def with_tries(self, ledger: Ledger) -> Ledger:
         """``ledger`` of this run, with its tries, and what counts of records assume."""
-        tuning, training = self.run.tuning, self.run.training
+        tuning = self.run.tuning
         if self.run.party is not None and self.run.party.shared is not None:
             ledger = ledger.assuming(COUNTED)
         if self.run.clip is not None:
-            noise = self.run.clip.noise_multiplier
-            return with_counts(ledger, noise, first=True)
+            return with_counts(ledger, self.run.clip.noise_multiplier, first=True)
         if tuning is None or not tuning.is_charged:
             return ledger
-        relation = training.relation(
-            self.run.claim.relation if self.run.claim else self.relation
-        )
-        planned = tuned_ledger(training, tuning, relation)
+        planned = tuned_ledger(self.run.training, tuning, self._under)
         assumed = ledger.assuming(*planned.assumptions).assumes
         return msgspec.structs.replace(planned, assumes=assumed)
 
@@ -170,19 +169,15 @@ class Keeper:
     _least: float | None = None  # seconds between checkpoints, if not as of all runs
 
     def __init__(self, given: Assignment, folder: RunFolder) -> None:
-        self.gradients = given.problem.own_gradients()
+        run, self.gradients = given.run, given.problem.own_gradients()
         self.recorder = self._recorder(
-            given.problem,
-            self.gradients,
-            _POINTS,
-            given.run.evaluate,
-            given.run.public_seed,
+            given.problem, self.gradients, _POINTS, run.evaluate, run.public_seed
         )
         self.resume: dict[str, Any] | None = None
         self._given = given
         self._folder = folder
-        self._is_tuned = given.run.tuning is not None and given.run.tuning.is_charged
-        self._rounds = given.run.training.rounds
+        self._is_tuned = run.tuning is not None and run.tuning.is_charged
+        self._rounds = run.training.rounds
         self._every = max(1, self._rounds // _ACCOUNTS)
         self._seen = 0  # rounds done, at the last look
         self._epsilons: dict[int, float] = {}  # by round
@@ -204,8 +199,7 @@ class Keeper:
     ) -> None:
         """Measure and account, where it is due."""
         measured = self.recorder(done, models)
-        due = self._is_accounted(done)
-        epsilon = self._spend(done, ledger()) if due else None
+        epsilon = self._spend(done, ledger()) if self._is_accounted(done) else None
         self._seen = done
         self._given.progress(Progress(done, self._rounds, measured, epsilon))
 
@@ -215,11 +209,9 @@ class Keeper:
         return not self._is_tuned and (passed or done == self._rounds)
 
     def _spend(self, done: int, ledger: Ledger) -> float | None:
-        observer = self._given.run.observer
         ledger = self._given.with_tries(ledger)
-        self._epsilons[done] = worst_bound(
-            self._given.account(ledger, observer)
-        ).epsilon
+        bounds = self._given.account(ledger, self._given.run.observer)
+        self._epsilons[done] = worst_bound(bounds).epsilon
         return self._epsilons[done]
 
     def keep(self, done: int, middle: Callable[[], Any]) -> None:
@@ -269,17 +261,16 @@ class Keeper:
         verdict = None
         if run.claim:
             verdict = verdict_by_node(run.claim, run.own_budgets, ledger, nodes)
+        private = run.training.family.private
+        stays = run.training.family.stays_home(run.training.setting())
         protected, noise = protection(
-            run.noise_multiplier,
-            run.seed,
-            run.version,
-            stays_home=run.training.family.stays_home(run.training.setting()),
+            run.noise_multiplier, run.seed, run.version, stays_home=stays
         )
         warned: tuple[str, ...] = ()
         if run.compiled and run.device == "cpu":
             warned = ("compiled changes nothing on a CPU: it is for CUDA graphs",)
-        by_record = run.training.family.private and run.training.unit != "user"
-        if run.training.family.private:
+        by_record = private and run.training.unit != "user"
+        if private:
             warned += large_delta(worst.delta, sum(problem.sizes), run.training.unit)
             if problem.material.why_not is not None:
                 warned += (
@@ -320,16 +311,13 @@ class Keeper:
             bytes_sent=UNSET if sent is None else sent.bytes,
             **self.losses(),
             gradients=self.gradients.ways if by_record else UNSET,
-            independence=problem.material.independence
-            if run.training.family.private
-            else UNSET,
+            independence=problem.material.independence if private else UNSET,
         )
         self._folder.write("ledger.json", ledger.to_json().encode())
-        if run.training.family.private:
+        if private:
             keep_witness(self._folder, ledger, worst.relation, worst.delta)
-        curves = msgspec.structs.replace(
-            self.recorder.curves(), epsilon=tuple(self.spent())
-        )
+        curves, spent = self.recorder.curves(), tuple(self.spent())
+        curves = msgspec.structs.replace(curves, epsilon=spent)
         self._folder.write("curves.json", _json.encode(curves))
         self._folder.write("rounds.csv", self.table())
         released = []
@@ -438,18 +426,17 @@ def train(
     """
     runner, run = runner or OneProcess(), given.run
     with runner.joined(given) as given, contextlib.ExitStack() as stack:
-        path = runner.at_first(lambda: stack.enter_context(opened).path)
-        folder = RunFolder(path)
+        folder = RunFolder(runner.at_first(lambda: stack.enter_context(opened).path))
         ended = runner.at_first(
             lambda: folder.settle(run) and folder.has("result.json")
         )
         runner.begins(given, folder, ended=bool(ended))
         if not ended:
             result = runner.result(given, folder)
+        elif runner.is_first:
+            result = folder.read("result.json", TrainingResult)
         else:
-            result = (
-                folder.read("result.json", TrainingResult) if runner.is_first else None
-            )
+            result = None
         runner.end(folder)
         return result
 

@@ -114,10 +114,8 @@ def forget_key(folder: RunFolder, file: Path) -> None:
 
 def _is_of(key: Key, folder: RunFolder, file: Path) -> bool:
     """Return whether ``key``, read from ``file``, is that of the run in ``folder``."""
-    known = folder / KEY_ID
-    return _is_inside(folder, file) or (
-        known.is_file() and known.read_bytes() == key.run
-    )
+    kept = folder / KEY_ID
+    return _is_inside(folder, file) or (kept.is_file() and kept.read_bytes() == key.run)
 
 
 def _is_inside(folder: RunFolder, file: Path) -> bool:

@@ -175,8 +175,7 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if given is not None:
             return given
         fixed = self.mechanism(1.0).sampling == "without-replacement"
-        replaces = fixed or self.unit == "node"
-        return "replace-one" if replaces else "add-or-remove-one"
+        return "replace-one" if fixed or self.unit == "node" else "add-or-remove-one"
 
     def step_sizes(self) -> Schedule:
         """The step size of each round."""
@@ -199,9 +198,8 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 "final_step_size), or, without final_step_size, constant or "
                 f"parts:100=0.1,150=0.01; got {self.schedule}"
             )
-        if self.warm_up:
-            return per_round(WarmUp(steps, self.warm_up), self.rounds)
-        return per_round(steps, self.rounds)
+        warm = WarmUp(steps, self.warm_up) if self.warm_up else steps
+        return per_round(warm, self.rounds)
 
     def expected_batch(self, sizes: Sequence[int] = ()) -> float:
         """Records in a batch of a node of mean size; of size 1 where none is known."""

@@ -87,8 +87,7 @@ class Tries:
                 "step sizes of the grid"
             )
         if where is not None:  # of the others not even the number is left
-            alone = {**state, "done": 0, "drawn": []}
-            where.write(_STATE, checkpoint.pack(alone))
+            where.write(_STATE, checkpoint.pack({**state, "done": 0, "drawn": []}))
         return state["best"]
 
     def keep(self, best: dict[str, Any], folder: RunFolder) -> None:
@@ -127,9 +126,8 @@ class Tries:
         """Return the state in ``where``, or a new one, of tries that are drawn."""
         settings = _json.encode([one.run for one in self.candidates])
         if where is not None and where.has(_STATE):
-            path = where / _STATE
             try:
-                state = checkpoint.unpack(path.read_bytes())
+                state = checkpoint.unpack((where / _STATE).read_bytes())
             except (OSError, ValueError) as error:
                 raise where.broken(_STATE, error) from None
             if state["settings"] != settings:

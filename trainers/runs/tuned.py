@@ -25,9 +25,8 @@ from trainers.runs.training import Training, training_from
 def changed(training: Training, settings: dict[str, Any]) -> Training:
     """``training`` with other ``settings``, options of its algorithm among them."""
     values = msgspec.to_builtins(training)
-    options = values.pop("options")
-    flat = {**values, **options}
-    return training_from(laid_over(flat, settings), where="a candidate")
+    values |= values.pop("options")
+    return training_from(laid_over(values, settings), where="a candidate")
 
 
 def try_ledger(
@@ -53,9 +52,7 @@ def with_counts(ledger: Ledger, noise: float | None, *, first: bool = False) -> 
     count = Entry(
         Release.of_sum(norm_bound=1.0, noise_multiplier=noise, sampling=NoSampling())
     )
-    nodes = tuple(
-        (count, *entries) if first else (*entries, count) for entries in ledger.nodes
-    )
+    nodes = tuple((count, *own) if first else (*own, count) for own in ledger.nodes)
     return msgspec.structs.replace(ledger, nodes=nodes)
 
 
@@ -77,13 +74,9 @@ def tuned_ledger(
     training: Training, tuning: TuningRecord, relation: Relation
 ) -> Ledger:
     """Ledger of ``training``, the best of the tries that ``tuning`` has."""
+    sizes, score = tuning.sizes, tuning.score_noise
     tries = [
-        try_ledger(
-            changed(training, one.settings),
-            tuning.sizes,
-            one.noise_multiplier,
-            tuning.score_noise,
-        )
+        try_ledger(changed(training, one.settings), sizes, one.noise_multiplier, score)
         for one in tuning.candidates
     ]
     return best_ledger(tries, tuning.law, tuning.tries, relation)
@@ -150,7 +143,5 @@ def scaled(noise: Noise, factors: Sequence[float]) -> Noise:
 def _costs(training: Training) -> bytes:
     """Equal for trainings that need the same noise."""
     same = {"step_size": 1.0, "clip_norm": 1.0, "warm_up": 0}
-    left = ("final_step_size", "schedule", "optimiser")
-    return _json.encode(
-        msgspec.structs.replace(training, **same, **dict.fromkeys(left))
-    )
+    left = dict.fromkeys(("final_step_size", "schedule", "optimiser"))
+    return _json.encode(msgspec.structs.replace(training, **same, **left))

@@ -142,9 +142,8 @@ class Clock:
             slowest = np.full(rounds, max(1.0, float(number)))
         else:
             workers = range(self.nodes)
-            slowest = np.array(
-                [max(draw(rngs[i], i) for i in workers) for _ in range(rounds)]
-            )
+            drawn = [max(draw(rngs[i], i) for i in workers) for _ in range(rounds)]
+            slowest = np.array(drawn)
         return np.cumsum(slowest + self.link_time)
 
     def partner(self, worker: int, rng: np.random.Generator) -> int | None:
@@ -162,10 +161,7 @@ class Clock:
 def _steps(clock: Clock, count: int) -> tuple[Step, ...]:
     rngs = clock.generators()
     copied = [0] * clock.nodes  # steps that were applied when the model was copied
-    queue = [
-        (clock.speed.draw(rngs[worker], worker), worker)
-        for worker in range(clock.nodes)
-    ]
+    queue = [(clock.speed.draw(rng, worker), worker) for worker, rng in enumerate(rngs)]
     heapq.heapify(queue)
     found: list[Step] = []
     while len(found) < count:

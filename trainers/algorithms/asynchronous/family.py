@@ -206,8 +206,7 @@ class Workers(FixedBatches[WorkerOptions]):
                 "by a real clock: not reproducible, whatever the seed; a worker makes "
                 f"at most {most:,} steps, for which the noise is planned",
             )
-        clock = options.clock_of(setting.mixing)
-        mean, most = staleness(clock, setting.rounds)
+        mean, most = staleness(options.clock_of(setting.mixing), setting.rounds)
         return (
             f"by a virtual clock: {setting.rounds:,} steps, staleness {mean:.2f} on "
             f"average and {most} at most",

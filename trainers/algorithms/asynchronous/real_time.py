@@ -166,11 +166,7 @@ class _Workers:
     """The workers of one party: the main thread steps, one for each party answers."""
 
     def __init__(
-        self,
-        network: RealTime,
-        carrier: PartyNetwork,
-        private: Oracle,
-        state: State,
+        self, network: RealTime, carrier: PartyNetwork, private: Oracle, state: State
     ) -> None:
         self._network, self._carrier = network, carrier
         self._others: Exchange = carrier.exchange
@@ -213,8 +209,7 @@ class _Workers:
             self._wait(when)
             self._exchange(node)
             made, granted = self._turn(node, was_made=True)
-            size = self._network.algorithm.step_size(made)
-            self._models[node].step(-size * gradient)
+            self._models[node].step(-self._network.algorithm.step_size(made) * gradient)
             self._note(made - seen)
             if made + 1 < steps:
                 after(made + 1, self._state)
@@ -242,8 +237,7 @@ class _Workers:
 
     def _turn(self, node: int, was_made: bool) -> tuple[int, bool]:
         """See `_Counter.turn`; no worker makes more than its most."""
-        made_here = self._private.releases_of(node - self._held.start)
-        wants = made_here < self._network.most
+        wants = self._private.releases_of(node - self._held.start) < self._network.most
         if self._counter is not None:
             return self._counter.turn(was_made, wants)
         self._awaited = _TURN
@@ -272,12 +266,9 @@ class _Workers:
         """Put the models, and a step made, if there was one, into the state."""
         models = torch.stack([self._models[node].copy() for node in self._held])[None]
         stale, step = staleness or 0, staleness is not None
-        self._state = State(
-            models,
-            self._state.steps + step,
-            self._state.stale + stale,
-            max(self._state.most, stale),
-        )
+        old = self._state
+        steps, most = old.steps + step, max(old.most, stale)
+        self._state = State(models, steps, old.stale + stale, most)
 
     def _wait(self, until: float) -> None:
         """Until that moment; `RankLostError` if a party is lost meanwhile."""
@@ -344,8 +335,7 @@ class _Workers:
         if name != _TURN:
             asker, asked = map(int, name.split("-"))
             if self._clock.partners[asker]:
-                before = self._models[asked].swapped(rows)
-                self._send(before, asked, asker)
+                self._send(self._models[asked].swapped(rows), asked, asker)
                 return
         if name != self._awaited:
             self._others.refuse(other, f"an answer, {name}, that nobody asked for")

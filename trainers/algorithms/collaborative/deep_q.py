@@ -83,8 +83,7 @@ class QNetworks:
         for inputs, outputs in self._sizes:
             bound = (6 / (inputs + outputs)) ** 0.5
             parts.append(((2 * self._draw(inputs, outputs) - 1) * bound).contiguous())
-            size = (*self._shape, 1, outputs)
-            parts.append(torch.zeros(size, device=self._device))
+            parts.append(torch.zeros((*self._shape, 1, outputs), device=self._device))
         return parts
 
     @staticmethod
@@ -140,9 +139,8 @@ class QNetworks:
         first_decay, second_decay = 0.9, 0.999
         rate = self.settings.learning_rate / (1 - first_decay**self._learned)
         correction = (1 - second_decay**self._learned) ** 0.5
-        for part, one, first, second in zip(
-            self.network, down, self._first, self._second, strict=True
-        ):
+        each = zip(self.network, down, self._first, self._second, strict=True)
+        for part, one, first, second in each:
             first.lerp_(one, 1 - first_decay)
             second.mul_(second_decay).addcmul_(one, one, value=1 - second_decay)
             torch.sqrt(second, out=one)

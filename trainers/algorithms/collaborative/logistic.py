@@ -86,5 +86,4 @@ def gradient(
 ) -> Tensor:
     """Gradient of `losses`, (..., classes, features)."""
     slopes = -signs * torch.sigmoid(-signs * (rows @ weights.mT))
-    data = slopes.mT @ rows / rows.shape[-2]
-    return data + constants.regularisation * weights
+    return slopes.mT @ rows / rows.shape[-2] + constants.regularisation * weights

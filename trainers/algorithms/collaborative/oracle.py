@@ -104,11 +104,7 @@ class Participants:
         """Private: (runs, nodes, classes, features)."""
         return self._local
 
-    def _permutations(
-        self,
-        data: PrivateData,
-        planted: Tensor | None,
-    ) -> list[Tensor]:
+    def _permutations(self, data: PrivateData, planted: Tensor | None) -> list[Tensor]:
         """Each node's rows in the order of its batches, (runs, its records) a node."""
         present = data.present(self.runs, planted)
         found = []
@@ -182,9 +178,8 @@ class Participants:
     def _by_node(self, function: Callable[..., Tensor], *batch: Tensor) -> Tensor:
         """``function`` of each node's model and batch, one by one, for equal bits."""
         parts = zip(self._local.unbind(1), *(x.unbind(1) for x in batch), strict=True)
-        return torch.stack(
-            [function(*part, self.mechanism.constants) for part in parts], 1
-        )
+        known = self.mechanism.constants
+        return torch.stack([function(*part, known) for part in parts], 1)
 
     def _active(self, turn: int) -> Tensor:
         """Mask of nodes that have a batch left, (nodes, 1)."""
@@ -197,8 +192,7 @@ class Participants:
         if self._table is not None:
             return (self._table[turn] & active).expand(self.runs, -1, -1)
         assert self._networks is not None
-        batch = self._batch(turn, range(self.nodes))
-        loss = self._by_node(losses, *batch)
+        loss = self._by_node(losses, *self._batch(turn, range(self.nodes)))
         state = torch.cat([self._local, loss[..., None]], -1).float()
         if self._before is not None:
             last = self._batch(turn - 1, range(self.nodes))
@@ -215,9 +209,8 @@ class Participants:
         step = float(self._steps[turn])
         down = self._by_node(gradient, *batch)
         here = ~action & self._active(turn)
-        self._local = torch.where(
-            here[..., None], self._local - 2 * step * down, self._local
-        )
+        moved = self._local - 2 * step * down
+        self._local = torch.where(here[..., None], moved, self._local)
         self._peak = torch.where(here, self._peak.clamp_min(step), self._peak)
         self._note(turn, action)
 
@@ -245,14 +238,13 @@ class Participants:
             return shared
         step = float(self._steps[turn])
         rows, own = self._batch(turn, [node])
-        down = gradient(shared, rows[:, 0], own[:, 0], self.mechanism.constants)
-        _, multiplier = self.mechanism.at(0)
+        how = self.mechanism
+        down = gradient(shared, rows[:, 0], own[:, 0], how.constants)
+        _, multiplier = how.at(0)
         peak = self._peak[:, node].clamp_min(step)
-        scale = multiplier * self.mechanism.constants.lipschitz * peak
+        scale = multiplier * how.constants.lipschitz * peak / how.batch_size
         new = (shared + self._local[:, node]) / 2 - step * down
-        new = self._noisy(
-            node, new, (scale / self.mechanism.batch_size).where(here, 0.0)
-        )
+        new = self._noisy(node, new, scale.where(here, 0.0))
         new = torch.where(here[..., None], new, shared)
         self._local[:, node] = torch.where(here[..., None], new, self._local[:, node])
         self._peak[:, node] = torch.where(here, 0.0, self._peak[:, node])

@@ -15,8 +15,7 @@ PolicyName = Literal["coin", "deep-q", "always-global", "never"]
 
 def exploration(turn: int, turns: int, last: float = 0.1) -> float:
     """The share of random choices: from 1 down to ``last`` in half of ``turns``."""
-    half = max(1, turns // 2)
-    return 1 - (1 - last) * min(1.0, turn / half)
+    return 1 - (1 - last) * min(1.0, turn / max(1, turns // 2))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,8 +45,7 @@ class Choices(Checked):
             return np.zeros(shape, bool)
         if self.looks:
             raise ValueError("a deep-Q network's choices are not known beforehand")
-        half = max(1, turns // 2)
-        way = np.minimum(1, np.arange(turns) / half)
+        way = np.minimum(1, np.arange(turns) / max(1, turns // 2))
         chance = self.global_first + (self.global_last - self.global_first) * way
         coins = np.random.default_rng([self.coin_seed, turns]).random(shape)
         return coins < chance[:, None, None]

@@ -114,8 +114,7 @@ class Resampling(Participants):
 
     def choose(self, turn: int) -> Tensor:
         """Mask of nodes that update, (runs, nodes, classes): as drawn beforehand."""
-        chosen = self._schedule[turn]
-        here = tuple(node in chosen for node in range(self.nodes))
+        here = tuple(node in self._schedule[turn] for node in range(self.nodes))
         here = placed(here, self._rows.device, torch.bool)
         return here[None, :, None].expand(self.runs, -1, self._local.shape[2])
 
@@ -130,8 +129,7 @@ class Resampling(Participants):
         # With the local model at the global one the update is the plain step.
         self._local[:, who] = shared
         self._peak[:, who] = 0.0
-        classes = shared.shape[1]
-        release = self._resampled.one_release(self.sizes[who], classes)
+        release = self._resampled.one_release(self.sizes[who], shared.shape[1])
         self._recorder.record(who, release)
         return super().publish(turn, who, action, shared)
 

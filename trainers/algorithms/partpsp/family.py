@@ -180,18 +180,12 @@ class NoisyMessages(PlainMessages):
         # Nothing of a record stays in a node but in its local parameters.
         alone = options.shared == "*" and options.local_steps == 1
         by_sample = options.clip_by == "sample" and alone
-        return MessageMechanism(
-            setting.batch_size,
-            setting.clip_norm,
-            sampling=options.sampling,
-            rate=setting.sampling_rate,
+        samples = int(setting.batch_size) if by_sample else None
+        return dataclasses.replace(
+            PlainMessages.mechanism(self, setting, noise_multiplier),
+            clip_norm=setting.clip_norm,
             clip_by=options.clip_by,
-            messages=options.noise(
-                noise_multiplier,
-                setting.rounds,
-                samples=int(setting.batch_size) if by_sample else None,
-            ),
-            mixing=with_synchronisation(setting.mixing, options.interval),
+            messages=options.noise(noise_multiplier, setting.rounds, samples=samples),
         )
 
     def paper_noise(

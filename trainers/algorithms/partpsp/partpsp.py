@@ -88,8 +88,7 @@ class PartPsp:
     ) -> State:
         """Mix the shared parameters."""
         sent = state.sent.received(inbox)
-        shared = private.shared(self.shared)
-        return State(_with(state.theta, shared, sent.held.z), sent)
+        return State(_with(state.theta, private.shared(self.shared), sent.held.z), sent)
 
     def models(self, state: State) -> Tensor:
         """Each node's view y of the shared parameters, and its local ones."""

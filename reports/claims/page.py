@@ -36,11 +36,10 @@ def rows(known: Results) -> list[dict[str, Any]]:
         found = known[f"claim {claim.key}"]
         audit = known.get(f"attack {claim.key}")
         corrected = found["certified_as_corrected"]
+        names = "certified_as_printed", "certified_as_printed_lower"
         finding = PaperFinding(
             claim,
-            Certified(
-                found["certified_as_printed"], found["certified_as_printed_lower"]
-            ),
+            Certified(*(found[name] for name in names)),
             None if corrected is None else Certified(corrected),
         )
         verdict = finding.verdict

@@ -6,7 +6,6 @@ value of each state of the budget, a function of epsilon, is the best of stoppin
 each release's mean. Neither grids, masses nor prices are the account's.
 """
 
-import copy
 import functools
 import math
 
@@ -116,8 +115,8 @@ class Game:
                     for count in {1, room} if last else {1}:
                         if not 1 <= count <= room:
                             continue
-                        after = copy.copy(now)
-                        after._releases = dict(now._releases)
+                        after = object.__new__(Budget)  # as nobody may copy one
+                        vars(after).update(vars(now), _releases=dict(now._releases))
                         try:
                             after.spend(one, count)
                         except BudgetExceeded:

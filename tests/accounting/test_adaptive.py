@@ -1,7 +1,6 @@
 """Contract of privaudit.accounting.pld.adaptive: releases paid in units of one pair."""
 
 import contextlib
-import copy
 import functools
 import math
 import threading
@@ -234,9 +233,9 @@ class TestLaws:
 
 
 def test_two_threads_do_not_spend_the_same(monkeypatch):
-    budget = pa.Budget(epsilon=1.0, delta=1e-5, typical=release(2.0, 0.01))
-    others = [release(3.0, 0.01), release(4.0, 0.04)]
-    counts = [int(0.9 * copy.deepcopy(budget).room(one)) for one in others]
+    asked = {"epsilon": 1.0, "delta": 1e-5, "typical": release(2.0, 0.01)}
+    budget, others = pa.Budget(**asked), [release(3.0, 0.01), release(4.0, 0.04)]
+    counts = [int(0.9 * pa.Budget(**asked).room(one)) for one in others]
     both = threading.Barrier(2, timeout=0.3)  # met by spends that overlap alone
     price = Units.price
 

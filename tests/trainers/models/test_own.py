@@ -132,6 +132,7 @@ class TestLosses:
         ],
     )
     def test_what_is_no_records_own_is_refused(self, loss, said):
+        torch.manual_seed(0)  # outputs of which losses may be near each other
         with pytest.raises(ValueError, match=said):
             enter(nn.Linear(5, 4), loss, rows()[0], CLASSES[0])
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import numbers
 import reprlib
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -96,7 +97,8 @@ def tree_height(step_counts: int | list[int]) -> int:
 
 
 def _is_count(value: Any) -> bool:
-    return 0 <= value < math.inf and value == int(value) <= MOST_RELEASES
+    number = isinstance(value, numbers.Real) and 0 <= value < math.inf
+    return number and value == int(value) <= MOST_RELEASES
 
 
 def count_of(event: dp_event.SelfComposedDpEvent) -> int:
@@ -110,7 +112,7 @@ def count_of(event: dp_event.SelfComposedDpEvent) -> int:
 def _noise(event: Any) -> float:
     """The noise multiplier of an event; ``ValueError`` if it is none."""
     noise = math.inf
-    with contextlib.suppress(OverflowError):  # of an integer
+    with contextlib.suppress(OverflowError, TypeError, ValueError):
         noise = float(event.noise_multiplier)
     if not 0 <= noise < math.inf:
         told = reprlib.repr(event.noise_multiplier)

@@ -83,7 +83,8 @@ def lower_bound(
 
     Returns
     -------
-    A `LowerBound`. Its ``epsilon`` is 0 if the scores show nothing.
+    A `LowerBound`. Its ``epsilon`` is 0 if the scores show nothing. Rows are first put
+    in an order that a digest of both arrays deals: theirs is of no account.
 
     Raises
     ------

@@ -232,6 +232,8 @@ def _content(value: Any) -> Iterable[Any] | None:
     """Content of a container; None for what is none."""
     torch, networkx = (sys.modules.get(name) for name in ("torch", "networkx"))
     if torch is not None and isinstance(value, torch.Tensor):
+        if value.is_meta:
+            return str(value.dtype), tuple(value.shape)
         half = value.dtype == torch.bfloat16  # which numpy has not
         found = (value.float() if half else value).detach().cpu()
         return str(value.dtype), found.numpy()

@@ -180,12 +180,12 @@ class TestRefused:
                     dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(1.0), count),
                     "a whole number",
                 )
-                for count in (-1, 0.01, 1.5, math.inf, math.nan, 10**400)
+                for count in (-1, 0.01, 1.5, math.inf, math.nan, 10**400, "3", None)
             ),
             *(
                 (kind(noise), "non-negative, finite, got")
                 for kind in (dpa.GaussianDpEvent, dpa.LaplaceDpEvent)
-                for noise in (-1.0, math.inf, math.nan, 10**400)
+                for noise in (-1.0, math.inf, math.nan, 10**400, "x", None)
             ),
             *(
                 (

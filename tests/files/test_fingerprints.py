@@ -281,6 +281,8 @@ class TestData:
         half = torch.ones(1, dtype=torch.bfloat16)
         assert fingerprint(half) == fingerprint(half.clone()) != fingerprint(2 * half)
         assert fingerprint(half) != fingerprint(half.float())
+        hollow = torch.ones(1, device="meta")  # as an oracle's template is
+        assert fingerprint(hollow) != fingerprint(hollow.repeat(2))
 
     def test_all_columns_of_wide_frames(self):
         pandas = pytest.importorskip("pandas")

@@ -97,8 +97,9 @@ def tree_height(step_counts: int | list[int]) -> int:
 
 
 def _is_count(value: Any) -> bool:
-    number = isinstance(value, numbers.Real) and 0 <= value < math.inf
-    return number and value == int(value) <= MOST_RELEASES
+    if not issubclass(type(value), numbers.Real) or not 0 <= value < math.inf:
+        return False
+    return value == int(value) <= MOST_RELEASES
 
 
 def count_of(event: dp_event.SelfComposedDpEvent) -> int:

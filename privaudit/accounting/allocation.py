@@ -149,25 +149,16 @@ class Allocated:
             one = Epoch(shifts, (size,), size, some, opposed, len(kinds), loud)
             yield one, self.often * often
 
-    def below(self, relation: Relation) -> tuple[list[tuple[Loss, int]], list[Entry]]:
-        """Losses that some data attain, and releases beside them; none if not known."""
+    def below(self, relation: Relation) -> list[tuple[Loss, int]]:
+        """Losses that some data attain, and how often; none if not known."""
         epoch = self._epoch(relation, attained=True)
         gaussian, *others = {
             release.mechanism == "gaussian" for release, _ in self.releases
         }
         if others or not (gaussian or self.shuffled):
-            return [], []
+            return []
         loss = AllocatedBelow.of(epoch) if gaussian else AllocatedBelow.counted(epoch)
-        if loss is None:
-            return [], []
-        beside: list[Entry] = []
-        if epoch.spread < math.inf:  # of their mean, which is N(k / Q, 1 / Q)
-            release = self.releases[0][0]
-            moved = release.sensitivity_under(relation) * (1 + 1e-14)
-            noise = moved * math.sqrt(epoch.spread) / (2 * epoch.taken)
-            mean = msgspec.structs.replace(release, sampling=NoSampling(), noise=noise)
-            beside = [Entry(mean, self.often)]
-        return [(loss, self.often)], beside
+        return [] if loss is None else [(loss, self.often)]
 
     def tells(self, relation: Relation) -> bool:
         """Return whether any of its releases depends on the record."""

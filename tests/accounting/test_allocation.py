@@ -18,9 +18,9 @@ from privaudit.accounting.allocation import epochs_of
 from privaudit.accounting.pld import (
     Composition,
     allocation,
-    allocation_contrasts,
     allocation_plane,
     allocation_replaced,
+    allocation_scores,
 )
 from privaudit.accounting.pld.allocation import (
     AllocatedBelow,
@@ -264,18 +264,12 @@ class TestSound:
             assert 0.99 * truth - 1e-6 <= found <= truth * (1 + 1e-9)
 
     @pytest.mark.parametrize(
-        ("taken", "batches", "opposed", "side"),
-        [
-            *(
-                (*of, False, side)
-                for of in ((2, 4), (3, 4), (3, 8), (3, 9), (7, 9), (4, 8), (5, 11))
-                for side in ("remove", "add", "below")
-            ),
-            (1, 4, True, "below"),
-        ],
+        ("taken", "batches"),
+        [(2, 4), (3, 4), (3, 8), (3, 9), (7, 9), (4, 8), (5, 11)],
     )
+    @pytest.mark.parametrize("side", ["remove", "add", "below"])
     @pytest.mark.parametrize("seed", range(4))
-    def test_cells_of_a_sum_bound_it(self, taken, batches, opposed, side, seed):
+    def test_cells_of_a_sum_bound_it(self, taken, batches, side, seed):
         """For any convex function that may be asked of it; all pairs enumerated.
 
         All that counts of those of two batches of four is e_2, of three of four and
@@ -286,24 +280,21 @@ class TestSound:
         ratios = generator.uniform(0, 4, (generator.integers(3, 30), 2))
         ratios[:3] *= generator.integers(0, 2, (3, 1))  # sums that are 0
         mass = generator.uniform(1e-3, 1, len(ratios))
-        shape = allocation_plane.shape_of(1.0, batches, taken, opposed, side)
+        shape = allocation_plane.shape_of(1.0, batches, taken, side)
         # Half of them are halved along and across until they have few points.
         most = [math.inf, 12][seed % 2]
         shape = dataclasses.replace(shape, most=most, light=seed > 1)
-        if opposed:
-            rows = shape.scale * ratios
-        else:
-            degrees = np.arange(shape.first, shape.degree + 1)
-            ones, none = np.ones(len(ratios)), np.zeros(len(ratios))
-            sums = np.array([ones, ratios.sum(1), ratios.prod(1), none, none, none])
-            sums = sums[degrees if shape.first else 2 - degrees]
-            rows = sums.T * shape.scale**degrees
+        degrees = np.arange(shape.first, shape.degree + 1)
+        ones, none = np.ones(len(ratios)), np.zeros(len(ratios))
+        sums = np.array([ones, ratios.sum(1), ratios.prod(1), none, none, none])
+        sums = sums[degrees if shape.first else 2 - degrees]
+        rows = sums.T * shape.scale**degrees
         none, means = np.zeros(shape.entries), shape.means(2)[shape.first :]
         law = Points(rows, mass / mass.sum(), none, 0.0, 0.0, 2, means)
         join = shape.joined(4)
         found = allocation_plane._added(law, law, join, shape, side, tail)
         assert seed % 2 == 0 or batches == 4 or found.mass.size <= 50
-        assert opposed or found.mass.sum() == pytest.approx(1)
+        assert found.mass.sum() == pytest.approx(1)
         pairs = join(rows, rows)
         assert found.means == pytest.approx(shape.means(4)[-found.means.size :])
         assert pairs[-1, -1] == pytest.approx(  # of l_1, l_2, l_1, l_2
@@ -314,21 +305,16 @@ class TestSound:
                     [*ratios[-1]] * 2, taken if shape.first else 4 - shape.degree
                 )
             )
-            if not opposed
-            else 2 * rows[-1, 1]
         )
         weight = np.outer(law.mass, law.mass).ravel()
         rest = batches - 4
         for mean in (0.0, 0.3, 1.0, 4.0):  # of the ratios of the others
-            if opposed:
-                slopes = np.array([1.0, -mean])
-            else:
-                k = shape.degree
-                of = mean if shape.first else 1 / (mean + 0.1)
-                others = shape.scale * of
-                slopes = np.array(
-                    [math.comb(rest, k - j) * others ** (k - j) for j in degrees]
-                )[-pairs.shape[1] :]
+            k = shape.degree
+            of = mean if shape.first else 1 / (mean + 0.1)
+            others = shape.scale * of
+            slopes = np.array(
+                [math.comb(rest, k - j) * others ** (k - j) for j in degrees]
+            )[-pairs.shape[1] :]
             size = (pairs @ slopes) @ weight
             for strike in (-0.5, 0.0, 0.3, 1.0, 2.0, 5.0):
                 sign = -1 if side == "add" else 1
@@ -349,7 +335,7 @@ class TestSound:
     )
     def test_parts_bound_the_mixture(self, taken, batches, blocks, side):
         """All batches, and all choices of some of them, enumerated."""
-        shape = Shape(taken, False, 0.9, blocks, 0.9, fine=0.05, ratio=0.05)
+        shape = Shape(taken, 0.9, blocks, 0.9, fine=0.05, ratio=0.05)
         value, mass = np.array([0.4, 1.9]), np.array([0.6, 0.4])
         longest = -(-batches // blocks)
 
@@ -408,55 +394,71 @@ class TestSound:
                 bound = found.mass @ np.maximum([1, -slope] @ found.uv - strike, 0)
                 assert bound <= truth + 1e-12
 
-    @pytest.mark.parametrize("tail", [1e-9, 10.0])
-    @pytest.mark.parametrize("shifts", [(1.0, 1.0, 1.0), (0.5, 0.8, 1.6)])
-    def test_contrasts_tell_no_more_than_outputs_less_their_mean(self, shifts, tail):
-        """By enumeration of choices and quadrature over the plane of contrasts."""
-        s, points = np.array(shifts), np.linspace(-8, 8, 161)
-        basis = np.linalg.qr(np.stack([1 / s, *np.eye(3)[:2]], 1))[0][:, 1:]
-        z = np.stack(np.meshgrid(points, points), -1).reshape(-1, 2)
-        pair = []
-        for sign in (1, -1):
-            moved = [
-                sign * s[list(c)] @ basis[list(c)] for c in ((0, 1), (0, 2), (1, 2))
-            ]
-            pair.append(sum(np.exp(-((z - m) ** 2).sum(1) / 2) for m in moved))
-        pair = [each / each.sum() for each in pair]
-        kinds = [(one, shifts.count(one)) for one in sorted(set(shifts))]
-        p, q, infinite, _ = allocation_contrasts.contrasts(kinds, 3, 2, tail)
-        assert infinite == 0
-        assert (p.sum() == pytest.approx(1, abs=1e-9)) == (tail < 1)
-        for loss in (-1.0, -0.1, 0.0, 0.05, 0.3, 1.0):
-            truth = np.maximum(pair[0] - math.exp(loss) * pair[1], 0).sum()
-            found = np.maximum(p - math.exp(loss) * q, 0).sum()
-            assert found <= truth + 1e-6  # the quadrature's error
-            assert tail > 1 or found >= 0.97 * truth - 1e-6
+    @pytest.mark.parametrize("tail", [1e-12, 30.0])
+    @pytest.mark.parametrize("batches", [4, 6])
+    @pytest.mark.parametrize("taken", [1, 2, 3])
+    def test_sums_of_scores_have_the_chances_of_all_outputs(self, taken, batches, tail):
+        """Of four batches, in which two were released at most: by enumeration."""
+        r = np.random.default_rng(taken)
+        scorer = allocation_scores._Scorer([(1.0, 1), (2.0, 3)], batches, taken, tail)
+        scorer.kinds = [
+            dataclasses.replace(
+                kind, masses=r.dirichlet(np.ones(5), 3), at=np.arange(5.0), accuracy=0.0
+            )
+            for kind in scorer.kinds
+        ]
+        scores = [r.integers(-9, 9, 5) * 0.5 for _ in scorer.kinds]
+        whole, rest = scorer._sums(scores, 0.5)
+        assert (whole.size, rest.size) == (batches, batches - 1)
+        of = [0, 1, 1, 1]
+        choices = list(itertools.combinations(range(batches), taken))
+        truth = np.zeros((2, 401))
+        for cells in itertools.product(range(5), repeat=4):
+            at = round(sum(scores[k][c] for k, c in zip(of, cells, strict=True)) / 0.5)
+            for world, chosen in itertools.product((0, 1), choices):
+                truth[world, 200 + at] += math.prod(
+                    scorer.kinds[k].masses[world + 1 if i in chosen else 0][c]
+                    for i, (k, c) in enumerate(zip(of, cells, strict=True))
+                ) / len(choices)
+        found = whole.laws[:, taken]
+        truth = truth[:, 200 + whole.low :][:, : found.shape[1]]
+        if tail < 1:
+            assert found == pytest.approx(truth, rel=1e-12)
+        else:
+            assert 0 < found.sum() < 1.99
+            assert (found <= truth * (1 + 1e-12)).all()
 
-    def test_contrasts_and_a_mean_are_an_epoch(self):
-        """Of two of three replaced, all different: by quadrature of the mixtures."""
-        nodes, weights = trapezoid(41)
+    @pytest.mark.parametrize("batches", [3, 4])
+    @pytest.mark.parametrize("shifts", [(1.25, 1.0, 0.7), (0.4,) * 3, (2.0,) * 3])
+    def test_sums_of_scores_tell_nearly_all(self, shifts, batches):
+        """Of two of three replaced, or with one not released: by quadrature."""
+        nodes, weights = trapezoid(121)
         x = np.stack(np.meshgrid(*[nodes] * 3, indexing="ij"))
         weight = np.einsum("i,j,k", weights, weights, weights)
-        s, how = (1.25, 1.0, 0.7), RandomAllocation(3, 2)
         one, other = (
             sum(
-                np.exp(sum(sign * s[i] * x[i] - s[i] ** 2 / 2 for i in some))
-                for some in itertools.combinations(range(3), 2)
+                np.exp(sum(g * shifts[i] * x[i] - shifts[i] ** 2 / 2 for i in some))
+                for chosen in itertools.combinations(range(batches), 2)
+                if (some := [i for i in chosen if i < 3]) or True
             )
-            for sign in (1, -1)
+            / math.comb(batches, 2)
+            for g in (1, -1)
         )
-        truth = (weight * np.maximum(one - math.exp(2) * other, 0)).sum() / 3
-        entries = tuple(Entry(release(1 / each, how)) for each in s)
-        (epoch,) = epochs_of(entries)
-        (((loss, _),), (mean,)) = epoch.below("replace-one")
-        moved = 1 / mean.release.noise_over_sensitivity("replace-one")
-        assert moved == pytest.approx(4 / math.hypot(0.8, 1.0, 1 / 0.7))
-        p, at = np.exp(loss.atoms.log_p), 2 - loss.atoms.loss
-        here, there = (special.ndtr(m / 2 - at / moved) for m in (moved, -moved))
-        found = p @ (here - np.exp(at) * there)
-        assert 0.998 * truth <= found <= 1.0005 * truth
-        composed = Steps.of(entries, "replace-one").composition.attained
-        assert [len(composed.families), len(composed.others)] == [1, 1]
+        kinds = sorted((s, shifts.count(s)) for s in set(shifts))
+        p, q, infinite, _ = allocation_scores.scored(kinds, batches, 2, 1e-12)
+        assert infinite == 0
+        assert [p.sum(), q.sum()] == pytest.approx([1, 1])
+        for loss in (-1.0, 0.0, 0.5, 1.0, 2.0, 4.0):
+            truth = (weight * np.maximum(one - math.exp(loss) * other, 0)).sum()
+            found = np.maximum(p - math.exp(loss) * q, 0).sum()
+            assert found <= truth + 3e-4  # the quadrature's error
+            assert found >= 0.975 * truth - 3e-4
+
+    def test_scores_are_answered_by_better_ones(self):
+        scorer = allocation_scores._Scorer([(2.0, 20)], 20, 2, 1e-12)
+        first = scorer.first(0.1)
+        answer = scorer.test(scorer.answered(first, 6.0))
+        assert answer.height(6.0) > 1.5 * first.height(6.0) > 0
 
     @pytest.mark.full
     @pytest.mark.parametrize(
@@ -470,13 +472,10 @@ class TestSound:
         assert 0.99 * truth <= found.lower <= truth + 0.01
         assert found.upper >= truth - 0.01
 
-    def test_errors_of_contrasts_add_up(self):
-        one = allocation_contrasts._Part(
-            np.ones((1, 2, 3)), np.ones(1), accuracy=0.5, moved=0.25, size=1, spread=1.0
-        )
-        found = allocation_contrasts._added(one, one, 4, 1e-3, 1e3)
-        assert (found.accuracy > 1.0, found.moved > 0.5) == (True, True)
-        assert (found.size, found.spread) == (2, 2.0)
+    def test_errors_of_sums_of_scores_add_up(self):
+        one = allocation_scores._Sum(3, np.full((2, 3, 4), 0.25), 1, accuracy=0.5)
+        found = one.added(one, 0.0)
+        assert (found.accuracy > 1.0, found.size, found.low) == (True, 2, 6)
 
     @pytest.mark.parametrize("tail", [1e-25, 1e-9, 100.0])
     @pytest.mark.parametrize("s", [0.3, 2.0])
@@ -533,7 +532,7 @@ class TestSound:
         """Of the first two of three outputs; by enumeration."""
         p, q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.3, 0.5])
         monkeypatch.setattr(allocation_replaced, "event_below", lambda *_: (0.8, 0.5))
-        one, other, *_ = allocation_replaced._attained(
+        one, other, *_ = allocation_replaced._told(
             [], 1, 0.1, allocation_replaced.Work()
         )
         for g in (0.3, 0.5, 0.9, 1.0, 1.1, 2.0):
@@ -543,7 +542,7 @@ class TestSound:
 
     def test_what_two_parts_lack_their_sum_lacks(self):
         """Also of products of a mean that is whole with one of which a part is gone."""
-        shape = allocation_plane.shape_of(1.0, 9, 2, False, "remove")
+        shape = allocation_plane.shape_of(1.0, 9, 2, "remove")
         scale = shape.scale ** np.array([1, 2])
         parts = (
             Points(np.zeros((1, 2)), np.ones(1), lacking * scale, 0, 0, size, means)
@@ -570,9 +569,8 @@ class TestSound:
 
     @pytest.mark.sized
     def test_errors_of_a_sum_add_up(self):
-        cases = ("remove", 2, False), ("below", 3, True)
-        for side, taken, opposed in cases[: size(2, 1)]:
-            shape = allocation_plane.shape_of(1.0, 4, taken, opposed, side)
+        for side, taken in (("remove", 2), ("below", 3))[: size(2, 1)]:
+            shape = allocation_plane.shape_of(1.0, 4, taken, side)
             kinds = [(np.ones(1), np.ones(1), 1)]
             one = allocation_plane.summed(kinds, shape, side, 0.1)
             some = allocation_plane.summed([(*kinds[0][:2], 4)], shape, side, 0.1)
@@ -769,7 +767,7 @@ class TestSound:
     def test_all_batches_but_few_bound_the_mixture(self, side, light):
         """Of three of four, one of which was not released."""
         kinds = [(np.array([s]), np.ones(1), n) for s, n in ((0.5, 1), (1.2, 2))]
-        shape = allocation_plane.shape_of(1.2, 4, 3, False, side)
+        shape = allocation_plane.shape_of(1.2, 4, 3, side)
         shape = dataclasses.replace(shape, most=200, light=light)
         law = two_laws(kinds, shape, 4, side, 1e-6)
         p, q = (law.p, law.q) if side == "remove" else (law.q, law.p)
@@ -807,7 +805,7 @@ class TestSound:
         monkeypatch.setattr(allocation_replaced, "_MOST_KINDS", most)
         kinds = [(0.5, 1), (0.6, 2), (1.0, 1)]
         grouped = [
-            allocation_replaced._grouped(kinds, below=below) for below in (True, False)
+            allocation_replaced.grouped(kinds, below=below) for below in (True, False)
         ]
         if most == 1:
             assert grouped == [[(0.5, 4)], [(1.0, 4)]]
@@ -1007,7 +1005,7 @@ class TestTight:
 
     def test_a_record_added_is_hardly_ever_at_an_infinite_loss(self):
         """Of 16 batches it was with .0026: 19.83 for 15.09."""
-        shape = Shape(2, False, 0.8, 4, 0.48, fine=0.4, ratio=0.3)
+        shape = Shape(2, 0.8, 4, 0.48, fine=0.4, ratio=0.3)
         kinds = [(np.array([2.3]), np.ones(1), 4)]
         law = two_laws(kinds, shape, 4, "add", 1e-6)
         assert law.q[law.p < 1e-100].sum() < 1e-7

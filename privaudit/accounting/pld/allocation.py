@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from privaudit.accounting.pld.allocation_contrasts import contrasts
 from privaudit.accounting.pld.allocation_plane import (
     LIGHT,
     LIGHT_OF_REST,
@@ -38,6 +37,8 @@ from privaudit.accounting.pld.allocation_plane import (
     two_laws,
 )
 from privaudit.accounting.pld.allocation_replaced import replaced
+from privaudit.accounting.pld.allocation_scores import MOST_TAKEN as MOST_SCORED
+from privaudit.accounting.pld.allocation_scores import scored
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.dots import GridMeasure
 from privaudit.accounting.pld.line import UNIT, Floats, log_normal_mass
@@ -53,8 +54,6 @@ _MIDDLE = 9.0  # deviations to each side that have fine cells, at most
 _MOST_CELLS = 1500  # of one ratio, which is wide where there is little noise
 _MOST_KINDS = 300  # of batches; more are bounded in so many groups
 _MOST_COUNTED, _MOST_LAPLACE = 100_000, 500.0  # batches, and their shift
-_MOST_CONTRAST = 12.0  # s^2 t / k: a guess of when contrasts tell little
-_MOST_DEGREE = 8  # of contrasts
 _BLOCKS = 32  # of many batches of which a record is in three and more, one of each
 _LOUDER, _MOST_LOUD = 0.95, 1.5  # of different batches' shifts
 _MOST_SHIFT = 12.0  # beyond, ratios times the least mass are not small
@@ -90,20 +89,6 @@ class Epoch:
     def is_sum(self) -> bool:
         """Return whether its likelihood ratio is a sum of the batches'."""
         return self.taken == 1 and not self.opposed
-
-    @property
-    def spread(self) -> float:
-        """Return Q, by which a mean's part is released apart from below; or infinity.
-
-        Where a few of many ratios are most of a sum, sums show that better.
-        """
-        whole = sum(self.counts) == self.batches
-        if not (self.opposed and 1 < self.taken <= _MOST_DEGREE and whole):
-            return math.inf
-        if self.shifts[-1] ** 2 * self.batches > _MOST_CONTRAST * self.taken:
-            return math.inf
-        kinds = zip(self.shifts, self.counts, strict=True)
-        return math.fsum(n / s**2 for s, n in kinds)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -193,10 +178,7 @@ class AllocatedBelow(PairLoss):
 
     @classmethod
     def of(cls, epoch: Epoch, tail: float = _TAIL_BELOW) -> AllocatedBelow | None:
-        """Build from a pair that data attain, or that tells less; None if too far.
-
-        It is that of the contrasts alone if ``epoch.spread`` is finite.
-        """
+        """Build from a pair that data attain, or that tells less; None if too far."""
         law = epoch_masses(epoch, "below", tail)
         if law is None:
             return None
@@ -254,7 +236,9 @@ def epoch_masses(epoch: Epoch, side: Side, tail: float) -> Masses | None:
     # ones, the scout's too.
     usual = _TAIL_ABOVE if tail >= _TAIL_ABOVE else _TAIL_SMALL
     usual = usual if tail >= usual else _LEAST_TAIL
-    if epoch.opposed and epoch.taken == 1:
+    if epoch.opposed and epoch.taken > 1:
+        return _scored(epoch)
+    if epoch.opposed:
         tail = max(1000.0 ** math.floor(math.log(tail, 1000) + 1e-9), _LEAST_TAIL)
         tail = usual if epoch.blocks else tail
         return _curve(epoch, side, tail if side != "below" else _TAIL_CURVE)
@@ -275,22 +259,28 @@ def _curve(epoch: Epoch, side: Side, tail: float) -> Masses | None:
 
 
 @functools.lru_cache(maxsize=48)
+def _scored(epoch: Epoch) -> Masses | None:
+    """From below alone; from above replaced records have blocks of one."""
+    if max(epoch.shifts) > _MOST_SHIFT or epoch.taken > MOST_SCORED:
+        return None
+    kinds = list(zip(epoch.shifts, epoch.counts, strict=True))
+    return Masses(*scored(kinds, epoch.batches, epoch.taken, _TAIL_CURVE))
+
+
+@functools.lru_cache(maxsize=48)
 def _plane(epoch: Epoch, side: Side, tail: float) -> Masses | None:
     largest = max(epoch.shifts)
     if largest > _MOST_SHIFT:
         return None
     kinds = _kinds(epoch, side)
-    if side == "below" and epoch.spread < math.inf:
-        shifts = list(zip(epoch.shifts, epoch.counts, strict=True))
-        return Masses(*contrasts(shifts, epoch.batches, epoch.taken, tail))
     t, k = epoch.batches, epoch.taken
     # Parts take all batches, alike; of all but few cones are of what is left out.
     alike = len(kinds) == 1 and kinds[0][2] == t and not is_mostly(largest, t, k)
-    if side != "below" and not epoch.opposed and alike:
+    if side != "below" and alike:
         many = t >= 2 * _BLOCKS
         if k > MOST_TAKEN or (many and k == MOST_TAKEN):
             return _in_parts(epoch, side, tail, _BLOCKS if many else t)
-    shape = shape_of(largest, epoch.batches, epoch.taken, epoch.opposed, side)
+    shape = shape_of(largest, epoch.batches, epoch.taken, side)
     most = most_points([n for _, _, n in kinds], side, epoch.blocks or 1, shape.degree)
     light = largest < (LIGHT if shape.first else LIGHT_OF_REST)
     shape = dataclasses.replace(shape, most=most, light=light)
@@ -305,7 +295,7 @@ def _in_parts(epoch: Epoch, side: Side, tail: float, blocks: int) -> Masses:
     (shifts, weights, _), *_ = _kinds(epoch, side)
     variance = float(weights @ np.expm1(shifts**2)) * blocks / epoch.batches
     shift = math.sqrt(math.log1p(variance)) if blocks < epoch.batches else shifts[-1]
-    shape = shape_of(shift, blocks, epoch.taken, False, side)
+    shape = shape_of(shift, blocks, epoch.taken, side)
     most = most_points([blocks], side, epoch.blocks or 1, epoch.taken)
     light = epoch.taken == MOST_TAKEN and shifts[-1] < LIGHT
     shape = dataclasses.replace(shape, most=most, light=light)

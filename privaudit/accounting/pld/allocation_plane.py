@@ -2,10 +2,10 @@
 
 Of a record in k of t batches L is e_k / C(t, k), e_j the elementary symmetric
 polynomials of the batches' ratios l_i; with (e_1, ..., e_k) of one part of them and of
-another, those of all are affine in each. Of a record replaced it is the quotient of two
-such. From above a point's mass goes to the corners of its cell, its mean kept; from
-below vectors are put in groups, mass to the mean. Cells are fine along what all batches
-make of a vector, and coarse across. Proofs, rounding included: ``allocation.md``.
+another, those of all are affine in each. From above a point's mass goes to the corners
+of its cell, its mean kept; from below vectors are put in groups, mass to the mean.
+Cells are fine along what all batches make of a vector, and coarse across. Proofs,
+rounding included: ``allocation.md``.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ Side = Literal["remove", "add", "below"]  # above, in either direction; or below
 # Cells over the deviation, in the middle; they grow by that of each so many deviations.
 _FINE, _GROWS = 0.12, 5.0
 _LAST, _FIRST = 0.2, 0.4  # of those, where a sum is of all batches, or of one
-_ACROSS = 0.2  # and of a size of both, across
-_OPPOSED = 0.1  # of a record replaced, of logs
 _FAR_RATIO = 0.05  # cells far out, over their distance and the shift
 # Even cells of what each e_j is of all that counts, by how many batches a record is in,
 # twice as many of half the batches and more, where the others' deviations are least
@@ -71,10 +69,7 @@ _TALL = 16 * UNIT  # what one sum may move a point by, relatively, for each entr
 class Shape:
     """The kind of sum, and its cells."""
 
-    # degree, opposed: how many batches a record is in, and whether it is replaced by
-    # its opposite
-    degree: int
-    opposed: bool
+    degree: int  # how many batches a record is in
     # entry j is kept times its j-th power, so that a vector's entries are of one size
     scale: float
     batches: int
@@ -92,7 +87,7 @@ class Shape:
 
     @property
     def entries(self) -> int:
-        """Return how many sums are kept of each record."""
+        """Return how many sums are kept."""
         return self.degree + 1 - self.first
 
     def means(self, size: int) -> Floats:
@@ -107,7 +102,7 @@ class Shape:
         # Coefficients of products of 1 + e_1 z + ..., or of e_a + e_(a-1) z + ...
         terms = np.equal.outer(degrees, np.add.outer(degrees, degrees))[first:]
         if not rest and not self.ends:  # the last entry is all that counts
-            return Join(terms[-1:].astype(float), np.ones(1), opposed=self.opposed)
+            return Join(terms[-1:].astype(float), np.ones(1))
         # About what others' ratios, of which each entry's is a product, are on average.
         # None is 0 but that of an e_j that no choice of ``taken`` batches has.
         ends = np.array(self.ends or degrees == k, float)
@@ -118,7 +113,7 @@ class Shape:
         weights = ends @ np.reshape(counts, (k + 1, k + 1))
         blank = first * float(ends @ self.means(rest))
         half = 2 * size >= self.batches
-        return Join(terms.astype(float), weights[first:], blank, half, self.opposed)
+        return Join(terms.astype(float), weights[first:], blank, half)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -130,28 +125,20 @@ class Join:
     weights: Floats  # about how much each entry counts, all others as on average
     blank: float = 0.0  # and what a record counts for that is in none of them
     half: bool = False  # whether they are half of the batches, or more
-    opposed: bool = False  # rows are of two records
 
     def __call__(self, one: Floats, other: Floats) -> Floats:
         """Return the entries of all pairs of rows, one a row."""
-        (_, first, second), found = self.terms.shape, []
-        rows = zip(self._records(one, first), self._records(other, second), strict=True)
+        one, other = (
+            np.hstack([np.ones((len(rows), entries - rows.shape[1])), rows])
+            for rows, entries in zip((one, other), self.terms.shape[1:], strict=True)
+        )
         with np.errstate(over="ignore", invalid="ignore"):
-            for a, b in rows:
-                found += [((a @ terms) @ b.T).ravel() for terms in self.terms]
+            found = [((one @ terms) @ other.T).ravel() for terms in self.terms]
         return np.array(found).T
 
-    def _records(self, rows: Floats, entries: int) -> list[Floats]:
-        """Rows of each record, 1 before their entries where that is kept."""
-        found = np.split(rows, 1 + self.opposed, 1)
-        if found[0].shape[1] == entries:
-            return found
-        return [np.hstack([np.ones((len(rows), 1)), each]) for each in found]
-
     def means(self, one: Points, other: Points) -> Floats:
-        """Return the means of one record's entries."""
-        of_one = dataclasses.replace(self, opposed=False)
-        return of_one(one.means[None], other.means[None])[0]
+        """Return the means of entries."""
+        return self(one.means[None], other.means[None])[0]
 
     def lacking(self, one: Points, other: Points) -> Floats:
         """Add up what both lack of the means: times what the other's are."""
@@ -177,14 +164,14 @@ class Join:
 class Points:
     """Vectors, one a row, and their masses; what a sum of ratios is made of."""
 
-    rows: Floats  # the entries; opposed, those of the one record and of the other
+    rows: Floats
     mass: Floats
     lacking: Floats  # parts of the means that lie above all rows
     # accuracy, moved: bounds on relative errors of masses, and of rows
     accuracy: float
     moved: float
     size: int  # of how many ratios they are the sum
-    means: Floats  # of one record's entries, were nothing lacking
+    means: Floats  # of entries, were nothing lacking
 
 
 def is_mostly(shift: float, batches: int, taken: int) -> bool:
@@ -196,19 +183,15 @@ def is_mostly(shift: float, batches: int, taken: int) -> bool:
     return few and batches * shift * (shift + _FARTHEST) < _MOST_LOG
 
 
-def shape_of(
-    shift: float, batches: int, taken: int, opposed: bool, side: Side
-) -> Shape:
+def shape_of(shift: float, batches: int, taken: int, side: Side) -> Shape:
     """Cells for such epochs: finer where more sums are made."""
     fine = _FINE / math.sqrt(math.log2(batches) + 1)
     # Of those that it is not in one more is kept.
-    first = 0 if is_mostly(shift, batches, taken) and not opposed else 1
+    first = 0 if is_mostly(shift, batches, taken) else 1
     degree = taken if first else batches - taken
-    if opposed:
-        fine = _OPPOSED
-    elif side != "below":
+    if side != "below":
         fine *= degree - first  # of three across cells are more
-    long = math.sqrt(max(taken * (1 + opposed) / _SHORT, 1.0))
+    long = math.sqrt(max(taken / _SHORT, 1.0))
     scale = degree / (batches - degree + 0.5)
     others = min(math.exp(shift**2), _OTHERS)
     if side == "add":
@@ -219,7 +202,7 @@ def shape_of(
     # Steps that move little need no cells finer than 3 % far out.
     ratio = max(0.03, _FAR_RATIO * shift)
     width = fine * long
-    return Shape(degree, opposed, scale, batches, others, width, ratio, first=first)
+    return Shape(degree, scale, batches, others, width, ratio, first=first)
 
 
 def most_points(counts: list[int], side: Side, share: int, degree: int) -> float:
@@ -258,11 +241,10 @@ def two_laws(
     blank = batches - law.size
     if blank:  # ratios of 1, as on average
         means = shape.means(blank)[shape.first :]
-        row, none = np.tile(means, (1, 1 + shape.opposed)), np.zeros(means.size)
-        ones = Points(row, np.ones(1), none, 0.0, 0.0, blank, means)
-        join = shape.joined(batches)
+        none, join = np.zeros(means.size), shape.joined(batches)
+        ones = Points(means[None], np.ones(1), none, 0.0, 0.0, blank, means)
         law = dataclasses.replace(
-            law, rows=join(law.rows, row), lacking=join.lacking(law, ones)
+            law, rows=join(law.rows, ones.rows), lacking=join.lacking(law, ones)
         )
     return _laws_of(law, float(shape.means(batches)[-1]), shape, side)
 
@@ -270,9 +252,7 @@ def two_laws(
 def _laws_of(law: Points, whole: float, shape: Shape, side: Side) -> Masses:
     """P and Q of the last entry of all batches, of mean ``whole``."""
     k = shape.degree
-    entries = law.rows.shape[1] // (1 + shape.opposed)
-    p = law.rows[:, entries - 1] / whole
-    q = law.rows[:, -1] / whole if shape.opposed else np.ones(p.size)
+    p = law.rows[:, -1] / whole
     error = law.accuracy + law.moved + (16 + 4 * k) * UNIT
     lacking = float(law.lacking[-1]) / whole * (1 + error + law.moved)
     moved = 1 + 2 * (law.moved + (16 + 4 * k) * UNIT)
@@ -280,7 +260,7 @@ def _laws_of(law: Points, whole: float, shape: Shape, side: Side) -> Masses:
         p = p * moved
     elif side == "add":
         p = p / moved
-    return Masses(p * law.mass, q * law.mass, lacking, error)
+    return Masses(p * law.mass, law.mass, lacking, error)
 
 
 class Parts:
@@ -430,14 +410,14 @@ def of_block(
 ) -> Points:
     """The law of the sum of a block's ratios; errors are for the caller to add."""
     means = np.eye(1, shape.entries)[0] * shape.scale
-    rows = _wider(value[:, None], shape)
+    rows = _wider(value, shape)
     return Points(rows, mass, lacking * means, 0.0, _TALL, 1, mean * means)
 
 
 def one_ratio(
     shifts: Floats, weights: Floats, shape: Shape, side: Side, tail: float
 ) -> Points:
-    """One ratio exp(s x - s^2 / 2); opposed also exp(-s x - s^2 / 2) at the same x."""
+    """One ratio exp(s x - s^2 / 2)."""
     far = -float(special.ndtri_exp(math.log(_AWAY * tail))) + float(shifts[-1])
     most = float(shifts[-1]) * far
     fine = shape.fine if side == "below" else _FIRST * shape.fine
@@ -445,26 +425,19 @@ def one_ratio(
     step = max(step, 2 * most / shape.most)
     number = math.ceil(most / step)
     logs: Floats = (np.arange(-number, number + 1) * step).astype(np.float64)
-    ends = [np.concatenate([[-np.inf], logs, [np.inf]])]
-    sums = np.zeros((3, logs.size + 1))
-    reach = 0.0
+    ends = np.concatenate([[-np.inf], logs, [np.inf]])
+    mass, mean, reach = np.zeros(logs.size + 1), np.zeros(logs.size + 1), 0.0
     for s, weight in zip(shifts.tolist(), weights.tolist(), strict=True):
-        # In logs of the one ratio; of the other they are those of -x.
-        x = ends[0] / s + (0.0 if shape.opposed else s / 2)
-        for i, centre in enumerate((0.0, s, -s)):
-            sums[i] += weight * np.exp(log_normal_mass(x, centre))
+        x = ends / s + s / 2
+        mass += weight * np.exp(log_normal_mass(x))
+        mean += weight * np.exp(log_normal_mass(x, s))
         reach = max(reach, float(np.abs(x[1:-1]).max()) + s)
-    mass, mean, other = sums
     error = UNIT * (1024 + 32 * reach * reach)
     means = shape.means(1)[shape.first :]
     if side == "below":
-        some = (sums > _LEAST_MASS).all(0)
-        rows = [mean[some] / mass[some]]
-        if shape.opposed:
-            rows.append(other[some] / mass[some])
-        first = np.stack(rows, 1)
+        some = (mass > _LEAST_MASS) & (mean > _LEAST_MASS)
         none = np.zeros(shape.entries)
-        rows1 = _wider(first, shape)
+        rows1 = _wider(mean[some] / mass[some], shape)
         return Points(rows1, mass[some], none, error, 3 * error, 1, means)
     edges = np.exp(logs)
     edges = np.concatenate([[0.0], edges])
@@ -479,30 +452,18 @@ def one_ratio(
     lacking = max(float(mean[-1] * (1 + 2 * error) - edges[-1] * mass[-1]), 0.0)
     lacks = np.zeros(shape.entries)
     lacks[0] = lacking * shape.scale**shape.first
-    rows2 = _wider(edges[:, None], shape)
+    rows2 = _wider(edges, shape)
     found = np.maximum(found, _LEAST_MASS)
     return Points(rows2, found, lacks, error, _TALL, 1, means)
 
 
 def _wider(first: Floats, shape: Shape) -> Floats:
     """Rows of one ratio: all but e_1 and e_0 are 0."""
-    rows = np.zeros((len(first), first.shape[1], shape.entries))
+    rows = np.zeros((first.size, shape.entries))
     if not shape.first:
-        rows[:, :, 1] = shape.scale
-    rows[:, :, 0] = shape.scale**shape.first * first
-    return rows.reshape(len(first), -1)
-
-
-def _places(rows: Floats, join: Join) -> tuple[Floats, Floats]:
-    """Coordinates of rows along and across, by which cells are laid."""
-    if join.opposed:
-        base = max(join.blank, 1e-300)  # of all sums that none is left out of
-        u, v = (
-            np.log(base + join.sums(part)[1][:, 0]) for part in np.split(rows, 2, 1)
-        )
-        return u - v, np.minimum(u, v)
-    _, tails = join.sums(rows)
-    return tails[:, 0], tails.sum(1) / np.maximum(tails[:, 0], 1e-300)
+        rows[:, 1] = shape.scale
+    rows[:, 0] = shape.scale**shape.first * first
+    return rows
 
 
 def _added(
@@ -538,13 +499,14 @@ def _grouped(
     """From below: each cell's mass at its mean."""
     along, across = _cells(one, other, join, shape, "below", tail)
     size = along.size * across.size
-    width = join.weights.size * (1 + shape.opposed)
+    width = join.weights.size
     table = np.zeros((2 + width, size))  # masses, numbers of terms, means times masses
     for rows, masses in _pairs(one, other, join):
         held = np.isfinite(rows).all(1)
         if not held.all():  # beyond doubles: left out of both laws
             rows, masses = rows[held], masses[held]
-        x, y = _places(rows, join)
+        _, tails = join.sums(rows)
+        x, y = tails[:, 0], tails.sum(1) / np.maximum(tails[:, 0], 1e-300)
         i = np.clip(np.searchsorted(along, x, "right") - 1, 0, None)
         at = i * across.size + np.clip(np.searchsorted(across, y, "right") - 1, 0, None)
         np.add.at(table[0], at, masses)
@@ -561,12 +523,6 @@ def _grouped(
     mass, terms, *means = cells.reshape(2 + width, -1)
     means = np.array(means)
     some = mass > _LEAST_MASS
-    if shape.opposed:  # what hardly counts of either record is left out of both
-        x, y = _places((means / np.maximum(mass, _LEAST_MASS)).T, join)
-        counts = np.where(some, mass * np.exp(y) * (1 + np.exp(np.abs(x))), 0.0)
-        order = np.argsort(counts)
-        none = np.searchsorted(np.cumsum(counts[order]), _AWAY * tail * counts.sum())
-        some[order[:none]] = False
     error = (int(terms.max()) + 8) * UNIT
     return Points(
         (means[:, some] / mass[some]).T,
@@ -723,18 +679,8 @@ def _cells(
     mass = (mass[:, None] * weight).ravel()
     held = np.isfinite(rows).all(1)
     rows, mass = rows[held], mass[held]
-    x, y = _places(rows, join)
+    x = join.sums(rows)[1][:, 0]
     lay = functools.partial(_ends, mass=mass, tail=tail, fine=shape.fine)
-    if shape.opposed:
-        # The more likely a loss is of either record, the more its cells count.
-        share = mass * np.exp(y) * (1 + np.exp(np.abs(x)))
-        deviation = max(math.sqrt(share @ (x * x) / share.sum()), 1e-9)
-        half = [0.0]
-        while half[-1] < np.abs(x).max():
-            half.append(half[-1] + shape.fine * (deviation + half[-1] / _GROWS))
-        low, high = float(y.min()), float(y.max())
-        across = np.arange(low, high + _ACROSS, _ACROSS)
-        return np.array([*(-at for at in half[:0:-1]), *half]), across
     # Parts at 0 make L = 0, an infinite loss where a record is added: no cells there.
     base = 0.0 if side == "add" else join.blank
     along, _ = lay(x, ratio=shape.ratio, base=base)

@@ -330,9 +330,9 @@ def replaced(
     ``share``: how many such curves are to be made in a few seconds. ``loud``: with what
     chance each of all batches has the second of two shifts.
     """
-    kinds, work = _grouped(kinds, below=below), Work(share)
+    kinds, work = grouped(kinds, below=below), Work(share)
     if below:
-        return _attained(kinds, batches, tail, work)
+        return _told(kinds, batches, tail, work)
     known = _knots(
         lambda x: value_above(kinds, batches, x, tail, work, loud), tail, work
     )
@@ -350,7 +350,7 @@ def replaced(
     return *masses, float(h[-1]), 64 * UNIT
 
 
-def _grouped(kinds: Kinds, *, below: bool) -> Kinds:
+def grouped(kinds: Kinds, *, below: bool) -> Kinds:
     """Few shifts, the largest of each group, or from below the least."""
     if len(kinds) <= _MOST_KINDS:
         return kinds
@@ -382,10 +382,10 @@ def _hull(x: Floats, y: Floats) -> list[int]:
     return kept
 
 
-def _attained(
+def _told(
     kinds: Kinds, batches: int, tail: float, work: Work
 ) -> tuple[Floats, Floats, float, float]:
-    """The pair of what some events tell, nested."""
+    """The pair of what some events tell."""
     events: list[tuple[float, float]] = []
 
     def at(loss: float) -> float:
@@ -393,15 +393,22 @@ def _attained(
         return max(events[-1][0] - math.exp(loss) * events[-1][1], 0.0)
 
     _knots(at, tail, work)
-    p, q = np.array([(p, q) for p, q in events if p > q > 0]).reshape(-1, 2).T
+    return attained(*np.array(events).T)
+
+
+def attained(p: Floats, q: Floats) -> tuple[Floats, Floats, float, float]:
+    """The pair, its own mirror image, of what events of such chances tell, nested."""
+    some = (p > q) & (q > 0)
+    p, q = p[some], q[some]
     # Of an event and its mirror image, the rarer.
     over = p + q >= 1
     p, q = (
         np.where(over, (1 - q) * (1 - 4 * UNIT), p),
         np.where(over, (1 - p) * (1 + 4 * UNIT), q),
     )
-    q, order = np.unique(q, return_index=True)
-    q, p = np.append(0.0, q), np.append(0.0, p[order])
+    order = np.argsort(-p, kind="stable")
+    q, first = np.unique(q[order], return_index=True)
+    q, p = np.append(0.0, q), np.append(0.0, p[order][first])
     most = int(np.argmax(p - q)) + 1
     kept = _hull(q[:most], -p[:most])
     p, q = p[kept], q[kept]

@@ -50,35 +50,25 @@ def least_meeting(
             good = x
         else:
             bad = x
-        if good == least or _close(bad, good, tolerance):
-            assert good is not None
-            return good
+        low, high = least if bad is None else bad, most if good is None else good
+        known = bad is not None and good is not None
+        if good == least or (known and not high - low > tolerance * high):
+            return high
         if bad == most:
             raise ValueError(f"nothing up to {most:g} meets the budget")
-        x = _middle(bad, good, least, most)
+        if good is None:
+            x = min(low * 4, most)
+        elif bad is None:
+            x = max(high / 4, least)
+        else:
+            x = (high * low) ** 0.5 if high > 2 * low else (high + low) / 2
         if aim is not None and turn % 6:
             aimed = aim(bad, good)
-            low, high = least if bad is None else bad, most if good is None else good
             x = aimed if low < aimed <= high else x
         if x in (bad, good):  # near enough, or below the spacing of doubles
             assert good is not None
             return good
     raise AssertionError("unreachable")
-
-
-def _close(bad: float | None, good: float | None, tolerance: float) -> bool:
-    if bad is None or good is None:
-        return False
-    return not good - bad > tolerance * good
-
-
-def _middle(bad: float | None, good: float | None, least: float, most: float) -> float:
-    if good is None:
-        assert bad is not None
-        return min(bad * 4, most)
-    if bad is None:
-        return max(good / 4, least)
-    return (good * bad) ** 0.5 if good > 2 * bad else (good + bad) / 2
 
 
 def noise_multiplier(
@@ -155,10 +145,7 @@ def initial_budget(
     ``make_ledger`` takes mu0, up to ``most``. All else as `noise_multiplier`.
     """
     budget = _Budget(epsilon, delta, relation, method)
-    inverse, bound = budget.least(
-        lambda x: make_ledger(1 / x), "inverse of mu0", 1 / most, _MOST, tolerance
-    )
-    return 1 / inverse, bound
+    return budget.largest(make_ledger, "mu0", 1 / most, _MOST, tolerance)
 
 
 def sampling_rate(
@@ -176,10 +163,7 @@ def sampling_rate(
     `noise_multiplier`.
     """
     budget = _Budget(epsilon, delta, relation, method)
-    inverse, bound = budget.least(
-        lambda x: make_ledger(1 / x), "inverse of the rate", 1.0, 1e12, tolerance
-    )
-    return 1 / inverse, bound
+    return budget.largest(make_ledger, "the rate", 1.0, 1e12, tolerance)
 
 
 def most_steps(
@@ -290,6 +274,20 @@ class _Budget:
                 f"{self.delta:g} by the {self.method.name} account; ask for {more}"
             ) from error
         return best, self.checked(best)
+
+    def largest(
+        self,
+        make_ledger: Callable[[float], Ledger],
+        name: str,
+        least: float,
+        most: float,
+        tolerance: float,
+    ) -> tuple[float, UpperBound]:
+        """The largest x, of inverses from ``least`` to ``most``; as `least`."""
+        inverse, bound = self.least(
+            lambda x: make_ledger(1 / x), f"inverse of {name}", least, most, tolerance
+        )
+        return 1 / inverse, bound
 
     def _guess(
         self, line: _Line, certificate: Callable[[float], Certificate], start: float

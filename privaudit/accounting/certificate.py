@@ -330,14 +330,13 @@ class Certificate:
     def nodes(self) -> tuple[Certificate, ...]:
         """A certificate of each node's own releases alone; equal nodes share one."""
         known: dict[tuple[Entries, bool], Certificate] = {}
-        looking = self.ledger.observing
+        looking, found = self.ledger.observing, []
         for index, entries in enumerate(self.ledger.nodes):
-            if (entries, index in looking) not in known:
-                known[entries, index in looking] = self.node(index)
-        return tuple(
-            known[entries, index in looking]
-            for index, entries in enumerate(self.ledger.nodes)
-        )
+            own = entries, index in looking
+            if own not in known:
+                known[own] = self.node(index)
+            found.append(known[own])
+        return tuple(found)
 
     @property
     def told_overlap(self) -> int | UnsetType:
@@ -442,7 +441,6 @@ class Certificate:
         if not 0 <= tolerance < math.inf:
             raise ValueError(f"tolerance must be >= 0 and finite, got {tolerance}")
         delta = _checked_delta(delta)
-        width = self._width if width is None else width
         return self._bracket(
             "epsilon", delta, width, sides, tolerance=tolerance, refined=refined
         )
@@ -456,7 +454,6 @@ class Certificate:
             raise ValueError(
                 f"epsilon must be >= 0 (infinity is allowed), got {epsilon}"
             )
-        width = self._width if width is None else width
         return self._bracket("delta", float(epsilon), width, sides)
 
     @public
@@ -474,8 +471,7 @@ class Certificate:
         symmetric relation (replace-one) has one entry, ``remove``. Arguments as
         `epsilon`.
         """
-        delta, width = _checked_delta(delta), self._width if width is None else width
-        ways = self.orders
+        delta, ways = _checked_delta(delta), self.orders
         return {
             way: self._bracket(
                 *("epsilon", delta, width, sides, (way,) if len(ways) > 1 else None),
@@ -488,11 +484,6 @@ class Certificate:
     def orders(self) -> tuple[Direction, ...]:
         """The directions that differ: both, or ``remove`` alone."""
         return max((one.directions for one in self._cases), key=len)
-
-    @property
-    def _width(self) -> float:
-        """Defaults, where nothing is said."""
-        return _WIDTHS[self.has_many_kinds]
 
     @public
     def profile(
@@ -674,12 +665,13 @@ class Certificate:
         self,
         quantity: Quantity,
         at: float,
-        width: float,
+        width: float | None,
         sides: Side,
         ways: tuple[Direction, ...] | None = None,
         tolerance: float = 0.0,
         refined: bool = True,
     ) -> Bracket:
+        width = _WIDTHS[self.has_many_kinds] if width is None else width
         if not 0 < width <= 1:
             raise ValueError(
                 f"width must be in (0, 1], got {width}; it is relative, 0.01 is one "

@@ -292,26 +292,31 @@ def _cycles(steps: int, epochs: int) -> Iterator[NDArray[np.int64]]:
 
 def _square(gram: NDArray[np.float64], steps: NDArray[np.int64]) -> float:
     part = gram[np.ix_(steps, steps)]
-    size = np.abs(part)
-    # Signs from each step to the first one that it has to do with.
-    signs = np.zeros(steps.size)
-    for start in range(steps.size):
-        if signs[start]:
-            continue
-        signs[start] = 1.0
-        todo = [start]
-        while todo:
-            i = todo.pop()
-            for j in np.flatnonzero((signs == 0) & (size[i] > 0)):
-                signs[j] = signs[i] * math.copysign(1.0, part[i, j])
-                todo.append(int(j))
-    if (part * np.outer(signs, signs) < 0).any():
+    if not are_balanced(np.sign(part)):
         raise ValueError(
             "the inner products of this strategy's columns have signs that no record's "
             "vectors attain at once: its exact sensitivity is not known; use one whose "
             "columns have inner products >= 0"
         )
-    return math.fsum(size.ravel())
+    return math.fsum(np.abs(part).ravel())
+
+
+def are_balanced(entries: NDArray[np.float64]) -> bool:
+    """Return whether signs of rows and columns alike make all entries >= 0.
+
+    ``entries``: -1, 0 or 1, symmetric.
+    """
+    signs = np.zeros(len(entries))
+    for start in range(len(entries)):
+        if signs[start]:
+            continue
+        signs[start], todo = 1, [start]
+        while todo:
+            one = todo.pop()
+            fresh = (entries[one] != 0) & (signs == 0)
+            signs[fresh] = entries[one, fresh] * signs[one]
+            todo += np.flatnonzero(fresh).tolist()
+    return bool((entries * signs[:, None] * signs >= 0).all())
 
 
 def _falls(strategy: NDArray[np.float64]) -> bool:

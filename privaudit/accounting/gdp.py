@@ -120,19 +120,9 @@ def epsilon(mu: ArrayLike, delta: ArrayLike) -> Floats:
     """Least epsilon for which mu-GDP implies (epsilon, delta)-DP, rounded up.
 
     By bisection on `log_delta`: the end that was seen to meet delta is returned, within
-    a relative 1e-12 of the other.
-
-    Parameters
-    ----------
-    mu
-        >= 0; scalar or array.
-    delta
-        In (0, 1), down to 1e-300; broadcasts with ``mu``.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
+    a relative 1e-12 of the other. ``mu``: >= 0; scalar or array. ``delta``: in (0, 1),
+    down to 1e-300; broadcasts with ``mu``. Raises ``ValueError`` if an argument is out
+    of its range.
 
     >>> round(float(epsilon(1.0, 1e-5)), 6)
     4.377178

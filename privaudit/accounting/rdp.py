@@ -9,6 +9,7 @@ conversion to (epsilon, delta).
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable
@@ -32,7 +33,6 @@ def rdp_epsilon(entries: tuple[Entry, ...], delta: float, relation: Relation) ->
     Gaussian: any sampling (fixed under replace-one); Laplace the same, but for Poisson
     sampling under replace-one. Divergences and proofs: `privaudit.accounting.renyi`.
     """
-
     total, most = _total(entries, relation)
     best, _ = least_epsilon(total, delta, most=most)
     return min(best, total(math.inf))
@@ -77,13 +77,7 @@ def least_epsilon(
 
 def best_order(bound: Callable[[float], float], *, most: float) -> tuple[float, float]:
     """The least bound over all orders, and its order."""
-    found: dict[float, float] = {}
-
-    def at(order: float) -> float:
-        if order not in found:
-            found[order] = bound(order)
-        return found[order]
-
+    at = functools.cache(bound)
     orders = [order for order in _FIRST if order <= most]
     while True:
         best = min(orders, key=at)
@@ -100,7 +94,7 @@ def best_order(bound: Callable[[float], float], *, most: float) -> tuple[float, 
             orders += [_between(low, high, share) for share in (0.25, 0.5, 0.75)]
         orders = sorted(set(orders))
         best = min(orders, key=at)
-    return found[best], best
+    return at(best), best
 
 
 def _between(low: float, high: float, share: float) -> float:

@@ -215,12 +215,6 @@ class Tilted:
         return math.log(self.delta_above(epsilon) / below) if below else math.inf
 
 
-def _logs_of(values: Floats, log_most: Floats) -> Floats:
-    """Logs of ``values``, and where these are too small, of what they are at most."""
-    with np.errstate(divide="ignore"):
-        return np.where(values > 1e-290, np.log(values), log_most)
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bundle:
     """Steps on one grid: of one kind, of few, or told by their mean."""
@@ -295,12 +289,13 @@ class Bundle:
             kinds, off = None, masses / least - mean
             if rare is not None:
                 rare = rare[0], rare[1] / least
-        if log_most is None:
-            with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore"):
+            if log_most is None:
                 log_most = np.log(masses.max(axis=0))
-        else:
-            log_most = log_most - math.log(least)
-        log_most = _logs_of(mean, log_most)
+            else:
+                log_most = log_most - math.log(least)
+            # Where the mean is too small, of what it is at most.
+            log_most = np.where(mean > 1e-290, np.log(mean), log_most)
         most = 0.0
         if rare is not None:
             most = float(rare[1].sum(axis=1).max()) * (1 + 1e-9)
@@ -458,10 +453,7 @@ def log_moment_of(measure: GridMeasure, tilt: float, spacing: float) -> float:
 
 
 def _window(
-    bundles: Sequence[Bundle],
-    spacing: float,
-    guess: Guess,
-    whole: float,
+    bundles: Sequence[Bundle], spacing: float, guess: Guess, whole: float
 ) -> tuple[int, int, float] | None:
     """First index, points, and tilted mass outside."""
     least = sum(one.steps * int(one.index[0]) for one in bundles)
@@ -655,16 +647,6 @@ class _Rare:
     def none(cls, size: int) -> _Rare:
         return cls(np.zeros(size, complex), np.zeros(size), np.zeros(size))
 
-    @classmethod
-    def _known(
-        cls,
-        value: NDArray[np.complex128],
-        off: Floats,
-        known: NDArray[np.bool_],
-        size: Floats,
-    ) -> _Rare:
-        return cls(np.where(known, value, 0.0), np.where(known, off, np.inf), size)
-
     def add(self, other: _Rare) -> None:
         """Other steps, in place."""
         self.sum[...] += other.sum
@@ -696,7 +678,8 @@ class _Rare:
             fits = (z < 0.5) & (relative < 0.5) & (share < 0.2)
             value = (told.rare + told.rare_squares / 2) / told.mean**2
             each = np.log(np.sqrt(told.square) + most) + 4 * UNIT
-        return cls._known(value, off, fits, one.steps * np.minimum(each, 0.0))
+        value, off = np.where(fits, value, 0.0), np.where(fits, off, np.inf)
+        return cls(value, off, one.steps * np.minimum(each, 0.0))
 
     @classmethod
     def each(
@@ -726,7 +709,8 @@ class _Rare:
             off = 2 * slip + 4 * relative + rounded + share**terms
             off = counts @ (share * off)
             each = np.log(np.abs(whole) + slip + most) + 4 * UNIT
-        return cls._known(value, off, fits, counts @ np.minimum(each, 0.0))
+        value, off = np.where(fits, value, 0.0), np.where(fits, off, np.inf)
+        return cls(value, off, counts @ np.minimum(each, 0.0))
 
     def of(self, whole: _Part) -> _Part:
         """The difference, of the product ``whole`` of all steps."""

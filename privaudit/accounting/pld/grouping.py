@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from privaudit.accounting.pld.cells import Direction, Noise, Scheme, Step
+from privaudit.accounting.pld.cells import Direction, Noise, Scheme
 from privaudit.accounting.pld.families import Family
 from privaudit.accounting.pld.fourier import MOST_POINTS, Bundle
 from privaudit.accounting.pld.line import UNIT, Floats
@@ -89,9 +89,7 @@ class Group:
             return self.edges, spacing, seen, None
         number = int(np.searchsorted(self.edges, self.cut))
         if part == "common":
-            none = np.full(
-                (len(seen.log_p), 1), -np.inf
-            )  # what is above counts as rare
+            none = np.full((len(seen.log_p), 1), -np.inf)  # what is above is rare
             log_p, log_q = (
                 np.append(each[:, : number + 1], none, axis=1)
                 for each in (seen.log_p, seen.log_q)
@@ -320,27 +318,19 @@ class _Cells:
             group, first, last = group[~ends], first[~ends], last[~ends]
             middle = (first + last) // 2
             group = np.concatenate([group, group])
-            first, last = (
-                np.concatenate([first, middle]),
-                np.concatenate([middle, last]),
-            )
+            first, last = np.append(first, middle), np.append(middle, last)
         group, first, last, cost = map(np.concatenate, zip(*done, strict=True))
         # Where points are too far apart, equal parts.
         parts = np.ceil(np.cbrt(np.minimum(cost / most, 1e9))).clip(1).astype(np.int64)
         which = np.repeat(np.arange(group.size), parts)
         part = np.arange(which.size) - np.repeat(np.cumsum(parts) - parts, parts)
         parts = parts[which]
-        low, width = points[first][which], np.diff(points)[first][which]
         width = (points[last] - points[first])[which] / parts
-        low = low + part * width
+        low = points[first][which] + part * width
         order = np.lexsort((low, group[which]))
-        found = cls(
-            group[which],
-            low,
-            low + width,
-            cost[which] / parts**3,
-        )
-        return cls(*(getattr(found, f.name)[order] for f in dataclasses.fields(cls)))
+        which, parts = which[order], parts[order]
+        low, width = low[order], width[order]
+        return cls(group[which], low, low + width, cost[which] / parts**3)
 
     def spacing(
         self,
@@ -429,14 +419,17 @@ def chosen(
 
     ``slack``: by how much they move epsilon. ``reach``: outputs further out are lost.
     """
-    largest = (
+    largest = [
         group.step(float(group.shift.max()), float(group.rate.max()))
         for group in groups
-    )
+    ]
     reached = np.array([ends(step, way, reach) for step in largest])
     points = _points(reached, aims, law)
     steps = np.array([group.steps for group in groups])
-    loud = [_is(group, law.loud) for group in groups]
+    loud = [  # whether all steps of a group are that one
+        group.shift.size == 1 and step == law.loud
+        for group, step in zip(groups, largest, strict=True)
+    ]
     known = {which: law.beside(points, aims, loud=which) for which in set(loud)}
     beside = np.stack([known[which] for which in loud])
     log_mass = _log_masses(groups, way, points, reach)
@@ -493,12 +486,6 @@ def chosen(
             rare = min(rare, apart)
     known = (pairs, reached, cells, spacing, law.waves, window, guess, rare)
     return Choice(*known)
-
-
-def _is(group: Family, step: Step | None) -> bool:
-    """Return whether all steps of a group are that one."""
-    own = group.step(float(group.shift[0]), float(group.rate[0]))
-    return group.shift.size == 1 and own == step
 
 
 def _points(ends: Floats, aims: Floats, law: Law) -> Floats:

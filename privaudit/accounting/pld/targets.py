@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable
+from typing import ClassVar
 
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.fixed_size import Chosen
@@ -40,15 +41,12 @@ class Sides:
 class Target(abc.ABC):
     """Quantity to bracket: where the searches for epsilon and delta differ."""
 
-    @property
-    def is_refined(self) -> bool:
-        """Return whether finer grids follow until the width is reached."""
-        return True
+    trivial_upper: ClassVar[float]  # an upper bound that always holds
 
     @property
-    @abc.abstractmethod
-    def trivial_upper(self) -> float:
-        """An upper bound that always holds."""
+    def refined(self) -> bool:
+        """Return whether finer grids follow until the width is reached."""
+        return True
 
     @abc.abstractmethod
     def seen(self, scout: Scout, infinite: float = 0.0) -> tuple[Guess, Law]:
@@ -63,12 +61,7 @@ class Target(abc.ABC):
         """Width in epsilon that is wanted, where ``worst`` decides."""
 
     @abc.abstractmethod
-    def upper(
-        self,
-        found: Tilted | Chosen,
-        guess: Guess,
-        enough: float = 0.0,
-    ) -> float:
+    def upper(self, found: Tilted | Chosen, guess: Guess, enough: float = 0.0) -> float:
         """Upper bound from a composition that dominates; no less than ``enough``."""
 
     @abc.abstractmethod
@@ -108,14 +101,7 @@ class EpsilonAt(Target):
     width: float
     tolerance: float = 0.0
     refined: bool = True
-
-    @property
-    def is_refined(self) -> bool:
-        return self.refined
-
-    @property
-    def trivial_upper(self) -> float:
-        return math.inf
+    trivial_upper = math.inf
 
     def seen(self, scout: Scout, infinite: float = 0.0) -> tuple[Guess, Law]:
         left = self.delta - infinite
@@ -151,12 +137,7 @@ class EpsilonAt(Target):
             return (upper - lower) / self.tolerance
         return _ratio(lower, upper, self.width)
 
-    def upper(
-        self,
-        found: Tilted | Chosen,
-        guess: Guess,
-        enough: float = 0.0,
-    ) -> float:
+    def upper(self, found: Tilted | Chosen, guess: Guess, enough: float = 0.0) -> float:
         if enough > 0 and found.delta_above(enough) <= self.delta:
             return enough
         first = max(guess.epsilon, _FIRST * self.tolerance)
@@ -189,10 +170,7 @@ class DeltaAt(Target):
 
     epsilon: float
     width: float
-
-    @property
-    def trivial_upper(self) -> float:
-        return 1.0
+    trivial_upper = 1.0
 
     def seen(self, scout: Scout, infinite: float = 0.0) -> tuple[Guess, Law]:
         alone = scout.alone(self.epsilon)
@@ -238,12 +216,7 @@ class DeltaAt(Target):
     def ratio(self, lower: float, upper: float) -> float:
         return _ratio(lower, upper, self.width)
 
-    def upper(
-        self,
-        found: Tilted | Chosen,
-        guess: Guess,
-        enough: float = 0.0,
-    ) -> float:
+    def upper(self, found: Tilted | Chosen, guess: Guess, enough: float = 0.0) -> float:
         return max(found.delta_above(self.epsilon), enough)
 
     def lower(self, found: Tilted, guess: Guess) -> float:

@@ -206,9 +206,8 @@ class _Account:
                 self.ledger, nodes=(entries,), failure=failure
             )
             found = Certificate.of(ledger, self.relation)
-            self._known[entries, failure] = found.epsilon(
-                self.delta, _WIDTH, "upper"
-            ).upper
+            found = found.epsilon(self.delta, _WIDTH, "upper")
+            self._known[entries, failure] = found.upper
         return self._known[entries, failure]
 
 

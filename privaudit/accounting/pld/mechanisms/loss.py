@@ -139,7 +139,6 @@ class PairLoss(Loss):
 
     @property
     def symmetric(self) -> bool:  # pyrefly: ignore[bad-override]
-        """True if both directions are the same pair."""
         return self.pair.symmetric and self.rate == 1
 
     @property

@@ -94,8 +94,7 @@ def rows(
         log_p = np.concatenate([low_p[:, :0:-1], high_p[:, 1:]], axis=1)
         log_q = np.concatenate([low_q[:, :0:-1], high_q[:, 1:]], axis=1)
         accuracy = max(accuracy, off)
-        steps = (Step(noise, scheme, m, 1.0) for m in shift.tolist())
-        apart = [total_variation(step) for step in steps]
+        apart = [_NOISE[noise].total_variation(m) for m in shift.tolist()]
         atom = (1 - rate) * np.array(apart)
     elif way == "remove":
         log_q, log_p, accuracy = masses(edges, *columns)
@@ -157,7 +156,6 @@ class Gaussian(Loss):
 
     @property
     def symmetric(self) -> bool:  # pyrefly: ignore[bad-override]
-        """True if both directions are the same pair."""
         return self.step.rate == 1
 
     def above(self, way: Direction, spacing: float, reach: float) -> GridMeasure:

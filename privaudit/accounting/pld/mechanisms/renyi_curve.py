@@ -23,10 +23,7 @@ import numpy as np
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.dots import GridMeasure
 from privaudit.accounting.pld.line import UNIT, Floats, unsampled_loss
-from privaudit.accounting.pld.mechanisms.loss import (
-    Loss,
-    sampled_divergence,
-)
+from privaudit.accounting.pld.mechanisms.loss import Loss, sampled_divergence
 from privaudit.accounting.pld.mechanisms.profile import MOST_POINTS, measure_of
 from privaudit.mechanisms import RDP, ZCDP
 
@@ -47,23 +44,17 @@ class Curve(Loss):
             with np.errstate(over="ignore"):
                 self.divergences = curve.xi + curve.rho * _ORDERS
         else:
-            self.orders = np.array(curve.orders)
-            self.divergences = np.array(curve.divergences)
-            some = np.isfinite(self.orders)
-            pure = self.divergences[~some]
-            self.orders = self.orders[some]
-            self.divergences = self.divergences[some]
-            if pure.size:  # D_a <= D_infinity
-                best = float(pure.min())
-                self.divergences = np.minimum(self.divergences, best)
+            orders, found = np.array(curve.orders), np.array(curve.divergences)
+            some = np.isfinite(orders)
+            self.orders, self.divergences = orders[some], found[some]
+            if not some.all():  # D_a <= D_infinity
+                best = np.full(_ORDERS.size, found[~some].min())
+                self.divergences = np.minimum(self.divergences, best[0])
                 self.orders = np.append(self.orders, _ORDERS)
-                self.divergences = np.append(
-                    self.divergences, np.full(_ORDERS.size, best)
-                )
+                self.divergences = np.append(self.divergences, best)
 
     @property
     def symmetric(self) -> bool:  # pyrefly: ignore[bad-override]
-        """True if both directions are the same pair."""
         return self.rate == 1
 
     @property

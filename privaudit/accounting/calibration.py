@@ -82,29 +82,14 @@ def noise_multiplier(
 ) -> tuple[float, UpperBound]:
     """The least noise multiplier that meets (epsilon, delta), and the account of it.
 
-    Parameters
-    ----------
-    make_ledger
-        From a noise multiplier (noise over a record's norm bound) to what would be
-        released; more noise must not cost more epsilon.
-    epsilon, delta
-        The budget: epsilon > 0, delta in [0, 1); at 0 noise is Laplace's, and the
-        account certified.
-    relation, method
-        As in `privaudit.accounting.account`.
-    tolerance
-        Relative width to which the least noise is found; five times as much where more
-        than 64 kinds of releases differ.
-
-    Returns
-    -------
-    The multiplier and its upper bound, whose epsilon is never above the budget.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of range, or no noise multiplier up to 1e9 meets the
-        budget.
+    Its epsilon is never above the budget. ``make_ledger``: from a noise multiplier
+    (noise over a record's norm bound) to what would be released; more noise must not
+    cost more epsilon. ``epsilon``, ``delta``: the budget, epsilon > 0 and delta in
+    [0, 1); at 0 noise is Laplace's, and the account certified. ``relation``,
+    ``method``: as in `privaudit.accounting.account`. ``tolerance``: relative width to
+    which the least noise is found; five times as much where more than 64 kinds of
+    releases differ. Raises ``ValueError`` if an argument is out of range, or no noise
+    multiplier up to 1e9 meets the budget.
     """
     budget = _Budget(epsilon, delta, relation, method)
     least = _LEAST_CERTIFIED if method == "certified" else _LEAST

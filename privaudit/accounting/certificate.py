@@ -209,24 +209,13 @@ def _curve(certificate: Certificate) -> tuple[Floats, Floats]:
 class Certificate:
     """Proved bounds on the epsilon and delta of a ledger; made by `Certificate.of`.
 
-    Attributes
-    ----------
-    ledger
-        As given to `of`; for a group, the ledger of a group's releases.
-    relation
-        As given to `of`, or as chosen if that was None.
-    overlap, group
-        As given to `of`.
-    attained
-        Whether some data are known to attain the ledger's sensitivities for the group.
-    own
-        Whether this is an observer's own node, from which nothing of its own is hidden.
-    holder
-        A node that holds the record, which may be at others too. None: any node.
-    single
-        Of a group: the ledger as given to `of`, of single records.
-    independence
-        How it is known that a record's gradient is its own, if the run said so.
+    ``ledger``, ``relation``, ``overlap``, ``group``: as given to `of`, or as chosen;
+    for a group, the ledger of a group's releases. ``attained``: whether some data are
+    known to attain the ledger's sensitivities for the group. ``own``: whether this is
+    an observer's own node, from which nothing of its own is hidden. ``holder``: a node
+    that holds the record, which may be at others too; None: any node. ``single``: of a
+    group, the ledger as given to `of`, of single records. ``independence``: how it is
+    known that a record's gradient is its own, if the run said so.
     """
 
     ledger: Ledger
@@ -687,10 +676,14 @@ class Certificate:
         here = min(self.overlap, len(self.ledger.nodes))
         for one in self._cases:
             of_all = sides if here == self.overlap else "upper"
-            proved = self._proved(one, question, of_all, ways)
+            known = ways is None or set(ways) <= set(one.directions)
+            # Of one that is its own mirror image that one, else the worse direction.
+            proved = one.prove(question, of_all, ways if known else None).values()
+            worst = functools.reduce(_worse, proved)
             if left < 0 and one.entries:
-                proved = Proved(NOTHING, Proof(math.inf, "none"))
-            lower, upper = lower.greatest(proved.lower), _larger(upper, proved.upper)
+                worst = Proved(NOTHING, Proof(math.inf, "none"))
+            # Of equal upper sides the last.
+            lower, upper = lower.greatest(worst.lower), worst.upper.greatest(upper)
         if (
             quantity == "delta"
             and self._paid
@@ -728,22 +721,6 @@ class Certificate:
             observer=self.ledger.observer,
         )
 
-    @staticmethod
-    def _proved(
-        one: _Releases,
-        question: Question,
-        sides: Side,
-        ways: tuple[Direction, ...] | None,
-    ) -> Proved:
-        """The worse direction; of one that is its own mirror image, that one."""
-        if ways is not None and not set(ways) <= set(one.directions):
-            ways = None
-        worst: Proved | None = None
-        for proved in one.prove(question, sides, ways).values():
-            worst = _worse(worst, proved)
-        assert worst is not None
-        return worst
-
 
 def keep_witness(
     folder: RunFolder, ledger: Ledger, relation: Relation, delta: float
@@ -771,19 +748,14 @@ def _checked_delta(delta: float) -> float:
     return float(delta)
 
 
-def _larger(one: Proof, other: Proof) -> Proof:
-    """Return the larger upper side; of equal ones the second."""
-    return one if one.value > other.value else other
-
-
-def _worse(known: Proved | None, more: Proved) -> Proved:
+def _worse(known: Proved, more: Proved) -> Proved:
     """The larger of either side: what holds for both."""
-    if known is None:
-        return more
-    return Proved(known.lower.greatest(more.lower), _larger(known.upper, more.upper))
+    lower = known.lower.greatest(more.lower)
+    return Proved(lower, more.upper.greatest(known.upper))
 
 
 def _worse_each(
     known: dict[Direction, Proved], more: dict[Direction, Proved]
 ) -> dict[Direction, Proved]:
-    return known | {way: _worse(known.get(way), each) for way, each in more.items()}
+    each = {way: _worse(known.get(way, one), one) for way, one in more.items()}
+    return known | each

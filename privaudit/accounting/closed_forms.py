@@ -41,9 +41,8 @@ def classical_sigma(epsilon: float, delta: float) -> float:
             f"the classical Gaussian mechanism is proved for epsilon in (0, 1) only, "
             f"got {epsilon:.6g}; use the analytic one"
         )
-    return (
-        math.sqrt(2 * math.log(1.25 / check_delta(delta))) / epsilon * (1 + 16 * _UNIT)
-    )
+    found = math.sqrt(2 * math.log(1.25 / check_delta(delta))) / epsilon
+    return found * (1 + 16 * _UNIT)
 
 
 def gdp_epsilon(entries: Entries, delta: float, relation: Relation) -> float:

@@ -120,14 +120,15 @@ def epsilon_at(order: float, rdp: float, delta: float) -> float:
         return math.inf
     if math.sqrt(-math.expm1(-rdp)) * (1 + 1e-15) <= delta:
         return 0.0
-    parts = (
-        rdp,
-        math.log1p(-1 / order),
-        -math.log(delta) / (order - 1),
-        -math.log(order) / (order - 1),
-    )
+    parts = (rdp, *_converted(order, delta))
     rounding = 1e-15 * math.fsum(abs(part) for part in parts)
     return max(0.0, math.fsum(parts) + rounding)
+
+
+def _converted(order: float, delta: float) -> tuple[float, float, float]:
+    """Parts of the sum by which epsilon is more than a divergence."""
+    logs = -math.log(delta) / (order - 1), -math.log(order) / (order - 1)
+    return math.log1p(-1 / order), *logs
 
 
 def divergence_for(order: float, epsilon: float, delta: float) -> float:
@@ -144,12 +145,7 @@ def divergence_for(order: float, epsilon: float, delta: float) -> float:
     distance = -math.log1p(-delta * delta) * (1 - 1e-14)
     if not delta:
         return 0.0
-    parts = (
-        epsilon,
-        -math.log1p(-1 / order),
-        math.log(delta) / (order - 1),
-        math.log(order) / (order - 1),
-    )
+    parts = (epsilon, *(-part for part in _converted(order, delta)))
     rounding = 1e-15 * math.fsum(abs(part) for part in parts)
     return max(distance, math.fsum(parts) - rounding)
 

@@ -172,28 +172,25 @@ class Tilted:
         """The same at the window's end."""
         return self._at(self.start + self.points)
 
-    def _scale(self, epsilon: float) -> tuple[float, float]:
+    def _side(self, epsilon: float, sign: int) -> tuple[float, float, float]:
+        """Log of the sum's factor, at least (``sign`` 1) or at most; then `_sum`."""
+        window = (abs(self.start) + self.points) * self.spacing
+        far = abs(epsilon) + abs(self.offset) + window
+        epsilon = epsilon - self.offset - sign * self.drift - sign * 16 * UNIT * far
         exponent = self.log_moment - self.tilt * epsilon
-        size = abs(self.log_moment) + self.tilt * (abs(epsilon) + self._far) + 1
-        return exponent, self.drift + 64 * UNIT * size
-
-    @property
-    def _far(self) -> float:
-        return (abs(self.start) + self.points) * self.spacing
+        size = abs(self.log_moment) + self.tilt * (abs(epsilon) + window) + 1
+        wobble = self.drift + 64 * UNIT * size
+        return exponent + sign * wobble, *self._sum(epsilon)
 
     def delta_above(self, epsilon: float) -> float:
         """At least delta of the measures composed, and of all that they dominate."""
-        asked = epsilon
-        far = abs(epsilon) + abs(self.offset) + self._far
-        epsilon = epsilon - self.offset - self.drift - 16 * UNIT * far
-        value, off = self._sum(epsilon)
-        exponent, wobble = self._scale(epsilon)
-        log_delta = exponent + wobble + math.log(max(value, 0.0) + off)
+        exponent, value, off = self._side(epsilon, 1)
+        log_delta = exponent + math.log(max(value, 0.0) + off)
         if log_delta > 0:
             return 1.0
         known = self.infinite + math.exp(log_delta)
         if self.rest is not None:
-            known += self.rest.delta_above(asked)
+            known += self.rest.delta_above(epsilon)
         return min(1.0, known * (1 + 1e-14) + 1e-300)
 
     def delta_below(self, epsilon: float) -> float:
@@ -201,12 +198,9 @@ class Tilted:
         known = self.surely_infinite
         if self.rest is not None:  # of which infinite mass is
             known = self.rest.delta_below(epsilon)
-        far = abs(epsilon) + abs(self.offset) + self._far
-        epsilon = epsilon - self.offset + self.drift + 16 * UNIT * far
-        value, off = self._sum(epsilon)
+        exponent, value, off = self._side(epsilon, -1)
         if value > off:
-            exponent, wobble = self._scale(epsilon)
-            known += math.exp(min(0.0, exponent - wobble + math.log(value - off)))
+            known += math.exp(min(0.0, exponent + math.log(value - off)))
         return known * (1 - 1e-14)
 
     def blur(self, epsilon: float) -> float:

@@ -231,12 +231,10 @@ class Menu:
         bundles = tuple(1 for _ in alone)
         ways = tuple(dict.fromkeys(w for one in kinds for w in one.directions))
         while True:
-            views = [
-                _view(kinds, alone, bundles, way, (epsilon, delta)) for way in ways
-            ]
-            if any(one is None for one in views):
+            found = [_view(kinds, alone, bundles, w, (epsilon, delta)) for w in ways]
+            views = [one for one in found if one is not None]
+            if len(views) < len(ways):
                 return None
-            views = [one for one in views if one is not None]
             bundles, wanted = _coarser(alone, bundles), bundles
             if whole := _totals(views, delta):
                 break

@@ -41,14 +41,8 @@ def compose_steps(
     over the difference of two with ``fixed`` (fixed-size samples, replace one).
     ``count``: how often each is taken.
     """
-    z, q, n = (
-        np.ascontiguousarray(a, float).ravel()
-        for a in np.broadcast_arrays(
-            np.asarray(noise_multiplier, float),
-            np.asarray(sampling_rate, float),
-            np.asarray(count, float),
-        )
-    )
+    given = np.broadcast_arrays(noise_multiplier, sampling_rate, count)
+    z, q, n = (np.ascontiguousarray(a, float).ravel() for a in given)
     if not (z > 0).all():
         raise ValueError(
             "noise multipliers must be > 0: without noise nothing is private"

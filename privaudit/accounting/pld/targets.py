@@ -141,16 +141,23 @@ class EpsilonAt(Target):
         if enough > 0 and found.delta_above(enough) <= self.delta:
             return enough
         first = max(guess.epsilon, _FIRST * self.tolerance)
-        return least_epsilon(
-            found.delta_above, self.delta, first, guess.slope, self.width
-        )
+
+        def excess(epsilon: float) -> float:
+            return _excess(found.delta_above(epsilon), self.delta, unknown=math.inf)
+
+        return crossing(excess, first, guess.slope, 0.01 * self.width)[1]
 
     def lower(self, found: Tilted, guess: Guess) -> float:
         if found.surely_infinite * (1 - 1e-13) > self.delta:
             return math.inf
-        return largest_epsilon(
-            found.delta_below, self.delta, guess.epsilon, found.tilt, self.width
-        )
+        if not 0 < guess.epsilon < math.inf:
+            return 0.0
+
+        def excess(epsilon: float) -> float:
+            return _excess(found.delta_below(epsilon), self.delta, unknown=-math.inf)
+
+        fine = 0.01 * self.width
+        return _bracketed(excess, guess.epsilon, found.tilt, fine, most=1.0)[0]
 
     def improved(self, guess: Guess, upper: float, lower: float = 0.0) -> Guess:
         if not math.isfinite(upper):
@@ -226,38 +233,6 @@ class DeltaAt(Target):
 def _ratio(lower: float, upper: float, width: float) -> float:
     # 9: far more widths than are asked, which no search takes for nearly enough.
     return math.log(upper / lower) / math.log1p(width) if lower > 0 else 9.0
-
-
-def least_epsilon(
-    delta_above: Callable[[float], float],
-    delta: float,
-    guess: float,
-    slope: float,
-    width: float,
-) -> float:
-    """An epsilon with ``delta_above(epsilon) <= delta``, near the least, or inf."""
-
-    def excess(epsilon: float) -> float:
-        return _excess(delta_above(epsilon), delta, unknown=math.inf)
-
-    return crossing(excess, guess, slope, 0.01 * width)[1]
-
-
-def largest_epsilon(
-    delta_below: Callable[[float], float],
-    delta: float,
-    guess: float,
-    slope: float,
-    width: float,
-) -> float:
-    """An epsilon with ``delta_below(epsilon) > delta``, near the largest; or 0."""
-    if not 0 < guess < math.inf:
-        return 0.0
-
-    def excess(epsilon: float) -> float:
-        return _excess(delta_below(epsilon), delta, unknown=-math.inf)
-
-    return _bracketed(excess, guess, slope, 0.01 * width, most=1.0)[0]
 
 
 def _excess(found: float, delta: float, *, unknown: float) -> float:

@@ -61,23 +61,11 @@ def figures(
 ) -> tuple[Pair, ...]:
     """The three accounts of every node by every observer.
 
-    Parameters
-    ----------
-    protocol
-        Its ``noise`` in the unit of the ledger's, node's input t being release t.
-    ledger
-        What every node releases; see `of_nodes` for whole nodes as the unit.
-    delta
-        In (0, 1).
-    observers
-        Each node by itself, if None.
-    relation
-        As in `Certificate.of`.
-
-    Raises
-    ------
-    ValueError
-        If ledger and protocol do not fit, or a release is none of Gaussian noise.
+    ``protocol``: its ``noise`` in the unit of the ledger's, node's input t being
+    release t. ``ledger``: what every node releases; see `of_nodes` for whole nodes as
+    the unit. ``delta``: in (0, 1). ``observers``: each node by itself, if None.
+    ``relation``: as in `Certificate.of`. Raises ``ValueError`` if ledger and protocol
+    do not fit, or a release is none of Gaussian noise.
 
     >>> ring = (np.eye(5) + np.roll(np.eye(5), 1, 0) + np.roll(np.eye(5), -1, 0)) / 3
     >>> one = Release.of_sum(norm_bound=1, noise_multiplier=2, sampling=NoSampling())

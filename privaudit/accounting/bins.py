@@ -170,7 +170,7 @@ def _square(
     elif len(turns) * how.parts > _MOST_ROWS or any(one.count > 1 for one in turns):
         return None
     else:
-        numbers = [_number(entry) for entry in turns]
+        numbers = [getattr(entry.release.sampling, "turn", -1) for entry in turns]
         if sorted(numbers) != list(range(len(turns))):
             return None
         rows = turn_rows(how.buffers, how.parts, len(turns))
@@ -179,11 +179,6 @@ def _square(
     if not 0 < most < _FAR or most > least * (1 + _ALIKE):
         return None
     return least**2 * (1 - _SLACK), most**2 * (1 + _SLACK)
-
-
-def _number(entry: Entry) -> int:
-    assert isinstance(entry.release.sampling, PoissonSampling)
-    return entry.release.sampling.turn
 
 
 @functools.lru_cache(maxsize=64)

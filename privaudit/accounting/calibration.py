@@ -130,7 +130,10 @@ def initial_budget(
     ``make_ledger`` takes mu0, up to ``most``. All else as `noise_multiplier`.
     """
     budget = _Budget(epsilon, delta, relation, method)
-    return budget.largest(make_ledger, "mu0", 1 / most, _MOST, tolerance)
+    inverse, bound = budget.least(
+        lambda x: make_ledger(1 / x), "inverse of mu0", 1 / most, _MOST, tolerance
+    )
+    return 1 / inverse, bound
 
 
 def sampling_rate(
@@ -148,7 +151,10 @@ def sampling_rate(
     `noise_multiplier`.
     """
     budget = _Budget(epsilon, delta, relation, method)
-    return budget.largest(make_ledger, "the rate", 1.0, 1e12, tolerance)
+    inverse, bound = budget.least(
+        lambda x: make_ledger(1 / x), "inverse of the rate", 1.0, 1e12, tolerance
+    )
+    return 1 / inverse, bound
 
 
 def most_steps(
@@ -259,20 +265,6 @@ class _Budget:
                 f"{self.delta:g} by the {self.method.name} account; ask for {more}"
             ) from error
         return best, self.checked(best)
-
-    def largest(
-        self,
-        make_ledger: Callable[[float], Ledger],
-        name: str,
-        least: float,
-        most: float,
-        tolerance: float,
-    ) -> tuple[float, UpperBound]:
-        """The largest x, of inverses from ``least`` to ``most``; as `least`."""
-        inverse, bound = self.least(
-            lambda x: make_ledger(1 / x), f"inverse of {name}", least, most, tolerance
-        )
-        return 1 / inverse, bound
 
     def _guess(
         self, line: _Line, certificate: Callable[[float], Certificate], start: float

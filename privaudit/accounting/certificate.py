@@ -26,7 +26,6 @@ The one place that turns a ledger into figures. It takes the best of several pro
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import dataclasses
 import fractions
@@ -161,11 +160,10 @@ class _Releases:
             and (rate := entry.release.sampling.rate) > 0
         ]
         chance = -math.expm1(math.fsum(seen)) * (1 - 1e-14)
-        top = question.trivial
         if question.quantity == "delta":
             return Proved(Proof(max(chance, 0.0), _NO_NOISE), Proof(1.0, _NO_NOISE))
         low = math.inf if question.at < chance else 0.0
-        return Proved(Proof(low, _NO_NOISE), Proof(top.value, _NO_NOISE))
+        return Proved(Proof(low, _NO_NOISE), Proof(question.trivial.value, _NO_NOISE))
 
 
 @functools.lru_cache(maxsize=4)  # both sides ask for the same ones
@@ -353,14 +351,9 @@ class Certificate:
             assumes=self.ledger.assumes,
             observer=self.ledger.observer,
         )
-        return Certificate(
-            part,
-            self.relation,
-            group=self.group,
-            attained=self.attained,
-            own=range(len(self.ledger.nodes))[index] in self.ledger.observing,
-            independence=self.independence,
-        )
+        own = range(len(self.ledger.nodes))[index] in self.ledger.observing
+        known = dataclasses.replace(self, ledger=part, overlap=1, own=own)
+        return dataclasses.replace(known, holder=None, single=None)
 
     def _repr_html_(self) -> str:
         """Epsilon at some deltas, from above; see `epsilon` for both sides."""
@@ -624,20 +617,15 @@ class Certificate:
     @functools.cached_property
     def _cases(self) -> tuple[_Releases, ...]:
         """The releases that a record may be in: each different node, or combination."""
-        looking = self.ledger.observing
-        nodes = collections.Counter(
-            entries
-            for index, entries in enumerate(self.ledger.nodes)
-            if index not in looking
-        )
+        nodes, looking = self.ledger.nodes, self.ledger.observing
         if self.own:
-            return (_Releases(self.ledger.nodes[0], self.relation, own=True),)
+            return (_Releases(nodes[0], self.relation, own=True),)
         if self.overlap == 1 and self.holder is None:
-            return tuple(_Releases(entries, self.relation) for entries in nodes)
-        return tuple(
-            _Releases(entries, self.relation)
-            for entries in together(self.ledger.nodes, self.overlap, self.holder)
-        )
+            hidden = (one for index, one in enumerate(nodes) if index not in looking)
+            cases = tuple(dict.fromkeys(hidden))
+        else:
+            cases = together(nodes, self.overlap, self.holder)
+        return tuple(_Releases(entries, self.relation) for entries in cases)
 
     @property
     def _paid(self) -> fractions.Fraction:

@@ -122,8 +122,7 @@ def _poisson_steps(
                 f"the gdp-clt account is for Poisson sampling, got {release.sampling}; "
                 "use gdp without sampling, rdp for a sample of fixed size"
             )
-        mu = _shift(release, relation)
-        steps.append((mu, release.sampling.rate, entry.count))
+        steps.append((_shift(release, relation), release.sampling.rate, entry.count))
     return steps
 
 

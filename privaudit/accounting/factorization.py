@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -68,8 +67,15 @@ def matrix_factorization(
         square = _separated(gram, min_separation, max_participations, falls)
     elif max_participations is not None:
         raise ValueError("max_participations goes with min_separation; give both")
+    elif epochs != int(epochs) or epochs < 1 or steps % int(epochs):
+        raise ValueError(
+            f"epochs must be a whole number >= 1 that divides the {steps} steps, got "
+            f"{epochs}"
+        )
     else:
-        square = max(_square(gram, each) for each in _cycles(steps, epochs))
+        once = steps // int(epochs)
+        cycles = np.arange(steps).reshape(-1, once).T
+        square = max(_square(gram, each) for each in cycles)
     moved = norm_bound * math.sqrt(square) * (1 + _SLACK)
     return Release(
         mechanism="gaussian",
@@ -259,35 +265,19 @@ def tree_aggregation(
                 f"a tree over several epochs has at most {_MOST_STEPS} steps, got "
                 f"{steps}"
             )
-        strategy = np.array(list(_nodes(steps)))
+        # Which steps each of a level's complete nodes sums.
+        sizes, at = (
+            [1 << level for level in range(steps.bit_length())],
+            np.arange(steps),
+        )
+        levels = [at // size == np.arange(steps // size)[:, None] for size in sizes]
+        strategy = np.concatenate(levels).astype(float)
     return matrix_factorization(
         strategy,
         noise_multiplier=noise_multiplier,
         norm_bound=norm_bound,
         epochs=epochs,
     )
-
-
-def _nodes(steps: int) -> Iterator[NDArray[np.float64]]:
-    """Rows of the tree's complete nodes: which steps each one sums."""
-    size = 1
-    while size <= steps:
-        for first in range(0, steps - size + 1, size):
-            row = np.zeros(steps)
-            row[first : first + size] = 1.0
-            yield row
-        size *= 2
-
-
-def _cycles(steps: int, epochs: int) -> Iterator[NDArray[np.int64]]:
-    if epochs != int(epochs) or epochs < 1 or steps % int(epochs):
-        raise ValueError(
-            f"epochs must be a whole number >= 1 that divides the {steps} steps, got "
-            f"{epochs}"
-        )
-    length = steps // int(epochs)
-    for first in range(length):
-        yield np.arange(first, steps, length)
 
 
 def _square(gram: NDArray[np.float64], steps: NDArray[np.int64]) -> float:

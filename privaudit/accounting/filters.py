@@ -481,7 +481,10 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
                 "this budget was made in another process, which would not know what is "
                 "spent here: spend it there, or make each process one of its own part"
             )
-        count, release = _checked_count(count), _checked(release)
+        real = isinstance(count, numbers.Real)
+        if not real or not 1 <= count < math.inf or count % 1:
+            raise ValueError(f"count must be a whole number >= 1, got {count!r}")
+        count, release = int(count), _checked(release)
         with _SPENDING:
             chosen, state = self._now(release)
             after = chosen.after(state, release, count)
@@ -706,9 +709,3 @@ def _checked(release: Release) -> Release:
             "release without sampling once an epoch"
         )
     return release.of_known_part()
-
-
-def _checked_count(count: int) -> int:
-    if not isinstance(count, numbers.Real) or not 1 <= count < math.inf or count % 1:
-        raise ValueError(f"count must be a whole number >= 1, got {count!r}")
-    return int(count)

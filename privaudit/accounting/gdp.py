@@ -175,16 +175,13 @@ def mu(epsilon: ArrayLike, delta: ArrayLike) -> Floats:
     while (short := log_delta(high, epsilon) <= target).any():
         high = np.where(short, 2 * high, high)
     # Searched as 1/mu, so that the good end is the upper one.
-    return (
-        1
-        / _bisect(
-            lambda inverse: log_delta(1 / inverse, epsilon) <= target,
-            1 / high,
-            1 / low,
-            lambda low, high: np.sqrt(low) * np.sqrt(high),
-        )
-        * (1 - 4 * _UNIT)
-    )[()]
+    inverse = _bisect(
+        lambda inverse: log_delta(1 / inverse, epsilon) <= target,
+        1 / high,
+        1 / low,
+        lambda low, high: np.sqrt(low) * np.sqrt(high),
+    )
+    return (1 / inverse * (1 - 4 * _UNIT))[()]
 
 
 def _bisect(

@@ -62,15 +62,12 @@ class Steps:
     Those that nothing can be learned from (no sensitivity, or never sampled) are left
     out of the arrays, which have one element a different release.
 
-    ``gaussian``: whether its noise is Gaussian; else Laplace. ``scheme``: 0: Poisson
-    sampled, or unsampled, with the record's whole share at stake; 1: a sample of fixed
-    size, a record replaced; 2: Poisson sampled, a record replaced. ``shift``: s.
-    ``norm``: the norm bound over the noise, or s/2 if that is more; for scheme 2.
-    ``rate``, ``count``: q in (0, 1], and how often it was made. ``epochs``, ``plain``:
-    epochs of random allocations, and the rest of ``entries``, in which each epoch is
-    what costs no less: the record's batches known. ``attained``: whether ``entries``
-    are all there is; else they bound from above only. ``others``: losses of mechanisms
-    with details, which the arrays leave out, and their counts.
+    ``gaussian`` (else Laplace), ``scheme``, ``shift`` (s), ``norm``, ``rate`` (q in (0,
+    1]), ``count``: as `columns_of` has them. ``epochs``, ``plain``: epochs of random
+    allocations, and the rest of ``entries``, in which each epoch is what costs no less:
+    the record's batches known. ``attained``: whether ``entries`` are all there is; else
+    they bound from above only. ``others``: losses of mechanisms with details, which the
+    arrays leave out, and their counts.
     """
 
     entries: tuple[Entry, ...]
@@ -129,12 +126,10 @@ class Steps:
     @property
     def directions(self) -> tuple[Direction, ...]:
         """Remove and add, or one of them if they are the same."""
+        whole = not self.epochs and bool((self.rate == 1).all())
+        alike = self.relation == "replace-one" or whole
         others = all(one.symmetric for one, _ in self.others)
-        if self.relation == "replace-one" and others:
-            return ("remove",)
-        if bool((self.rate == 1).all()) and not self.epochs and others:
-            return ("remove",)
-        return ("remove", "add")
+        return ("remove",) if alike and others else ("remove", "add")
 
     @functools.cached_property
     def composition(self) -> Composition:

@@ -273,7 +273,7 @@ def _second(y: Floats) -> Floats:
     z = np.where(small, y, 0.0)
     series = np.zeros_like(z)
     for k in range(14, 1, -1):
-        series = (series * z + 1 / math.factorial(k)) if k > 2 else series * z + 0.5
+        series = series * z + 1 / math.factorial(k)
     return np.where(small, series * z * z, np.expm1(y) - y)
 
 

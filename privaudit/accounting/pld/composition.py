@@ -403,18 +403,21 @@ class Composition:
         if any(family.noise == "laplace" for family in self.families):
             # No largest loss may lie above the last point, if only by rounding.
             spacing *= 1 + 1e-14
+
+        def of(part: Part, guess: Guess, coarser: int = 1) -> Tilted | None:
+            some = self._bundles(way, grid, spacing, guess.tilt, side, part)
+            return compose(some, spacing * coarser, guess) if some else None
+
         whole, found = guess.rest or guess, None
         if grid.is_parted:
-            some = self._bundles(way, grid, spacing, guess.tilt, side, "common")
-            found = compose(some, spacing, guess) if some else None
-            some = self._bundles(way, grid, spacing, whole.tilt, side, "rare")
-            more = compose(some, spacing * grid.coarser, whole) if some else None
+            found, more = of("common", guess), of("rare", whole, grid.coarser)
             found = dataclasses.replace(found, rest=more) if found and more else None
-        if found is None:
-            some = self._bundles(way, grid, spacing, whole.tilt, side, "all")
-            found = compose(some, spacing, whole) if some else None
+        found = found or of("all", whole)
         if found is None and any(group.apart for group in grid.groups):
-            return self._composed(way, grid.by_means(), guess, side)
+            # All kinds told by their groups' means.
+            means = (dataclasses.replace(one, apart=False) for one in grid.groups)
+            grid = dataclasses.replace(grid, groups=tuple(means))
+            return self._composed(way, grid, guess, side)
         return found
 
     def _bundles(
@@ -744,8 +747,7 @@ class _Search:
         guess, law = self.guesses[way], self.laws[way]
         if not law.is_known:
             return
-        found = self.of._composed(way, self.grid(way), guess, "below")
-        low = 0.0 if found is None else self.target.lower(found, guess)
+        _, low = self._below(way)
         if self.of.others and not self.target.is_met(low, self.top(way)):
             slack = self.slack(way)
             lowered = self.of._lowered(

@@ -106,9 +106,8 @@ def _finite_below(cells: Cells, spacing: float) -> GridMeasure | None:
         if stop - first < 2:
             return None
         inner, size = slice(first, stop), stop - first
-        lowered = np.empty(size + 1)
-        np.maximum(gap[inner][:-1], gap[inner][1:], out=lowered[1:-1])
-        lowered[0], lowered[-1] = low, high
+        between = np.maximum(gap[inner][:-1], gap[inner][1:])
+        lowered = np.concatenate([[low], between, [high]])
         mass = np.zeros(size + 1)
         mass[:-1] = p[inner] - upper[inner]
         mass[1:] += upper[inner]

@@ -508,9 +508,6 @@ class _Part:
         wrong = self.wrong * (size + other.wrong) + np.abs(self.value) * other.wrong
         return _Part(value, wrong + 8 * UNIT * np.abs(value))
 
-    def some(self, which: NDArray[np.intp]) -> _Part:
-        return _Part(self.value[which], self.wrong[which])
-
     @property
     def most(self) -> Floats:
         """Sizes, at most."""
@@ -901,7 +898,8 @@ class _Transform:
         most = np.clip(whole.most, 1e-300, 1.0)
         some, left = _seen(np.log(most), self.sizes, room)
         if some.size < 0.7 * most.size:
-            self.live, whole = self.live[some], whole.some(some)
+            self.live = self.live[some]
+            whole = _Part(whole.value[some], whole.wrong[some])
             self.sizes = self.sizes[some]
             self._cut()
             return whole, left

@@ -128,11 +128,6 @@ class Grid:
         """Return whether common and rare losses are composed apart."""
         return bool(self.groups) and all(one.cut is not None for one in self.groups)
 
-    def by_means(self) -> Grid:
-        """The grid with all kinds told by their groups' means."""
-        groups = (dataclasses.replace(one, apart=False) for one in self.groups)
-        return dataclasses.replace(self, groups=tuple(groups))
-
 
 def groups_of(family: Family) -> list[Family]:
     """At most some thirty groups of similar steps.
@@ -369,9 +364,10 @@ class Choice:
 
     def on(self, spacing: float) -> tuple[tuple[Group, ...], int]:
         """The groups on a grid, and times by which that of rare losses is coarser."""
-        coarser = self._coarser(spacing)
-        cut = None
+        coarser, cut = 1, None
         if self.guess.rest is not None:
+            least = max(self.guess.rest.window / _MOST_FINE, spacing)
+            coarser = max(math.floor(max(self.rare, least) / spacing), 1)
             unit = 2 * coarser
             cut = unit * max(round(self.guess.cut / (unit * spacing)), 1)
         kinds = np.array([above.shift.size for above, _ in self.groups])
@@ -396,13 +392,6 @@ class Choice:
                 edges = _parted(edges, cut, 2 * coarser)
             found.append(Group(above, below, edges, apart, cut, coarser))
         return tuple(found), coarser
-
-    def _coarser(self, spacing: float) -> int:
-        """Times by which the grid of rare losses may be coarser."""
-        if self.guess.rest is None:
-            return 1
-        least = max(self.guess.rest.window / _MOST_FINE, spacing)
-        return max(math.floor(max(self.rare, least) / spacing), 1)
 
 
 def chosen(

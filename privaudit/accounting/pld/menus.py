@@ -160,9 +160,7 @@ class _View:
     def kernel(self) -> NDArray[np.complex128]:
         """Return the kernel that takes products of spectra to H at epsilon, about."""
         index = np.arange(self.points)
-        index = np.where(
-            index > self.points - self.zero // 2, index - self.points, index
-        )
+        index[index > self.points - self.zero // 2] -= self.points
         x = index * self.h - self.epsilon
         gain = np.where(x > 0, -np.expm1(-np.abs(x)), 0.0)
         gain *= np.exp(-self.tilt * self.h * np.maximum(index, 0))

@@ -169,11 +169,8 @@ def columns_of(
         rows.append(
             (gaussian, scheme, shift, norm / release.noise, rate, float(entry.count))
         )
-    return (
-        kept,
-        np.array(rows, float).reshape(-1, 6).T,
-        _others_of(detailed, relation),
-    )
+    columns = np.array(rows, float).reshape(-1, 6).T
+    return kept, columns, _others_of(detailed, relation)
 
 
 def compose_columns(columns: Floats, others: Others) -> Composition:

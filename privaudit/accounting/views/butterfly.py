@@ -263,15 +263,8 @@ def observed(
             f"the ledger is of what {ledger.observer} sees already: give the run's own"
         )
     nodes = len(ledger.nodes)
-    who = None if observer == ANY_NODE else Observer.parse(observer)
-    name = ANY_NODE if who is None else str(who.name)
+    who = among(nodes, observer)
     inside = set() if who is None else set(who.nodes)
-    if who is not None:
-        who.check(nodes)
-    if len(inside) == nodes:
-        raise ValueError(
-            f"observer {name}: nobody is left to be protected, all nodes collude"
-        )
     check_at_one_node(ledger)
     for entry in itertools.chain.from_iterable(ledger.nodes):
         check_covered(entry)
@@ -319,12 +312,28 @@ def observed(
             for one, size in zip(each, sizes.tolist(), strict=True)
         )
         found.append(tuple(itertools.starmap(Entry, counts.items())))
-    failure = ledger.failure
+    name, failure = ANY_NODE if who is None else str(who.name), ledger.failure
     if most > 1:
         failure = math.nextafter(failure + failure_up(most), 1)
     return msgspec.structs.replace(
         ledger, nodes=tuple(found), failure=failure, observer=name
     )
+
+
+def among(nodes: int, observer: str) -> Observer | None:
+    """``observer`` of so many nodes; None if it is any node.
+
+    ``ValueError`` if there is none such, or nobody is left to be protected.
+    """
+    if observer == ANY_NODE:
+        return None
+    who = Observer.parse(observer)
+    who.check(nodes)
+    if len(who.nodes) == nodes:
+        raise ValueError(
+            f"observer {who.name}: nobody is left to be protected, all nodes collude"
+        )
+    return who
 
 
 def check_at_one_node(ledger: Ledger) -> None:

@@ -151,9 +151,7 @@ class Curve(Loss):
     def divergence(self, order: float) -> float:
         """See `Loss`: divergences grow with the order."""
         if isinstance(self.curve, ZCDP):
-            pure = 0.0 if not self.curve.rho else math.inf
-            grown = self.curve.rho * order if self.curve.rho else 0.0
-            whole = self.curve.xi + grown if order < math.inf else self.curve.xi + pure
+            whole = self.curve.xi + (self.curve.rho * order if self.curve.rho else 0.0)
         else:
             known = zip(self.curve.orders, self.curve.divergences, strict=True)
             whole = min((d for a, d in known if a >= order), default=math.inf)
@@ -182,6 +180,5 @@ def added(curves: list[tuple[ZCDP | RDP, float]]) -> list[tuple[ZCDP | RDP, floa
             raise ValueError(
                 "zCDP curves with rho or xi above 9000 in all bound nothing; use less"
             )
-    for orders, total in sums.items():
-        found.append((RDP(orders, tuple(total * up)), 1.0))
+    found += [(RDP(orders, tuple(sum_ * up)), 1.0) for orders, sum_ in sums.items()]
     return found

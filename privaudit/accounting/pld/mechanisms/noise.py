@@ -94,7 +94,8 @@ def rows(
         log_p = np.concatenate([low_p[:, :0:-1], high_p[:, 1:]], axis=1)
         log_q = np.concatenate([low_q[:, :0:-1], high_q[:, 1:]], axis=1)
         accuracy = max(accuracy, off)
-        apart = [_NOISE[noise].total_variation(m) for m in shift.tolist()]
+        steps = (Step(noise, scheme, m, 1.0) for m in shift.tolist())
+        apart = [total_variation(step) for step in steps]
         atom = (1 - rate) * np.array(apart)
     elif way == "remove":
         log_q, log_p, accuracy = masses(edges, *columns)

@@ -51,20 +51,16 @@ def found_in(
     found: list[tuple[Release, int]] = []
     for release, times, part in releases(event, count):
         if special and isinstance(release.details, RandomizedResponse):
-            release = _special(release.details)
+            p, k = release.details.noise_parameter, release.details.buckets
+            # Either chance as a sum of what is >= 0: that next to 0 keeps its digits.
+            pair = DiscretePair((1 - p + p / k, p * (1 - 1 / k)), (1 / k, 1 - 1 / k))
+            release = Release.of(pair if release.details.tells else EpsilonDelta(0.0))
         why = _refusal(release, RELATIONS[relation])
         if why is not None:
             raise UnknownEventError(part, why)
         if times and release.sampling.rate:
             found.append((release, times))
     return found
-
-
-def _special(report: RandomizedResponse) -> Release:
-    p, k = report.noise_parameter, report.buckets
-    # Either chance as a sum of what is >= 0: the one next to 0 keeps its digits.
-    pair = DiscretePair((1 - p + p / k, p * (1 - 1 / k)), (1 / k, 1 - 1 / k))
-    return Release.of(pair if report.tells else EpsilonDelta(0.0))
 
 
 def _refusal(release: Release, relation: Relation) -> str | None:
@@ -183,7 +179,11 @@ class CertifiedAccountant(_Accountant):
         if not self._is_private:
             found = np.ones(rates.shape)
         else:
-            epsilons, deltas = self._profile(points)
+            epsilons, deltas = np.zeros(1), np.zeros(1)
+            if self._counts:
+                epsilons, _, deltas = self.certificate.profile(
+                    points, _LEAST_PROFILE, max(self._width, 1e-3), "upper", most=700.0
+                )
             a = rates[..., None]
             with np.errstate(over="ignore"):
                 first = deltas + np.exp(epsilons) * a
@@ -201,10 +201,9 @@ class CertifiedAccountant(_Accountant):
         An estimate and no bound: at these rates of false positives only. Infinity where
         one of them allows every true positive.
         """
-        given = (
-            _FALSE_POSITIVES if false_positive_rates is None else false_positive_rates
-        )
-        rates = np.asarray(given, float)
+        rates = _FALSE_POSITIVES
+        if false_positive_rates is not None:
+            rates = np.asarray(false_positive_rates, float)
         found = np.asarray(self.get_true_positive_rates(rates, points))
         if (found >= 1).any():
             return math.inf
@@ -217,15 +216,6 @@ class CertifiedAccountant(_Accountant):
             release.is_private or not release.sensitivity_under(relation)
             for release in self._counts
         )
-
-    def _profile(self, points: int) -> tuple[np.ndarray, np.ndarray]:
-        if not self._counts:
-            return np.zeros(1), np.zeros(1)
-        width = max(self._width, 1e-3)
-        found = self.certificate.profile(
-            points, _LEAST_PROFILE, width, "upper", most=700.0
-        )
-        return found[0], found[2]
 
     def _take(self, event: dp_event.DpEvent, count: int, *, do_compose: bool) -> None:
         relation = RELATIONS[self.neighboring_relation]
@@ -351,9 +341,7 @@ class RenyiAccountant(_Accountant):
 
     def _checked(self, event: dp_event.DpEvent) -> None:
         match event:
-            case dp_event.RepeatAndSelectDpEvent():
-                self._checked(event.event)
-            case dp_event.SelfComposedDpEvent():
+            case dp_event.RepeatAndSelectDpEvent() | dp_event.SelfComposedDpEvent():
                 self._checked(event.event)
             case dp_event.ComposedDpEvent():
                 for part in event.events:
@@ -401,14 +389,9 @@ class RenyiAccountant(_Accountant):
         if isinstance(details, EpsilonDelta) and details.delta:
             told = -math.log1p(-details.delta) * (1 + 1e-15)
             release = Release.of(EpsilonDelta(details.epsilon))  # no less than sampled
+        orders = np.maximum(self._orders, _ABOVE_1).tolist()
         return np.array(
-            [
-                *(
-                    divergence(release, relation, max(order, _ABOVE_1))
-                    for order in self._orders.tolist()
-                ),
-                told,
-            ]
+            [*(divergence(release, relation, order) for order in orders), told]
         )
 
     def _selected(self, event: dp_event.RepeatAndSelectDpEvent) -> np.ndarray:

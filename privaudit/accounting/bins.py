@@ -23,7 +23,7 @@ from privaudit.accounting.factorization import turn_rows
 from privaudit.accounting.pld.allocation import AllocatedBelow, Epoch
 from privaudit.accounting.pld.mechanisms import Loss
 from privaudit.ledger import Entry
-from privaudit.release import NoSampling, PoissonSampling, Release
+from privaudit.release import NoSampling, PoissonSampling
 from privaudit.results import Relation
 
 Floats = NDArray[np.float64]
@@ -137,10 +137,12 @@ def bins_of(
         if not release.sensitivity_under(relation):
             continue
         groups = found.setdefault(msgspec.structs.replace(how, turn=0), [])
-        alike = (some for some in groups if _are_alike(some[0].release, release))
-        if (group := next(alike, None)) is None:
-            groups.append(group := [])
-        group.append(entry)
+        for group in groups:
+            if math.isclose(group[0].release.noise, release.noise, rel_tol=_ALIKE):
+                group.append(entry)
+                break
+        else:
+            groups.append([entry])
     bins = [
         Bins(how, tuple(turns), _square(how, turns, relation))
         for how, groups in found.items()
@@ -151,10 +153,6 @@ def bins_of(
         one if one is told else dataclasses.replace(one, square=None) for one in bins
     ]
     return bins, rest
-
-
-def _are_alike(one: Release, other: Release) -> bool:
-    return math.isclose(one.noise, other.noise, rel_tol=_ALIKE)
 
 
 def _square(
@@ -172,7 +170,7 @@ def _square(
     elif len(turns) * how.parts > _MOST_ROWS or any(one.count > 1 for one in turns):
         return None
     else:
-        numbers = [_number(entry) for entry in turns]
+        numbers = [getattr(entry.release.sampling, "turn", -1) for entry in turns]
         if sorted(numbers) != list(range(len(turns))):
             return None
         rows = turn_rows(how.buffers, how.parts, len(turns))
@@ -181,11 +179,6 @@ def _square(
     if not 0 < most < _FAR or most > least * (1 + _ALIKE):
         return None
     return least**2 * (1 - _SLACK), most**2 * (1 + _SLACK)
-
-
-def _number(entry: Entry) -> int:
-    assert isinstance(entry.release.sampling, PoissonSampling)
-    return entry.release.sampling.turn
 
 
 @functools.lru_cache(maxsize=64)

@@ -50,35 +50,25 @@ def least_meeting(
             good = x
         else:
             bad = x
-        if good == least or _close(bad, good, tolerance):
-            assert good is not None
-            return good
+        low, high = least if bad is None else bad, most if good is None else good
+        known = bad is not None and good is not None
+        if good == least or (known and not high - low > tolerance * high):
+            return high
         if bad == most:
             raise ValueError(f"nothing up to {most:g} meets the budget")
-        x = _middle(bad, good, least, most)
+        if good is None:
+            x = min(low * 4, most)
+        elif bad is None:
+            x = max(high / 4, least)
+        else:
+            x = (high * low) ** 0.5 if high > 2 * low else (high + low) / 2
         if aim is not None and turn % 6:
             aimed = aim(bad, good)
-            low, high = least if bad is None else bad, most if good is None else good
             x = aimed if low < aimed <= high else x
         if x in (bad, good):  # near enough, or below the spacing of doubles
             assert good is not None
             return good
     raise AssertionError("unreachable")
-
-
-def _close(bad: float | None, good: float | None, tolerance: float) -> bool:
-    if bad is None or good is None:
-        return False
-    return not good - bad > tolerance * good
-
-
-def _middle(bad: float | None, good: float | None, least: float, most: float) -> float:
-    if good is None:
-        assert bad is not None
-        return min(bad * 4, most)
-    if bad is None:
-        return max(good / 4, least)
-    return (good * bad) ** 0.5 if good > 2 * bad else (good + bad) / 2
 
 
 def noise_multiplier(
@@ -92,29 +82,14 @@ def noise_multiplier(
 ) -> tuple[float, UpperBound]:
     """The least noise multiplier that meets (epsilon, delta), and the account of it.
 
-    Parameters
-    ----------
-    make_ledger
-        From a noise multiplier (noise over a record's norm bound) to what would be
-        released; more noise must not cost more epsilon.
-    epsilon, delta
-        The budget: epsilon > 0, delta in [0, 1); at 0 noise is Laplace's, and the
-        account certified.
-    relation, method
-        As in `privaudit.accounting.account`.
-    tolerance
-        Relative width to which the least noise is found; five times as much where more
-        than 64 kinds of releases differ.
-
-    Returns
-    -------
-    The multiplier and its upper bound, whose epsilon is never above the budget.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of range, or no noise multiplier up to 1e9 meets the
-        budget.
+    Its epsilon is never above the budget. ``make_ledger``: from a noise multiplier
+    (noise over a record's norm bound) to what would be released; more noise must not
+    cost more epsilon. ``epsilon``, ``delta``: the budget, epsilon > 0 and delta in
+    [0, 1); at 0 noise is Laplace's, and the account certified. ``relation``,
+    ``method``: as in `privaudit.accounting.account`. ``tolerance``: relative width to
+    which the least noise is found; five times as much where more than 64 kinds of
+    releases differ. Raises ``ValueError`` if an argument is out of range, or no noise
+    multiplier up to 1e9 meets the budget.
     """
     budget = _Budget(epsilon, delta, relation, method)
     least = _LEAST_CERTIFIED if method == "certified" else _LEAST

@@ -26,7 +26,6 @@ The one place that turns a ledger into figures. It takes the best of several pro
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import dataclasses
 import fractions
@@ -161,11 +160,10 @@ class _Releases:
             and (rate := entry.release.sampling.rate) > 0
         ]
         chance = -math.expm1(math.fsum(seen)) * (1 - 1e-14)
-        top = question.trivial
         if question.quantity == "delta":
             return Proved(Proof(max(chance, 0.0), _NO_NOISE), Proof(1.0, _NO_NOISE))
         low = math.inf if question.at < chance else 0.0
-        return Proved(Proof(low, _NO_NOISE), Proof(top.value, _NO_NOISE))
+        return Proved(Proof(low, _NO_NOISE), Proof(question.trivial.value, _NO_NOISE))
 
 
 @functools.lru_cache(maxsize=4)  # both sides ask for the same ones
@@ -209,24 +207,13 @@ def _curve(certificate: Certificate) -> tuple[Floats, Floats]:
 class Certificate:
     """Proved bounds on the epsilon and delta of a ledger; made by `Certificate.of`.
 
-    Attributes
-    ----------
-    ledger
-        As given to `of`; for a group, the ledger of a group's releases.
-    relation
-        As given to `of`, or as chosen if that was None.
-    overlap, group
-        As given to `of`.
-    attained
-        Whether some data are known to attain the ledger's sensitivities for the group.
-    own
-        Whether this is an observer's own node, from which nothing of its own is hidden.
-    holder
-        A node that holds the record, which may be at others too. None: any node.
-    single
-        Of a group: the ledger as given to `of`, of single records.
-    independence
-        How it is known that a record's gradient is its own, if the run said so.
+    ``ledger``, ``relation``, ``overlap``, ``group``: as given to `of`, or as chosen;
+    for a group, the ledger of a group's releases. ``attained``: whether some data are
+    known to attain the ledger's sensitivities for the group. ``own``: whether this is
+    an observer's own node, from which nothing of its own is hidden. ``holder``: a node
+    that holds the record, which may be at others too; None: any node. ``single``: of a
+    group, the ledger as given to `of`, of single records. ``independence``: how it is
+    known that a record's gradient is its own, if the run said so.
     """
 
     ledger: Ledger
@@ -330,14 +317,13 @@ class Certificate:
     def nodes(self) -> tuple[Certificate, ...]:
         """A certificate of each node's own releases alone; equal nodes share one."""
         known: dict[tuple[Entries, bool], Certificate] = {}
-        looking = self.ledger.observing
+        looking, found = self.ledger.observing, []
         for index, entries in enumerate(self.ledger.nodes):
-            if (entries, index in looking) not in known:
-                known[entries, index in looking] = self.node(index)
-        return tuple(
-            known[entries, index in looking]
-            for index, entries in enumerate(self.ledger.nodes)
-        )
+            own = entries, index in looking
+            if own not in known:
+                known[own] = self.node(index)
+            found.append(known[own])
+        return tuple(found)
 
     @property
     def told_overlap(self) -> int | UnsetType:
@@ -365,14 +351,9 @@ class Certificate:
             assumes=self.ledger.assumes,
             observer=self.ledger.observer,
         )
-        return Certificate(
-            part,
-            self.relation,
-            group=self.group,
-            attained=self.attained,
-            own=range(len(self.ledger.nodes))[index] in self.ledger.observing,
-            independence=self.independence,
-        )
+        own = range(len(self.ledger.nodes))[index] in self.ledger.observing
+        known = dataclasses.replace(self, ledger=part, overlap=1, own=own)
+        return dataclasses.replace(known, holder=None, single=None)
 
     def _repr_html_(self) -> str:
         """Epsilon at some deltas, from above; see `epsilon` for both sides."""
@@ -442,7 +423,6 @@ class Certificate:
         if not 0 <= tolerance < math.inf:
             raise ValueError(f"tolerance must be >= 0 and finite, got {tolerance}")
         delta = _checked_delta(delta)
-        width = self._width if width is None else width
         return self._bracket(
             "epsilon", delta, width, sides, tolerance=tolerance, refined=refined
         )
@@ -456,7 +436,6 @@ class Certificate:
             raise ValueError(
                 f"epsilon must be >= 0 (infinity is allowed), got {epsilon}"
             )
-        width = self._width if width is None else width
         return self._bracket("delta", float(epsilon), width, sides)
 
     @public
@@ -474,8 +453,7 @@ class Certificate:
         symmetric relation (replace-one) has one entry, ``remove``. Arguments as
         `epsilon`.
         """
-        delta, width = _checked_delta(delta), self._width if width is None else width
-        ways = self.orders
+        delta, ways = _checked_delta(delta), self.orders
         return {
             way: self._bracket(
                 *("epsilon", delta, width, sides, (way,) if len(ways) > 1 else None),
@@ -488,11 +466,6 @@ class Certificate:
     def orders(self) -> tuple[Direction, ...]:
         """The directions that differ: both, or ``remove`` alone."""
         return max((one.directions for one in self._cases), key=len)
-
-    @property
-    def _width(self) -> float:
-        """Defaults, where nothing is said."""
-        return _WIDTHS[self.has_many_kinds]
 
     @public
     def profile(
@@ -644,20 +617,15 @@ class Certificate:
     @functools.cached_property
     def _cases(self) -> tuple[_Releases, ...]:
         """The releases that a record may be in: each different node, or combination."""
-        looking = self.ledger.observing
-        nodes = collections.Counter(
-            entries
-            for index, entries in enumerate(self.ledger.nodes)
-            if index not in looking
-        )
+        nodes, looking = self.ledger.nodes, self.ledger.observing
         if self.own:
-            return (_Releases(self.ledger.nodes[0], self.relation, own=True),)
+            return (_Releases(nodes[0], self.relation, own=True),)
         if self.overlap == 1 and self.holder is None:
-            return tuple(_Releases(entries, self.relation) for entries in nodes)
-        return tuple(
-            _Releases(entries, self.relation)
-            for entries in together(self.ledger.nodes, self.overlap, self.holder)
-        )
+            hidden = (one for index, one in enumerate(nodes) if index not in looking)
+            cases = tuple(dict.fromkeys(hidden))
+        else:
+            cases = together(nodes, self.overlap, self.holder)
+        return tuple(_Releases(entries, self.relation) for entries in cases)
 
     @property
     def _paid(self) -> fractions.Fraction:
@@ -674,12 +642,13 @@ class Certificate:
         self,
         quantity: Quantity,
         at: float,
-        width: float,
+        width: float | None,
         sides: Side,
         ways: tuple[Direction, ...] | None = None,
         tolerance: float = 0.0,
         refined: bool = True,
     ) -> Bracket:
+        width = _WIDTHS[self.has_many_kinds] if width is None else width
         if not 0 < width <= 1:
             raise ValueError(
                 f"width must be in (0, 1], got {width}; it is relative, 0.01 is one "
@@ -695,10 +664,14 @@ class Certificate:
         here = min(self.overlap, len(self.ledger.nodes))
         for one in self._cases:
             of_all = sides if here == self.overlap else "upper"
-            proved = self._proved(one, question, of_all, ways)
+            known = ways is None or set(ways) <= set(one.directions)
+            # Of one that is its own mirror image that one, else the worse direction.
+            proved = one.prove(question, of_all, ways if known else None).values()
+            worst = functools.reduce(_worse, proved)
             if left < 0 and one.entries:
-                proved = Proved(NOTHING, Proof(math.inf, "none"))
-            lower, upper = lower.greatest(proved.lower), _larger(upper, proved.upper)
+                worst = Proved(NOTHING, Proof(math.inf, "none"))
+            # Of equal upper sides the last.
+            lower, upper = lower.greatest(worst.lower), worst.upper.greatest(upper)
         if (
             quantity == "delta"
             and self._paid
@@ -736,22 +709,6 @@ class Certificate:
             observer=self.ledger.observer,
         )
 
-    @staticmethod
-    def _proved(
-        one: _Releases,
-        question: Question,
-        sides: Side,
-        ways: tuple[Direction, ...] | None,
-    ) -> Proved:
-        """The worse direction; of one that is its own mirror image, that one."""
-        if ways is not None and not set(ways) <= set(one.directions):
-            ways = None
-        worst: Proved | None = None
-        for proved in one.prove(question, sides, ways).values():
-            worst = _worse(worst, proved)
-        assert worst is not None
-        return worst
-
 
 def keep_witness(
     folder: RunFolder, ledger: Ledger, relation: Relation, delta: float
@@ -779,19 +736,14 @@ def _checked_delta(delta: float) -> float:
     return float(delta)
 
 
-def _larger(one: Proof, other: Proof) -> Proof:
-    """Return the larger upper side; of equal ones the second."""
-    return one if one.value > other.value else other
-
-
-def _worse(known: Proved | None, more: Proved) -> Proved:
+def _worse(known: Proved, more: Proved) -> Proved:
     """The larger of either side: what holds for both."""
-    if known is None:
-        return more
-    return Proved(known.lower.greatest(more.lower), _larger(known.upper, more.upper))
+    lower = known.lower.greatest(more.lower)
+    return Proved(lower, more.upper.greatest(known.upper))
 
 
 def _worse_each(
     known: dict[Direction, Proved], more: dict[Direction, Proved]
 ) -> dict[Direction, Proved]:
-    return known | {way: _worse(known.get(way), each) for way, each in more.items()}
+    each = {way: _worse(known.get(way, one), one) for way, one in more.items()}
+    return known | each

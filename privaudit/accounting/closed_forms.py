@@ -41,9 +41,8 @@ def classical_sigma(epsilon: float, delta: float) -> float:
             f"the classical Gaussian mechanism is proved for epsilon in (0, 1) only, "
             f"got {epsilon:.6g}; use the analytic one"
         )
-    return (
-        math.sqrt(2 * math.log(1.25 / check_delta(delta))) / epsilon * (1 + 16 * _UNIT)
-    )
+    found = math.sqrt(2 * math.log(1.25 / check_delta(delta))) / epsilon
+    return found * (1 + 16 * _UNIT)
 
 
 def gdp_epsilon(entries: Entries, delta: float, relation: Relation) -> float:
@@ -123,8 +122,7 @@ def _poisson_steps(
                 f"the gdp-clt account is for Poisson sampling, got {release.sampling}; "
                 "use gdp without sampling, rdp for a sample of fixed size"
             )
-        mu = _shift(release, relation)
-        steps.append((mu, release.sampling.rate, entry.count))
+        steps.append((_shift(release, relation), release.sampling.rate, entry.count))
     return steps
 
 

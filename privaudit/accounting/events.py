@@ -37,8 +37,6 @@ from privaudit.release import (
 )
 from privaudit.results import Relation
 
-_NO_NOISE = Release.of_sum(norm_bound=1.0, noise_multiplier=0.0, sampling=NoSampling())
-
 
 class UnknownEventError(ValueError):
     """An event that is no release that a ledger knows."""
@@ -58,7 +56,7 @@ def releases(event: DpEvent, count: int = 1) -> Iterator[tuple[Release, int, DpE
         case dp_event.NoOpDpEvent():
             pass
         case dp_event.NonPrivateDpEvent():
-            yield _NO_NOISE, count, event
+            yield _of_sum(0.0, NoSampling()), count, event
         case dp_event.SelfComposedDpEvent():
             yield from releases(event.event, count_of(event) * count)
         case dp_event.ComposedDpEvent():
@@ -149,13 +147,11 @@ def _release(event: DpEvent, inner: DpEvent, sampling: Sampling) -> Release:
     noise = _gaussian_inside(inner)
     if noise is not None:
         return _of_sum(noise, sampling)
-    match inner:
-        case dp_event.LaplaceDpEvent():
-            return _of_sum(_noise(inner), sampling, "laplace")
-        case _:
-            details = _details(event, inner)
+    if isinstance(inner, dp_event.LaplaceDpEvent):
+        return _of_sum(_noise(inner), sampling, "laplace")
+    details = _details(event, inner)
     if details is None:
-        return Release.of_sum(norm_bound=1.0, noise_multiplier=0.0, sampling=sampling)
+        return _of_sum(0.0, sampling)
     try:
         # How far a replaced record moves a sum is not said of all coordinates at once.
         moved = isinstance(details, mechanisms.ZCDP) and hasattr(inner, "dimension")
@@ -171,10 +167,7 @@ def _of_sum(
     mechanism: Literal["gaussian", "laplace"] = "gaussian",
 ) -> Release:
     return Release.of_sum(
-        norm_bound=1.0,
-        noise_multiplier=noise,
-        sampling=sampling,
-        mechanism=mechanism,
+        norm_bound=1.0, noise_multiplier=noise, sampling=sampling, mechanism=mechanism
     )
 
 
@@ -218,13 +211,10 @@ def _details(event: DpEvent, inner: DpEvent) -> mechanisms.Any | None:
     """The mechanism of ``inner``; None if it has no noise."""
     match inner:
         case dp_event.RandomizedResponseDpEvent():
-            if inner.noise_parameter == 0:
-                if inner.num_buckets > 1:
-                    return None
-                return mechanisms.RandomizedResponse(1.0, 1)
-            return mechanisms.RandomizedResponse(
-                inner.noise_parameter, inner.num_buckets
-            )
+            noise, buckets = inner.noise_parameter, inner.num_buckets
+            if noise == 0:
+                return None if buckets > 1 else mechanisms.RandomizedResponse(1.0, 1)
+            return mechanisms.RandomizedResponse(noise, buckets)
         case dp_event.DiscreteLaplaceDpEvent():
             if inner.noise_parameter == 0:
                 return None
@@ -278,13 +268,9 @@ def _details(event: DpEvent, inner: DpEvent) -> mechanisms.Any | None:
 
 def _fields(value: Any) -> Any:
     if isinstance(value, DpEvent):
-        return {
-            "module_name": type(value).__module__,
-            "class_name": type(value).__name__,
-        } | {
-            name: _fields(part)
-            for name, part in attrs.asdict(value, recurse=False).items()
-        }
+        kind, parts = type(value), attrs.asdict(value, recurse=False)
+        told = {"module_name": kind.__module__, "class_name": kind.__name__}
+        return told | {name: _fields(part) for name, part in parts.items()}
     if isinstance(value, (list, tuple)):
         return [_fields(part) for part in value]
     return value
@@ -367,7 +353,10 @@ def pld_epsilon(entries: tuple[Entry, ...], delta: float, relation: Relation) ->
         )
     if relation == "add-or-remove-one":
         accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE)
-        events = [_over_sensitivity(entry.release, relation) for entry in entries]
+        events = [
+            _event_of(entry.release, noise)
+            for entry, noise in zip(entries, found, strict=True)
+        ]
     else:
         accountant = PLDAccountant(NeighboringRelation.REPLACE_ONE)
         events = [_pld_replace_one(entry.release) for entry in entries]
@@ -384,9 +373,8 @@ def pld_epsilon(entries: tuple[Entry, ...], delta: float, relation: Relation) ->
         ) from error
 
 
-def _over_sensitivity(release: Release, relation: Relation) -> DpEvent:
+def _event_of(release: Release, multiplier: float) -> DpEvent:
     """The event with noise over *sensitivity*."""
-    multiplier = release.noise_over_sensitivity(relation)
     gaussian = release.mechanism == "gaussian"
     kind = dp_event.GaussianDpEvent if gaussian else dp_event.LaplaceDpEvent
     return sampled(kind(multiplier), release.sampling)

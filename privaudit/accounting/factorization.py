@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -68,8 +67,15 @@ def matrix_factorization(
         square = _separated(gram, min_separation, max_participations, falls)
     elif max_participations is not None:
         raise ValueError("max_participations goes with min_separation; give both")
+    elif epochs != int(epochs) or epochs < 1 or steps % int(epochs):
+        raise ValueError(
+            f"epochs must be a whole number >= 1 that divides the {steps} steps, got "
+            f"{epochs}"
+        )
     else:
-        square = max(_square(gram, each) for each in _cycles(steps, epochs))
+        once = steps // int(epochs)
+        cycles = np.arange(steps).reshape(-1, once).T
+        square = max(_square(gram, each) for each in cycles)
     moved = norm_bound * math.sqrt(square) * (1 + _SLACK)
     return Release(
         mechanism="gaussian",
@@ -259,7 +265,13 @@ def tree_aggregation(
                 f"a tree over several epochs has at most {_MOST_STEPS} steps, got "
                 f"{steps}"
             )
-        strategy = np.array(list(_nodes(steps)))
+        # Which steps each of a level's complete nodes sums.
+        sizes, at = (
+            [1 << level for level in range(steps.bit_length())],
+            np.arange(steps),
+        )
+        levels = [at // size == np.arange(steps // size)[:, None] for size in sizes]
+        strategy = np.concatenate(levels).astype(float)
     return matrix_factorization(
         strategy,
         noise_multiplier=noise_multiplier,
@@ -268,50 +280,33 @@ def tree_aggregation(
     )
 
 
-def _nodes(steps: int) -> Iterator[NDArray[np.float64]]:
-    """Rows of the tree's complete nodes: which steps each one sums."""
-    size = 1
-    while size <= steps:
-        for first in range(0, steps - size + 1, size):
-            row = np.zeros(steps)
-            row[first : first + size] = 1.0
-            yield row
-        size *= 2
-
-
-def _cycles(steps: int, epochs: int) -> Iterator[NDArray[np.int64]]:
-    if epochs != int(epochs) or epochs < 1 or steps % int(epochs):
-        raise ValueError(
-            f"epochs must be a whole number >= 1 that divides the {steps} steps, got "
-            f"{epochs}"
-        )
-    length = steps // int(epochs)
-    for first in range(length):
-        yield np.arange(first, steps, length)
-
-
 def _square(gram: NDArray[np.float64], steps: NDArray[np.int64]) -> float:
     part = gram[np.ix_(steps, steps)]
-    size = np.abs(part)
-    # Signs from each step to the first one that it has to do with.
-    signs = np.zeros(steps.size)
-    for start in range(steps.size):
-        if signs[start]:
-            continue
-        signs[start] = 1.0
-        todo = [start]
-        while todo:
-            i = todo.pop()
-            for j in np.flatnonzero((signs == 0) & (size[i] > 0)):
-                signs[j] = signs[i] * math.copysign(1.0, part[i, j])
-                todo.append(int(j))
-    if (part * np.outer(signs, signs) < 0).any():
+    if not are_balanced(np.sign(part)):
         raise ValueError(
             "the inner products of this strategy's columns have signs that no record's "
             "vectors attain at once: its exact sensitivity is not known; use one whose "
             "columns have inner products >= 0"
         )
-    return math.fsum(size.ravel())
+    return math.fsum(np.abs(part).ravel())
+
+
+def are_balanced(entries: NDArray[np.float64]) -> bool:
+    """Return whether signs of rows and columns alike make all entries >= 0.
+
+    ``entries``: -1, 0 or 1, symmetric.
+    """
+    signs = np.zeros(len(entries))
+    for start in range(len(entries)):
+        if signs[start]:
+            continue
+        signs[start], todo = 1, [start]
+        while todo:
+            one = todo.pop()
+            fresh = (entries[one] != 0) & (signs == 0)
+            signs[fresh] = entries[one, fresh] * signs[one]
+            todo += np.flatnonzero(fresh).tolist()
+    return bool((entries * signs[:, None] * signs >= 0).all())
 
 
 def _falls(strategy: NDArray[np.float64]) -> bool:

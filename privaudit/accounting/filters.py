@@ -163,12 +163,12 @@ class _Counted(_Filter):
         self, epsilon: float, delta: float, relation: Relation, typical: Release
     ) -> None:
         self.relation: Relation = relation
-        self.step = _composed(typical, relation).families[0]
-        step = self.step.step(float(self.step.shift[0]), float(self.step.rate[0]))
+        family = _composed(typical, relation).families[0]
+        step = family.step(float(family.shift[0]), float(family.rate[0]))
         self.units = Units(step, epsilon, delta)
         self.typical = typical
         self.start = fractions.Fraction(self.units.count), fractions.Fraction(0)
-        self._prices: dict[Release, int | None] = {}
+        self._price = functools.cache(self._priced)
 
     @property
     def unit(self) -> tuple[Release | float | None, int]:
@@ -211,16 +211,14 @@ class _Counted(_Filter):
         """Return whether the pair of a filter's unit dominates ``release``."""
         return _dominates(self.typical, release, self.relation)
 
-    def _price(self, release: Release) -> int | None:
-        """In parts, if it is not more than a unit; None if it has none."""
-        if release not in self._prices:
-            found = None
-            if release.is_private:
-                found = self.units.price(_composed(release, self.relation))
-            if found and found >= self.units.change and self._is_covered(release):
-                found = None
-            self._prices[release] = found
-        return self._prices[release]
+    def _priced(self, release: Release) -> int | None:
+        """Price in parts, if it is not more than a unit; None if it has none."""
+        if not release.is_private:
+            return None
+        found = self.units.price(_composed(release, self.relation))
+        if found and found >= self.units.change and self._is_covered(release):
+            return None
+        return found
 
 
 class _Basic(_Filter):
@@ -236,7 +234,7 @@ class _Basic(_Filter):
         self.relation: Relation = relation
         self.start = fractions.Fraction(epsilon), fractions.Fraction(delta)
         self._other = delta / 16  # of one that is neither: at most so many fit
-        self._costs: dict[Release, tuple[float, float]] = {}
+        self._cost = functools.cache(self._worked_out)
 
     def after(self, state: _State, release: Release, count: int) -> _State | None:
         if count > self.room(state, release):
@@ -257,11 +255,6 @@ class _Basic(_Filter):
     def left(self, state: _State) -> float:
         shares = zip(state, self.start, strict=True)
         return min(float(x / whole) if whole else 0.0 for x, whole in shares)
-
-    def _cost(self, release: Release) -> tuple[float, float]:
-        if release not in self._costs:
-            self._costs[release] = self._worked_out(release)
-        return self._costs[release]
 
     def _worked_out(self, release: Release) -> tuple[float, float]:
         told = release.details
@@ -288,7 +281,7 @@ class _OfMenu(_Filter):
     ) -> None:
         self.kinds, self.menu, self.relation = kinds, menu, relation
         self.start = (fractions.Fraction(0),) * len(kinds)
-        self._columns: dict[Release, list[int]] = {}
+        self._as = functools.cache(self._columns)
 
     def after(self, state: _State, release: Release, count: int) -> _State | None:
         if not _tells(release, self.relation):
@@ -313,15 +306,13 @@ class _OfMenu(_Filter):
     def _most(self, state: _State, i: int) -> int:
         return self.menu.room(tuple(map(int, state)), i)
 
-    def _as(self, release: Release) -> list[int]:
+    def _columns(self, release: Release) -> list[int]:
         """Kinds that are no more private than it."""
-        if release not in self._columns:
-            self._columns[release] = [
-                i
-                for i, kind in enumerate(self.kinds)
-                if kind == release or _dominates(kind, release, self.relation)
-            ]
-        return self._columns[release]
+        return [
+            i
+            for i, kind in enumerate(self.kinds)
+            if kind == release or _dominates(kind, release, self.relation)
+        ]
 
 
 class _Whole(_Filter):
@@ -490,7 +481,10 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
                 "this budget was made in another process, which would not know what is "
                 "spent here: spend it there, or make each process one of its own part"
             )
-        count, release = _checked_count(count), _checked(release)
+        real = isinstance(count, numbers.Real)
+        if not real or not 1 <= count < math.inf or count % 1:
+            raise ValueError(f"count must be a whole number >= 1, got {count!r}")
+        count, release = int(count), _checked(release)
         with _SPENDING:
             chosen, state = self._now(release)
             after = chosen.after(state, release, count)
@@ -715,9 +709,3 @@ def _checked(release: Release) -> Release:
             "release without sampling once an epoch"
         )
     return release.of_known_part()
-
-
-def _checked_count(count: int) -> int:
-    if not isinstance(count, numbers.Real) or not 1 <= count < math.inf or count % 1:
-        raise ValueError(f"count must be a whole number >= 1, got {count!r}")
-    return int(count)

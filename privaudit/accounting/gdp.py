@@ -120,19 +120,9 @@ def epsilon(mu: ArrayLike, delta: ArrayLike) -> Floats:
     """Least epsilon for which mu-GDP implies (epsilon, delta)-DP, rounded up.
 
     By bisection on `log_delta`: the end that was seen to meet delta is returned, within
-    a relative 1e-12 of the other.
-
-    Parameters
-    ----------
-    mu
-        >= 0; scalar or array.
-    delta
-        In (0, 1), down to 1e-300; broadcasts with ``mu``.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
+    a relative 1e-12 of the other. ``mu``: >= 0; scalar or array. ``delta``: in (0, 1),
+    down to 1e-300; broadcasts with ``mu``. Raises ``ValueError`` if an argument is out
+    of its range.
 
     >>> round(float(epsilon(1.0, 1e-5)), 6)
     4.377178
@@ -185,16 +175,13 @@ def mu(epsilon: ArrayLike, delta: ArrayLike) -> Floats:
     while (short := log_delta(high, epsilon) <= target).any():
         high = np.where(short, 2 * high, high)
     # Searched as 1/mu, so that the good end is the upper one.
-    return (
-        1
-        / _bisect(
-            lambda inverse: log_delta(1 / inverse, epsilon) <= target,
-            1 / high,
-            1 / low,
-            lambda low, high: np.sqrt(low) * np.sqrt(high),
-        )
-        * (1 - 4 * _UNIT)
-    )[()]
+    inverse = _bisect(
+        lambda inverse: log_delta(1 / inverse, epsilon) <= target,
+        1 / high,
+        1 / low,
+        lambda low, high: np.sqrt(low) * np.sqrt(high),
+    )
+    return (1 / inverse * (1 - 4 * _UNIT))[()]
 
 
 def _bisect(

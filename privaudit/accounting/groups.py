@@ -76,15 +76,9 @@ def of_group(ledger: Ledger, size: int, relation: Relation) -> tuple[Ledger, boo
             f"the chance of failure of a group of {size} is {failure:g}: nothing is "
             "bounded"
         )
-    known = {
-        release: _release(release, size, relation)
-        for release in {entry.release for entries in ledger.nodes for entry in entries}
-    }
-    if any(
-        entry.disjoint is not msgspec.UNSET
-        for entries in ledger.nodes
-        for entry in entries
-    ):
+    every = [entry for entries in ledger.nodes for entry in entries]
+    known = {one: _release(one, size, relation) for one in {e.release for e in every}}
+    if any(entry.disjoint is not msgspec.UNSET for entry in every):
         raise ValueError(
             "passes over disjoint records are not accounted for groups: how many of a "
             "group's records enter one release is not known"
@@ -148,15 +142,16 @@ def _of_details(
     found: mechanisms.Any
     attained = release.sampling.rate == 1
     match what:
-        case mechanisms.DiscreteGaussian():
-            found = msgspec.structs.replace(what, sensitivity=what.sensitivity * size)
-        case mechanisms.DiscreteLaplace():
+        case mechanisms.DiscreteGaussian() | mechanisms.DiscreteLaplace():
             found = msgspec.structs.replace(what, sensitivity=what.sensitivity * size)
         case mechanisms.ExponentialMechanism() | mechanisms.PermuteAndFlip():
             found = type(what)(_times(what.epsilon, size))
         case mechanisms.EpsilonDelta():
             far = _times(what.epsilon, size)
-            _checked(far)
+            if far > 700:
+                raise ValueError(
+                    f"epsilon of the group is {far:g}, more than the largest, 700"
+                )
             some = what.epsilon > 1e-12
             grown = math.expm1(far) / math.expm1(what.epsilon) if some else size * 2
             delta = what.delta * grown * (1 + 1e-12)
@@ -181,10 +176,3 @@ def _times(value: float, size: int) -> float:
     if found < math.inf and Fraction(found) < Fraction(value) * size:
         found = math.nextafter(found, math.inf)
     return found
-
-
-def _checked(epsilon: float) -> None:
-    if epsilon > 700:
-        raise ValueError(
-            f"epsilon of the group is {epsilon:g}, more than the largest, 700"
-        )

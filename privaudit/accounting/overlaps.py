@@ -82,8 +82,8 @@ def _is_worse(one: Entries, other: Entries) -> bool:
         return False
     for mine, theirs in zip(one, other, strict=True):
         how, their = mine.release.sampling, theirs.release.sampling
-        if not isinstance(how, PoissonSampling) or not isinstance(
-            their, PoissonSampling
+        if not (
+            isinstance(how, PoissonSampling) and isinstance(their, PoissonSampling)
         ):
             if mine != theirs:
                 return False

@@ -196,8 +196,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             )
             if self.scheme == "shuffled":
                 parts = math.ceil(1 / _share(rate))  # with a shorter one, left out
+                # A record that is gone shifts the batches of all others.
+                moved = Sensitivity(replace_one=release.sensitivity.replace_one)
+                one = msgspec.structs.replace(release, sensitivity=moved)
                 for one_pass, some in _passes(made, count, rate):
-                    one = _replaced(release)
                     recorder.record(0, one, some, disjoint=one_pass, dealt=parts)
                 made += count
             else:
@@ -228,12 +230,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 def _sampling(scheme: str, rate: float) -> Sampling:
-    if scheme == "none" or (rate == 1 and scheme == "poisson"):
+    if scheme in ("none", "shuffled") or (rate == 1 and scheme == "poisson"):
         return NoSampling()
     if scheme == "poisson":
         return PoissonSampling(rate)
-    if scheme == "shuffled":
-        return NoSampling()
     if batches_taken(scheme) is not None:
         return _allocation(scheme, rate)
     share = _share(rate)
@@ -271,12 +271,6 @@ def _passes(made: int, count: int, rate: float) -> Iterator[tuple[int, int]]:
         some = min(count, batches - made % batches)
         yield made // batches, some
         made, count = made + some, count - some
-
-
-def _replaced(release: Release) -> Release:
-    """``release`` where a record that is gone shifts the batches of all others."""
-    moved = Sensitivity(replace_one=release.sensitivity.replace_one)
-    return msgspec.structs.replace(release, sensitivity=moved)
 
 
 def _counts(

@@ -34,7 +34,7 @@ from privaudit.accounting.bins import Bins, bins_of
 from privaudit.accounting.pld import Composition, compose_entries
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.closed_form import gaussian_delta, gaussian_epsilon
-from privaudit.accounting.pld.composition import Side
+from privaudit.accounting.pld.composition import Found, Side
 from privaudit.accounting.pld.mechanisms import Curve, Loss, loss_of
 from privaudit.accounting.pld.steps import columns_of, compose_columns
 from privaudit.accounting.pld.targets import DeltaAt, EpsilonAt, Target, crossing
@@ -62,15 +62,12 @@ class Steps:
     Those that nothing can be learned from (no sensitivity, or never sampled) are left
     out of the arrays, which have one element a different release.
 
-    ``gaussian``: whether its noise is Gaussian; else Laplace. ``scheme``: 0: Poisson
-    sampled, or unsampled, with the record's whole share at stake; 1: a sample of fixed
-    size, a record replaced; 2: Poisson sampled, a record replaced. ``shift``: s.
-    ``norm``: the norm bound over the noise, or s/2 if that is more; for scheme 2.
-    ``rate``, ``count``: q in (0, 1], and how often it was made. ``epochs``, ``plain``:
-    epochs of random allocations, and the rest of ``entries``, in which each epoch is
-    what costs no less: the record's batches known. ``attained``: whether ``entries``
-    are all there is; else they bound from above only. ``others``: losses of mechanisms
-    with details, which the arrays leave out, and their counts.
+    ``gaussian`` (else Laplace), ``scheme``, ``shift`` (s), ``norm``, ``rate`` (q in (0,
+    1]), ``count``: as `columns_of` has them. ``epochs``, ``plain``: epochs of random
+    allocations, and the rest of ``entries``, in which each epoch is what costs no less:
+    the record's batches known. ``attained``: whether ``entries`` are all there is; else
+    they bound from above only. ``others``: losses of mechanisms with details, which the
+    arrays leave out, and their counts.
     """
 
     entries: tuple[Entry, ...]
@@ -129,20 +126,16 @@ class Steps:
     @property
     def directions(self) -> tuple[Direction, ...]:
         """Remove and add, or one of them if they are the same."""
+        whole = not self.epochs and bool((self.rate == 1).all())
+        alike = self.relation == "replace-one" or whole
         others = all(one.symmetric for one, _ in self.others)
-        if self.relation == "replace-one" and others:
-            return ("remove",)
-        if bool((self.rate == 1).all()) and not self.epochs and others:
-            return ("remove",)
-        return ("remove", "add")
+        return ("remove",) if alike and others else ("remove", "add")
 
     @functools.cached_property
     def composition(self) -> Composition:
         """For privacy loss distributions."""
         if self.attained:
-            rows = (self.gaussian, self.scheme, self.shift, self.norm)
-            columns = np.array([*rows, self.rate, self.count], dtype=float)
-            return compose_columns(columns, self.others)
+            return compose_columns(self._columns, self.others)
         base = found = compose_entries(self.plain, self.relation)
         if not self.epochs:  # known batches are no more than a bound
             return dataclasses.replace(found, exact=False)
@@ -189,9 +182,14 @@ class Steps:
             (loss_of(EpsilonDelta(top, 0.0), self.relation), often)
             for top, often in zip(tops.tolist(), counts.tolist(), strict=True)
         ]
+        columns = np.delete(self._columns, some, 1)
+        return compose_columns(columns, (*self.others, *told))
+
+    @property
+    def _columns(self) -> Floats:
+        """As `columns_of` has them."""
         rows = (self.gaussian, self.scheme, self.shift, self.norm)
-        columns = np.array([*rows, self.rate, self.count], dtype=float)
-        return compose_columns(np.delete(columns, some, 1), (*self.others, *told))
+        return np.array([*rows, self.rate, self.count], dtype=float)
 
 
 class Prover(abc.ABC):
@@ -308,10 +306,11 @@ class Pure(Prover):
     def epsilon_below(self, steps: Steps, way: Direction, delta: float) -> float:
         if steps.others:
             return 0.0
-        if not delta:
-            return max(self._attained(steps, one) for one in self._sides(steps, way))
         return max(
-            self._epsilon_below(steps, one, delta) for one in self._sides(steps, way)
+            self._epsilon_below(steps, one, delta)
+            if delta
+            else self._attained(steps, one)
+            for one in self._sides(steps, way)
         )
 
     def delta_below(self, steps: Steps, way: Direction, epsilon: float) -> float:
@@ -396,16 +395,12 @@ class Pure(Prover):
         )
         slack = np.where(s <= 700, 4e-15 + 2e-16 * s, _SLACK)  # of exp(s), s rounded
         with np.errstate(over="ignore"):
-            sums = [
-                _sum(
-                    [_TINY, *(steps.count * one * (1 + slack)).tolist()]
-                    + [
-                        n * loss.range("remove")[i] * (1 + 1e-15)
-                        for loss, n in steps.others
-                    ]
-                )
-                for i, one in enumerate((up, down))
-            ]
+            sums = []
+            for i, one in enumerate((up, down)):
+                parts = [_TINY, *(steps.count * one * (1 + slack)).tolist()]
+                for loss, n in steps.others:
+                    parts.append(n * loss.range("remove")[i] * (1 + 1e-15))
+                sums.append(_sum(parts))
         return (sums[0], sums[1]) if way == "remove" else (sums[1], sums[0])
 
     def _attained(self, steps: Steps, way: Direction) -> float:
@@ -676,14 +671,8 @@ def _prove_above(steps: Steps, question: Question, known: _Sides) -> None:
     refused: ValueError | None = None
     try:
         for quick in (steps.in_ones, steps.in_largest_losses):
-            if quick is None:
-                continue
-            caps = {way: proof.value for way, proof in known.upper.items()}
-            found = quick.each(
-                question.target, question.width, tuple(caps), side="upper", caps=caps
-            )
-            for way, value in found.upper.items():
-                known.above(way, Proof(value, FOURIER))
+            if quick is not None:
+                _compose(quick, question, "upper", known)
         more_to_gain = _by_fourier(steps, question, "upper", known)
     except ValueError as error:
         refused, more_to_gain = error, True
@@ -697,17 +686,25 @@ def _prove_above(steps: Steps, question: Question, known: _Sides) -> None:
 
 def _by_fourier(steps: Steps, question: Question, side: Side, known: _Sides) -> bool:
     """Return whether from above there is still something to gain for others."""
-    caps = {way: proof.value for way, proof in known.upper.items()}
-    ways = tuple(caps)
-    found = steps.composition.each(
-        question.target, question.width, ways, side=side, caps=caps
-    )
-    for way in ways:
-        known.above(way, Proof(found.upper.get(way, math.inf), FOURIER))
+    found = _compose(steps.composition, question, side, known)
+    for way in known.lower:
         known.below(way, Proof(found.lower.get(way, 0.0), FOURIER))
     if side == "upper" and question.quantity == "epsilon" and not known.least:
         _look_at_zero(steps, question, known)
     return found.coarse or known.most == question.trivial.value
+
+
+def _compose(
+    composition: Composition, question: Question, side: Side, known: _Sides
+) -> Found:
+    """Ask for a side of each direction; the upper ones that are found are put in."""
+    caps = {way: proof.value for way, proof in known.upper.items()}
+    found = composition.each(
+        question.target, question.width, tuple(caps), side=side, caps=caps
+    )
+    for way, value in found.upper.items():
+        known.above(way, Proof(value, FOURIER))
+    return found
 
 
 def _look_at_zero(steps: Steps, question: Question, known: _Sides) -> None:

@@ -9,6 +9,7 @@ conversion to (epsilon, delta).
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable
@@ -32,7 +33,6 @@ def rdp_epsilon(entries: tuple[Entry, ...], delta: float, relation: Relation) ->
     Gaussian: any sampling (fixed under replace-one); Laplace the same, but for Poisson
     sampling under replace-one. Divergences and proofs: `privaudit.accounting.renyi`.
     """
-
     total, most = _total(entries, relation)
     best, _ = least_epsilon(total, delta, most=most)
     return min(best, total(math.inf))
@@ -77,13 +77,7 @@ def least_epsilon(
 
 def best_order(bound: Callable[[float], float], *, most: float) -> tuple[float, float]:
     """The least bound over all orders, and its order."""
-    found: dict[float, float] = {}
-
-    def at(order: float) -> float:
-        if order not in found:
-            found[order] = bound(order)
-        return found[order]
-
+    at = functools.cache(bound)
     orders = [order for order in _FIRST if order <= most]
     while True:
         best = min(orders, key=at)
@@ -100,7 +94,7 @@ def best_order(bound: Callable[[float], float], *, most: float) -> tuple[float, 
             orders += [_between(low, high, share) for share in (0.25, 0.5, 0.75)]
         orders = sorted(set(orders))
         best = min(orders, key=at)
-    return found[best], best
+    return at(best), best
 
 
 def _between(low: float, high: float, share: float) -> float:
@@ -126,14 +120,15 @@ def epsilon_at(order: float, rdp: float, delta: float) -> float:
         return math.inf
     if math.sqrt(-math.expm1(-rdp)) * (1 + 1e-15) <= delta:
         return 0.0
-    parts = (
-        rdp,
-        math.log1p(-1 / order),
-        -math.log(delta) / (order - 1),
-        -math.log(order) / (order - 1),
-    )
+    parts = (rdp, *_converted(order, delta))
     rounding = 1e-15 * math.fsum(abs(part) for part in parts)
     return max(0.0, math.fsum(parts) + rounding)
+
+
+def _converted(order: float, delta: float) -> tuple[float, float, float]:
+    """Parts of the sum by which epsilon is more than a divergence."""
+    logs = -math.log(delta) / (order - 1), -math.log(order) / (order - 1)
+    return math.log1p(-1 / order), *logs
 
 
 def divergence_for(order: float, epsilon: float, delta: float) -> float:
@@ -150,12 +145,7 @@ def divergence_for(order: float, epsilon: float, delta: float) -> float:
     distance = -math.log1p(-delta * delta) * (1 - 1e-14)
     if not delta:
         return 0.0
-    parts = (
-        epsilon,
-        -math.log1p(-1 / order),
-        math.log(delta) / (order - 1),
-        math.log(order) / (order - 1),
-    )
+    parts = (epsilon, *(-part for part in _converted(order, delta)))
     rounding = 1e-15 * math.fsum(abs(part) for part in parts)
     return max(distance, math.fsum(parts) - rounding)
 

@@ -102,8 +102,7 @@ def divergence(release: Release, relation: Relation, order: float) -> float:
             return amplified * (1 + (8 + 4 * pure) * _UNIT)  # exp of a rounded pure
         if unsampled:
             return float(_laplace(pure, np.array([order]))[0])
-        integer = _poisson_laplace if poisson else _without_replacement_laplace
-        return _interpolated(lambda n: integer(pure, rate, n), order)
+        return _interpolated(lambda n: _sampled_laplace(pure, rate, n, poisson), order)
     if order == math.inf:
         return math.inf
     if multiplier > 1e100:  # its square, and what is divided by it, leave the doubles
@@ -177,27 +176,22 @@ def _interpolated(integer: Callable[[int], float], order: float) -> float:
     return chord / (order - 1) * (1 + 8 * _UNIT)
 
 
-def _poisson_laplace(pure: float, rate: float, order: int) -> float:
+def _sampled_laplace(pure: float, rate: float, order: int, poisson: bool) -> float:
+    """D at a whole order, of a Poisson sample or of one without replacement."""
     j = np.arange(2, order + 1)
     base = (j - 1) * _laplace(pure, j.astype(np.float64))  # (j - 1) D_j
-    # Minus one in each term: the binomial weights add up to one.
-    terms = _log_binomial(order, j) + j * math.log(rate)
-    terms += (order - j) * math.log1p(-rate) + base + np.log(-np.expm1(-base))
+    log_binomial = -special.betaln(order - j + 1, j + 1) - math.log(order + 1)
+    terms = log_binomial + j * math.log(rate)
+    if poisson:
+        # Minus one in each term: the binomial weights add up to one.
+        terms += (order - j) * math.log1p(-rate) + base + np.log(-np.expm1(-base))
+    else:
+        log_odds = pure + math.log(-math.expm1(-pure))  # log(e^pure - 1)
+        factor = base + np.minimum(math.log(2), j * log_odds)
+        first = math.log(4) + base[0] + math.log(-math.expm1(-base[0]))
+        factor[0] = min(factor[0], first)
+        terms += factor
     return _from_log_excess(float(special.logsumexp(terms)), order)
-
-
-def _without_replacement_laplace(pure: float, rate: float, order: int) -> float:
-    j = np.arange(2, order + 1)
-    base = (j - 1) * _laplace(pure, j.astype(np.float64))  # (j - 1) D_j
-    log_odds = pure + math.log(-math.expm1(-pure))  # log(e^pure - 1)
-    factor = base + np.minimum(math.log(2), j * log_odds)
-    factor[0] = min(factor[0], math.log(4) + base[0] + math.log(-math.expm1(-base[0])))
-    terms = _log_binomial(order, j) + j * math.log(rate) + factor
-    return _from_log_excess(float(special.logsumexp(terms)), order)
-
-
-def _log_binomial(n: int, j: NDArray[np.int_]) -> Floats:
-    return -special.betaln(n - j + 1, j + 1) - math.log(n + 1)
 
 
 def _antipodal(c: float, rate: float, order: float) -> float:
@@ -227,33 +221,36 @@ def _antipodal(c: float, rate: float, order: float) -> float:
 
 def _shifted(mu: float, rate: float, order: float) -> float:
     """Bound on D from the profile of (1-q) N(0) + q N(mu) against N(0), rounded up."""
-    # Beyond the last edge R <= e^(mu x).
-    stretch = -order * math.log(rate) + order * mu * mu / 2
-    last = mu * order + mu / 2 + math.sqrt(2 * (40 + stretch))
-    x = _edges(mu / 2, last, mu * order)
-    tail = (order * mu) ** 2 / 2 + float(special.log_ndtr(mu * order - last))
-    log_q = _log_mass(x)
-    log_p = np.logaddexp(math.log1p(-rate) + log_q, math.log(rate) + _log_mass(x - mu))
-    loss = _log_mixture(rate, mu * x - mu * mu / 2)
+    x, log_p, log_q, loss, tail = _mixed(mu, rate, order, mu / 2)
     heights = _log_two_sided(loss, order)
     return _from_cells(x, log_p, log_q, loss, heights, tail, order)
 
 
 def _one_sided(mu: float, rate: float, order: float) -> float:
     """D of (1-q) N(0) + q N(mu) against N(0), rounded up."""
+    x, log_p, log_q, loss, right = _mixed(mu, rate, order, -9.0)
+    # Before the first edge 1 - q <= R <= 1.
+    left = float(special.log_ndtr(x[0]) + _log_gap(np.log1p([-rate]), order)[0])
+    heights, tail = _log_gap(loss, order), float(np.logaddexp(left, right))
+    return _from_cells(x, log_p, log_q, loss, heights, tail, order)
+
+
+def _mixed(
+    mu: float, rate: float, order: float, first: float
+) -> tuple[Floats, Floats, Floats, Floats, float]:
+    """Cells from ``first`` on of (1-q) N(0) + q N(mu) and N(0), and what is beyond.
+
+    Edges, log masses of both, losses at the edges, and log of the tail.
+    """
     stretch = -order * math.log(rate) + order * mu * mu / 2
     last = mu * order + mu / 2 + math.sqrt(2 * (40 + stretch))
-    x = _edges(-9.0, last, mu * order)
+    x = _edges(first, last, mu * order)
     log_q = _log_mass(x)
     log_p = np.logaddexp(math.log1p(-rate) + log_q, math.log(rate) + _log_mass(x - mu))
     loss = _log_mixture(rate, mu * x - mu * mu / 2)
-    # Beyond the last edge R <= e^(mu x); before the first 1 - q <= R <= 1.
-    right = (order * mu) ** 2 / 2 + float(special.log_ndtr(mu * order - last))
-    left = float(special.log_ndtr(x[0]) + _log_gap(np.log1p([-rate]), order)[0])
-    heights = _log_gap(loss, order)
-    return _from_cells(
-        x, log_p, log_q, loss, heights, float(np.logaddexp(left, right)), order
-    )
+    # Beyond the last edge R <= e^(mu x).
+    tail = (order * mu) ** 2 / 2 + float(special.log_ndtr(mu * order - last))
+    return x, log_p, log_q, loss, tail
 
 
 def _log_gap(loss: Floats, order: float) -> Floats:
@@ -276,7 +273,7 @@ def _second(y: Floats) -> Floats:
     z = np.where(small, y, 0.0)
     series = np.zeros_like(z)
     for k in range(14, 1, -1):
-        series = (series * z + 1 / math.factorial(k)) if k > 2 else series * z + 0.5
+        series = series * z + 1 / math.factorial(k)
     return np.where(small, series * z * z, np.expm1(y) - y)
 
 

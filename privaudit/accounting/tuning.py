@@ -33,6 +33,7 @@ That a fixed output is published of no try only takes from the chances of all ot
 
 from __future__ import annotations
 
+import functools
 import math
 import reprlib
 from collections.abc import Callable, Sequence
@@ -137,15 +138,14 @@ def repeat_and_select(
         )
     whole = Ledger.composed(ledgers)  # raises, if they are not of the same data
     chosen = relation_of(whole) if relation is None else check_relation(relation)
-    known: dict[tuple[tuple[Entry, ...], ...], tuple[Entry, ...]] = {}
-    # A record at one node is hidden by that node's releases, in each of the tries.
-    nodes = list(zip(*(one.nodes for one in ledgers), strict=True))
-    for each in nodes:
-        if each not in known:
-            distinct = tuple(dict.fromkeys(each))
-            known[each] = _selected(distinct, chosen, tries, shape)
+
+    @functools.cache
+    def charged(each: tuple[tuple[Entry, ...], ...]) -> tuple[Entry, ...]:
+        return _selected(tuple(dict.fromkeys(each)), chosen, tries, shape)
+
     return Ledger(
-        nodes=tuple(known[each] for each in nodes),
+        # A record at one node is hidden by that node's releases, in each of the tries.
+        nodes=tuple(map(charged, zip(*(one.nodes for one in ledgers), strict=True))),
         unit=whole.unit,
         assumes=tuple(dict.fromkeys((*whole.assumptions, SECRET_TRIES))),
         observer=whole.observer,
@@ -373,12 +373,11 @@ def parameter_of(mean: float, shape: float) -> float:
     >>> round(parameter_of(10.0, 1.0), 9)
     0.1
     """
-    low, high = 0.0, 1.0  # the mean of low is at least what is asked for
     if mean <= 1:
         return 1.0
     if shape == 1:
         return 1 / mean * (1 - 1e-15)
-    low = 1e-300
+    low, high = 1e-300, 1.0  # the mean of low is at least what is asked for
     for _ in range(2000):
         if high <= low * (1 + 1e-12):
             break

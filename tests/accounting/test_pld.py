@@ -40,7 +40,7 @@ from privaudit.accounting.pld.mechanisms import laplace
 from privaudit.accounting.pld.mechanisms import noise as noises
 from privaudit.accounting.pld.mechanisms.noise import loss_cells
 from privaudit.accounting.pld.scout import log_peak
-from privaudit.accounting.pld.targets import largest_epsilon, least_epsilon
+from privaudit.accounting.pld.targets import EpsilonAt
 from privaudit.ledger import Entry
 from privaudit.release import (
     NoSampling,
@@ -625,11 +625,17 @@ class TestSound:
 
 
 def test_what_is_no_number_is_on_the_safe_side():
-    def unknown(epsilon):
-        return math.nan
+    class Unknown:
+        tilt, surely_infinite = 5.0, 0.0
 
-    assert least_epsilon(unknown, 1e-5, 1.0, 5.0, 1e-3) == math.inf
-    assert largest_epsilon(unknown, 1e-5, 1.0, 5.0, 1e-3) == 0
+        def delta_above(self, epsilon):
+            return math.nan
+
+        delta_below = delta_above
+
+    guess = compose_steps(1.0, 0.1)._scout("remove")._guess(5.0, 1.0, -11.5)
+    assert EpsilonAt(1e-5, 1e-3).upper(Unknown(), guess) == math.inf
+    assert EpsilonAt(1e-5, 1e-3).lower(Unknown(), guess) == 0
 
 
 class TestTight:

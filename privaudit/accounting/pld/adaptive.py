@@ -33,6 +33,7 @@ from privaudit.accounting.pld.mechanisms.noise import loss_cells
 from privaudit.accounting.pld.scout import Guess
 
 Spectrum = NDArray[np.complex128]
+_Measures = dict[Direction, tuple[Grid, list[GridMeasure | None]]]
 
 _SHARE = 4  # by how much a part's rate is less
 PARTS = _SHARE**2  # that a unit is worth, about
@@ -116,12 +117,8 @@ class _View:
         gain = np.exp(-self.tilt * x) * -np.expm1(-x)
         power, off = self._power(one, self.reserve)
         spectrum = np.conj(fft.rfft(gain))
-        return (
-            spectrum * power,
-            np.abs(spectrum) * off,
-            np.abs(power) + off,
-            float(np.linalg.norm(gain)),
-        )
+        size, norm = np.abs(spectrum), float(np.linalg.norm(gain))
+        return spectrum * power, size * off, np.abs(power) + off, norm
 
     def _power(self, seen: _Seen, n: int) -> tuple[Spectrum, Floats]:
         """The n-th power, and a bound on its error."""
@@ -199,11 +196,8 @@ class Units:
     def _at(self, count: int, way: Direction) -> Guess:
         family = self._composition.families[0]
         many = dataclasses.replace(family, count=np.full(1, float(count)))
-        return (
-            Composition((many,))
-            ._scout(way)
-            .at_delta(math.log(self.delta * _FITS), _ROOM)
-        )
+        scout = Composition((many,))._scout(way)
+        return scout.at_delta(math.log(self.delta * _FITS), _ROOM)
 
     def _guess(self) -> int:
         """About how many fit, at least 1: of few steps the guess is poor."""
@@ -219,9 +213,7 @@ class Units:
             good, bad = (middle, bad) if fits(middle) else (good, middle)
         return good
 
-    def _measures(
-        self,
-    ) -> dict[Direction, tuple[Grid, list[GridMeasure | None]]] | None:
+    def _measures(self) -> _Measures | None:
         """Measures by direction: the unit, its part, and the part from below."""
         shift, rate = self.step.shift, self.step.rate
         if shift > 20 or rate >= 1:
@@ -230,7 +222,7 @@ class Units:
         tail = math.log(self.delta * _LOST * 1e-3 / (self._guessed * PARTS))
         reach = -float(special.ndtri_exp(tail))
         small = dataclasses.replace(self.step, rate=rate / _SHARE)
-        found: dict[Direction, tuple[Grid, list[GridMeasure | None]]] = {}
+        found: _Measures = {}
         for way in self.ways:
             guess = self._at(self._guessed, way)
             spread = rate * min(1.0, math.sqrt(math.expm1(shift * shift)))
@@ -245,9 +237,7 @@ class Units:
             found[way] = grid, [*above, below]
         return found
 
-    def _found(
-        self, measures: dict[Direction, tuple[Grid, list[GridMeasure | None]]]
-    ) -> None:
+    def _found(self, measures: _Measures) -> None:
         accuracy = max(
             one.accuracy for _, held in measures.values() for one in held if one
         )
@@ -294,10 +284,8 @@ class Units:
             assert one is not None
             assert part is not None
             guess = self._at(good, way)
-            view = _View(
-                *(grid, guess.tilt, guess.up, one, part, below),
-                *(good, self.reserve, 0.0),
-            )
+            known = (grid, guess.tilt, guess.up, one, part, below)
+            view = _View(*known, good, self.reserve, 0.0)
             slip = drift(good)
             allowed = math.log(self.delta * _REST / (2 * PARTS * good)) - slip
             allowed += guess.tilt * (self.epsilon - slip)
@@ -323,15 +311,13 @@ class Units:
 
     def price(self, release: Composition) -> int | None:
         """Parts that a release costs beside the reserve; None if it cannot be paid."""
-        if not self.change or self.reserve > self.count:
-            return None
-        if not set(release.directions) <= set(self.ways):
+        known = set(release.directions) <= set(self.ways)
+        if not self.change or self.reserve > self.count or not known:
             return None
         seen, least, lost = [], 1, 0.0
         for way in self.ways:
             view = self._views[way]
-            grid = view.grid
-            measure = measure_on(release, way, grid, _MOST_POINTS)
+            measure = measure_on(release, way, view.grid, _MOST_POINTS)
             if measure is None:
                 return None
             found = view.seen(measure)

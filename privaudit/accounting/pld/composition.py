@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import numpy as np
@@ -17,12 +17,7 @@ from privaudit.accounting.pld.cells import Direction, Step
 from privaudit.accounting.pld.closed_form import gaussian_delta, gaussian_epsilon
 from privaudit.accounting.pld.families import Family
 from privaudit.accounting.pld.fixed_size import bound
-from privaudit.accounting.pld.fourier import (
-    MOST_POINTS,
-    Bundle,
-    Tilted,
-    compose,
-)
+from privaudit.accounting.pld.fourier import MOST_POINTS, Bundle, Tilted, compose
 from privaudit.accounting.pld.grouping import (
     MOST_CELLS,
     Grid,
@@ -113,30 +108,18 @@ class Composition:
                 f"delta must be in (0, 1), got {delta}; "
                 "choose well below one over the number of records"
             )
-        _check_width(width)
         # Compared to a number of a shorter kind, bounds would be rounded to it.
         delta = float(delta)
-        if not self.bounded:
-            return Sides(0.0, math.inf, width, False, "remove")
-        if self.is_empty:
-            return Sides(0.0, 0.0, width, True, "remove")
-        if self._gaussian is not None:
-            return self._known(gaussian_epsilon(self._gaussian, delta, width))
-        return self._search(EpsilonAt(delta, width), width)
+        exactly = functools.partial(gaussian_epsilon, delta=delta, width=width)
+        return self._sides(EpsilonAt(delta, width), exactly)
 
     def delta(self, epsilon: float, width: float = 0.01) -> Sides:
         """Sides of the least delta at ``epsilon`` >= 0; arguments as `epsilon`."""
         if not 0 <= epsilon < math.inf:
             raise ValueError(f"epsilon must be >= 0 and finite, got {epsilon}")
-        _check_width(width)
         epsilon = float(epsilon)
-        if not self.bounded:
-            return Sides(0.0, 1.0, width, False, "remove")
-        if self.is_empty:
-            return Sides(0.0, 0.0, width, True, "remove")
-        if self._gaussian is not None:
-            return self._known(gaussian_delta(self._gaussian, epsilon, width))
-        return self._search(DeltaAt(epsilon, width), width)
+        exactly = functools.partial(gaussian_delta, epsilon=epsilon, width=width)
+        return self._sides(DeltaAt(epsilon, width), exactly)
 
     def lines(
         self,
@@ -197,12 +180,32 @@ class Composition:
                 deltas = np.minimum(deltas, each)
         return epsilons, deltas
 
-    def _known(self, bracket: Sides) -> Sides:
-        """``bracket``, less what is not known of these steps."""
-        exact = self.exact and all(family.known for family in self.families)
-        if exact or bracket.lower == 0:
-            return bracket
-        return dataclasses.replace(bracket, lower=0.0, reached=False)
+    def _sides(
+        self, target: EpsilonAt | DeltaAt, exactly: Callable[[float], Sides]
+    ) -> Sides:
+        """Sides of the worse direction; ``exactly``: of one unsampled Gaussian."""
+        width = target.width
+        if not 0 < width <= 1:
+            raise ValueError(
+                f"width must be in (0, 1], got {width}; it is relative, 0.01 is one "
+                "percent"
+            )
+        if not self.bounded:
+            return Sides(0.0, target.trivial_upper, width, False, "remove")
+        if self.is_empty:
+            return Sides(0.0, 0.0, width, True, "remove")
+        if self._gaussian is not None:
+            bracket = exactly(self._gaussian)
+            # Of steps that stand for others nothing is known from below.
+            exact = self.exact and all(family.known for family in self.families)
+            if exact or bracket.lower == 0:
+                return bracket
+            return dataclasses.replace(bracket, lower=0.0, reached=False)
+        found = self.each(target, width)
+        worst = max(found.upper, key=lambda way: found.upper[way])
+        upper, lower = found.upper[worst], max(found.lower.values(), default=0.0)
+        reached = bool(upper <= (1 + width) * lower or upper == 0)
+        return Sides(float(lower), float(upper), width, reached, worst)
 
     @property
     def _gaussian(self) -> float | None:
@@ -217,17 +220,6 @@ class Composition:
             and family.rate[0] == 1
         )
         return float(family.shift[0]) if exact else None
-
-    def _search(
-        self,
-        target: Target,
-        width: float,
-    ) -> Sides:
-        found = self.each(target, width)
-        worst = max(found.upper, key=lambda way: found.upper[way])
-        upper, lower = found.upper[worst], max(found.lower.values(), default=0.0)
-        reached = bool(upper <= (1 + width) * lower or upper == 0)
-        return Sides(float(lower), float(upper), width, reached, worst)
 
     def each(
         self,
@@ -411,18 +403,21 @@ class Composition:
         if any(family.noise == "laplace" for family in self.families):
             # No largest loss may lie above the last point, if only by rounding.
             spacing *= 1 + 1e-14
+
+        def of(part: Part, guess: Guess, coarser: int = 1) -> Tilted | None:
+            some = self._bundles(way, grid, spacing, guess.tilt, side, part)
+            return compose(some, spacing * coarser, guess) if some else None
+
         whole, found = guess.rest or guess, None
         if grid.is_parted:
-            some = self._bundles(way, grid, spacing, guess.tilt, side, "common")
-            found = compose(some, spacing, guess) if some else None
-            some = self._bundles(way, grid, spacing, whole.tilt, side, "rare")
-            more = compose(some, spacing * grid.coarser, whole) if some else None
+            found, more = of("common", guess), of("rare", whole, grid.coarser)
             found = dataclasses.replace(found, rest=more) if found and more else None
-        if found is None:
-            some = self._bundles(way, grid, spacing, whole.tilt, side, "all")
-            found = compose(some, spacing, whole) if some else None
+        found = found or of("all", whole)
         if found is None and any(group.apart for group in grid.groups):
-            return self._composed(way, grid.by_means(), guess, side)
+            # All kinds told by their groups' means.
+            means = (dataclasses.replace(one, apart=False) for one in grid.groups)
+            grid = dataclasses.replace(grid, groups=tuple(means))
+            return self._composed(way, grid, guess, side)
         return found
 
     def _bundles(
@@ -513,17 +508,13 @@ class Composition:
 
     def _longest(self, reach: float) -> float:
         """Length of the longest grid of any step, at most about."""
-        lengths = [self._reach_of(family, reach) for family in self.families]
-        lengths += [one.length(reach) for one, _ in self.others]
+        lengths = [one.length(reach) for one, _ in self.others]
+        for family in self.families:
+            m, q = float(family.shift.max()), float(family.rate.max())
+            far = m * (reach + m / 2) if family.noise == "gaussian" else m
+            length = sampled_loss(far, q) - sampled_loss(-far, q)
+            lengths.append(2 * length if family.scheme != "poisson" else length)
         return max(lengths, default=0.0)
-
-    @staticmethod
-    def _reach_of(family: Family, reach: float) -> float:
-        """Length of the grid of a step's losses, at most about."""
-        m, q = float(family.shift.max()), float(family.rate.max())
-        far = m * (reach + m / 2) if family.noise == "gaussian" else m
-        high, low = sampled_loss(far, q), sampled_loss(-far, q)
-        return 2 * (high - low) if family.scheme != "poisson" else high - low
 
     def _grid(
         self,
@@ -682,7 +673,7 @@ class _Search:
         if grid is None or found is None:
             self.coarse = True
             return
-        told = self.alone and self.target.is_refined  # how wide the bracket is
+        told = self.alone and self.target.refined  # how wide the bracket is
         enough = max(self.inner.values())
         top = self.target.upper(found, guess, enough)
         self.upper[way] = min(self.upper[way], top)
@@ -756,8 +747,7 @@ class _Search:
         guess, law = self.guesses[way], self.laws[way]
         if not law.is_known:
             return
-        found = self.of._composed(way, self.grid(way), guess, "below")
-        low = 0.0 if found is None else self.target.lower(found, guess)
+        _, low = self._below(way)
         if self.of.others and not self.target.is_met(low, self.top(way)):
             slack = self.slack(way)
             lowered = self.of._lowered(
@@ -836,10 +826,3 @@ class _Search:
             factor *= 0.75
         self.fine = fine
         return False
-
-
-def _check_width(width: float) -> None:
-    if not 0 < width <= 1:
-        raise ValueError(
-            f"width must be in (0, 1], got {width}; it is relative, 0.01 is one percent"
-        )

@@ -101,14 +101,13 @@ def _finite_below(cells: Cells, spacing: float) -> GridMeasure | None:
     down, up = 1 / step, 1 / math.expm1(spacing)  # shares of c for the neighbours
     least, most = 0, p.size
     for _ in range(_ENDS):
-        first, below_q, low = _first_dot(cells, p, q, upper, gap, spacing, least)
+        first, below_q, low = _first_dot(cells, p, upper, gap, spacing, least)
         stop, above_q, high = _last_dot(cells, p, q, upper, gap, spacing, most)
         if stop - first < 2:
             return None
         inner, size = slice(first, stop), stop - first
-        lowered = np.empty(size + 1)
-        np.maximum(gap[inner][:-1], gap[inner][1:], out=lowered[1:-1])
-        lowered[0], lowered[-1] = low, high
+        between = np.maximum(gap[inner][:-1], gap[inner][1:])
+        lowered = np.concatenate([[low], between, [high]])
         mass = np.zeros(size + 1)
         mass[:-1] = p[inner] - upper[inner]
         mass[1:] += upper[inner]
@@ -142,13 +141,7 @@ def _finite_below(cells: Cells, spacing: float) -> GridMeasure | None:
 
 
 def _first_dot(
-    cells: Cells,
-    p: Floats,
-    q: Floats,
-    upper: Floats,
-    gap: Floats,
-    spacing: float,
-    least: int,
+    cells: Cells, p: Floats, upper: Floats, gap: Floats, spacing: float, least: int
 ) -> tuple[int, float, float]:
     """First dot at which 1 - a is below H by the gap of the next cell, or None.
 
@@ -162,7 +155,7 @@ def _first_dot(
     noise = 2 * cells.accuracy * (below_q + below_p)
     depth = below_q - below_p
     # Nor may the line to the next dot fall faster than 1 - a does.
-    falls = below_q + (p - upper) + (depth - _larger(gap, 1)) / math.expm1(spacing)
+    falls = below_q + (p - upper) + (depth - _larger(gap)) / math.expm1(spacing)
     found = (depth - noise >= gap) & (falls >= 0) & (points < 700.0)
     found[:least] = False
     index = _first_true(found)
@@ -199,7 +192,7 @@ def _last_dot(
         last = (
             upper[block][::-1]
             + q_above[:-1]
-            - (_larger(before, 1) - room[:-1]) / -math.expm1(-spacing)
+            - (_larger(before) - room[:-1]) / -math.expm1(-spacing)
         )
         found = (room[:-1] >= before) & (last >= 0)
         found[: max(end - most, 0)] = False
@@ -223,9 +216,9 @@ def _sums_before(values: Floats, first: float, *, full: bool = False) -> Floats:
     return sums if full else sums[:-1]
 
 
-def _larger(gap: Floats, step: int) -> Floats:
+def _larger(gap: Floats) -> Floats:
     """Larger of each gap and the next."""
-    return np.maximum(gap, np.append(gap[step:], 0.0))
+    return np.maximum(gap, np.append(gap[1:], 0.0))
 
 
 def _first_true(found: np.ndarray) -> int:

@@ -76,19 +76,15 @@ class Family:
             order = np.argsort(-self.shift, kind="stable")
             ranks = np.log1p(np.cumsum(self.count[order]))
             weight[order] += np.diff(ranks, prepend=0.0) / ranks[-1]
-            shifts = _shares(
-                self.shift, weight, np.zeros(index.size, np.int64), _TYPICAL[0]
-            )
+            shifts = _shares(self.shift, weight, np.zeros_like(index), _TYPICAL[0])
             rates = _shares(self.rate, weight, shifts, _TYPICAL[1])
             index = shifts * _TYPICAL[1] + rates
             index = np.unique(index, return_inverse=True)[1]
         counts = np.bincount(index, weights=self.count).astype(float)
         shift = np.bincount(index, weights=self.count * self.shift**2) / counts
         rate = np.bincount(index, weights=self.count * self.rate) / counts
-        return [
-            self.step(float(s) ** 0.5, min(float(r), 1.0))
-            for s, r in zip(shift, rate, strict=True)
-        ], counts
+        pairs = zip(shift.tolist(), rate.tolist(), strict=True)
+        return [self.step(s**0.5, min(r, 1.0)) for s, r in pairs], counts
 
 
 def _shares(values: Floats, weights: Floats, within: Indices, parts: int) -> Indices:

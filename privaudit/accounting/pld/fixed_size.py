@@ -198,7 +198,10 @@ def bound(step: Step, count: int, grid: Grid, guess: Guess) -> Chosen | None:
         return None
     plain = dataclasses.replace(step, scheme="poisson")
     cells = loss_cells(plain, "remove", spacing, reach, MOST_CELLS)
-    one_way = _padded(measure_above(cells, spacing), stop)
+    one_way = measure_above(cells, spacing)
+    first = one_way.start + stop
+    mass = np.pad(one_way.mass, (first, 2 * stop + 1 - first - one_way.mass.size))
+    one_way = dataclasses.replace(one_way, start=-stop, mass=mass)
     used = [one_way, most]
 
     @functools.cache
@@ -227,14 +230,6 @@ def bound(step: Step, count: int, grid: Grid, guess: Guess) -> Chosen | None:
     lost = count * max(one.infinite for one in used)
     base = dataclasses.replace(base, drift=base.drift + slip)
     return Chosen(base, guess.tilt, log_rest, lost)
-
-
-def _padded(measure: GridMeasure, stop: int) -> GridMeasure:
-    """The same, from -stop to stop."""
-    mass = np.zeros(2 * stop + 1)
-    first = measure.start + stop
-    mass[first : first + measure.mass.size] = measure.mass
-    return dataclasses.replace(measure, start=-stop, mass=mass)
 
 
 def _schedule(

@@ -172,28 +172,25 @@ class Tilted:
         """The same at the window's end."""
         return self._at(self.start + self.points)
 
-    def _scale(self, epsilon: float) -> tuple[float, float]:
+    def _side(self, epsilon: float, sign: int) -> tuple[float, float, float]:
+        """Log of the sum's factor, at least (``sign`` 1) or at most; then `_sum`."""
+        window = (abs(self.start) + self.points) * self.spacing
+        far = abs(epsilon) + abs(self.offset) + window
+        epsilon = epsilon - self.offset - sign * self.drift - sign * 16 * UNIT * far
         exponent = self.log_moment - self.tilt * epsilon
-        size = abs(self.log_moment) + self.tilt * (abs(epsilon) + self._far) + 1
-        return exponent, self.drift + 64 * UNIT * size
-
-    @property
-    def _far(self) -> float:
-        return (abs(self.start) + self.points) * self.spacing
+        size = abs(self.log_moment) + self.tilt * (abs(epsilon) + window) + 1
+        wobble = self.drift + 64 * UNIT * size
+        return exponent + sign * wobble, *self._sum(epsilon)
 
     def delta_above(self, epsilon: float) -> float:
         """At least delta of the measures composed, and of all that they dominate."""
-        asked = epsilon
-        far = abs(epsilon) + abs(self.offset) + self._far
-        epsilon = epsilon - self.offset - self.drift - 16 * UNIT * far
-        value, off = self._sum(epsilon)
-        exponent, wobble = self._scale(epsilon)
-        log_delta = exponent + wobble + math.log(max(value, 0.0) + off)
+        exponent, value, off = self._side(epsilon, 1)
+        log_delta = exponent + math.log(max(value, 0.0) + off)
         if log_delta > 0:
             return 1.0
         known = self.infinite + math.exp(log_delta)
         if self.rest is not None:
-            known += self.rest.delta_above(asked)
+            known += self.rest.delta_above(epsilon)
         return min(1.0, known * (1 + 1e-14) + 1e-300)
 
     def delta_below(self, epsilon: float) -> float:
@@ -201,24 +198,15 @@ class Tilted:
         known = self.surely_infinite
         if self.rest is not None:  # of which infinite mass is
             known = self.rest.delta_below(epsilon)
-        far = abs(epsilon) + abs(self.offset) + self._far
-        epsilon = epsilon - self.offset + self.drift + 16 * UNIT * far
-        value, off = self._sum(epsilon)
+        exponent, value, off = self._side(epsilon, -1)
         if value > off:
-            exponent, wobble = self._scale(epsilon)
-            known += math.exp(min(0.0, exponent - wobble + math.log(value - off)))
+            known += math.exp(min(0.0, exponent + math.log(value - off)))
         return known * (1 - 1e-14)
 
     def blur(self, epsilon: float) -> float:
         """Range of log delta that numerical errors leave open."""
         below = self.delta_below(epsilon)
         return math.log(self.delta_above(epsilon) / below) if below else math.inf
-
-
-def _logs_of(values: Floats, log_most: Floats) -> Floats:
-    """Logs of ``values``, and where these are too small, of what they are at most."""
-    with np.errstate(divide="ignore"):
-        return np.where(values > 1e-290, np.log(values), log_most)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -295,12 +283,13 @@ class Bundle:
             kinds, off = None, masses / least - mean
             if rare is not None:
                 rare = rare[0], rare[1] / least
-        if log_most is None:
-            with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore"):
+            if log_most is None:
                 log_most = np.log(masses.max(axis=0))
-        else:
-            log_most = log_most - math.log(least)
-        log_most = _logs_of(mean, log_most)
+            else:
+                log_most = log_most - math.log(least)
+            # Where the mean is too small, of what it is at most.
+            log_most = np.where(mean > 1e-290, np.log(mean), log_most)
         most = 0.0
         if rare is not None:
             most = float(rare[1].sum(axis=1).max()) * (1 + 1e-9)
@@ -458,10 +447,7 @@ def log_moment_of(measure: GridMeasure, tilt: float, spacing: float) -> float:
 
 
 def _window(
-    bundles: Sequence[Bundle],
-    spacing: float,
-    guess: Guess,
-    whole: float,
+    bundles: Sequence[Bundle], spacing: float, guess: Guess, whole: float
 ) -> tuple[int, int, float] | None:
     """First index, points, and tilted mass outside."""
     least = sum(one.steps * int(one.index[0]) for one in bundles)
@@ -521,9 +507,6 @@ class _Part:
         size = np.abs(other.value)
         wrong = self.wrong * (size + other.wrong) + np.abs(self.value) * other.wrong
         return _Part(value, wrong + 8 * UNIT * np.abs(value))
-
-    def some(self, which: NDArray[np.intp]) -> _Part:
-        return _Part(self.value[which], self.wrong[which])
 
     @property
     def most(self) -> Floats:
@@ -655,16 +638,6 @@ class _Rare:
     def none(cls, size: int) -> _Rare:
         return cls(np.zeros(size, complex), np.zeros(size), np.zeros(size))
 
-    @classmethod
-    def _known(
-        cls,
-        value: NDArray[np.complex128],
-        off: Floats,
-        known: NDArray[np.bool_],
-        size: Floats,
-    ) -> _Rare:
-        return cls(np.where(known, value, 0.0), np.where(known, off, np.inf), size)
-
     def add(self, other: _Rare) -> None:
         """Other steps, in place."""
         self.sum[...] += other.sum
@@ -696,7 +669,8 @@ class _Rare:
             fits = (z < 0.5) & (relative < 0.5) & (share < 0.2)
             value = (told.rare + told.rare_squares / 2) / told.mean**2
             each = np.log(np.sqrt(told.square) + most) + 4 * UNIT
-        return cls._known(value, off, fits, one.steps * np.minimum(each, 0.0))
+        value, off = np.where(fits, value, 0.0), np.where(fits, off, np.inf)
+        return cls(value, off, one.steps * np.minimum(each, 0.0))
 
     @classmethod
     def each(
@@ -726,7 +700,8 @@ class _Rare:
             off = 2 * slip + 4 * relative + rounded + share**terms
             off = counts @ (share * off)
             each = np.log(np.abs(whole) + slip + most) + 4 * UNIT
-        return cls._known(value, off, fits, counts @ np.minimum(each, 0.0))
+        value, off = np.where(fits, value, 0.0), np.where(fits, off, np.inf)
+        return cls(value, off, counts @ np.minimum(each, 0.0))
 
     def of(self, whole: _Part) -> _Part:
         """The difference, of the product ``whole`` of all steps."""
@@ -923,7 +898,8 @@ class _Transform:
         most = np.clip(whole.most, 1e-300, 1.0)
         some, left = _seen(np.log(most), self.sizes, room)
         if some.size < 0.7 * most.size:
-            self.live, whole = self.live[some], whole.some(some)
+            self.live = self.live[some]
+            whole = _Part(whole.value[some], whole.wrong[some])
             self.sizes = self.sizes[some]
             self._cut()
             return whole, left

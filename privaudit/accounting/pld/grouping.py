@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from privaudit.accounting.pld.cells import Direction, Noise, Scheme, Step
+from privaudit.accounting.pld.cells import Direction, Noise, Scheme
 from privaudit.accounting.pld.families import Family
 from privaudit.accounting.pld.fourier import MOST_POINTS, Bundle
 from privaudit.accounting.pld.line import UNIT, Floats
@@ -89,9 +89,7 @@ class Group:
             return self.edges, spacing, seen, None
         number = int(np.searchsorted(self.edges, self.cut))
         if part == "common":
-            none = np.full(
-                (len(seen.log_p), 1), -np.inf
-            )  # what is above counts as rare
+            none = np.full((len(seen.log_p), 1), -np.inf)  # what is above is rare
             log_p, log_q = (
                 np.append(each[:, : number + 1], none, axis=1)
                 for each in (seen.log_p, seen.log_q)
@@ -129,11 +127,6 @@ class Grid:
     def is_parted(self) -> bool:
         """Return whether common and rare losses are composed apart."""
         return bool(self.groups) and all(one.cut is not None for one in self.groups)
-
-    def by_means(self) -> Grid:
-        """The grid with all kinds told by their groups' means."""
-        groups = (dataclasses.replace(one, apart=False) for one in self.groups)
-        return dataclasses.replace(self, groups=tuple(groups))
 
 
 def groups_of(family: Family) -> list[Family]:
@@ -320,27 +313,19 @@ class _Cells:
             group, first, last = group[~ends], first[~ends], last[~ends]
             middle = (first + last) // 2
             group = np.concatenate([group, group])
-            first, last = (
-                np.concatenate([first, middle]),
-                np.concatenate([middle, last]),
-            )
+            first, last = np.append(first, middle), np.append(middle, last)
         group, first, last, cost = map(np.concatenate, zip(*done, strict=True))
         # Where points are too far apart, equal parts.
         parts = np.ceil(np.cbrt(np.minimum(cost / most, 1e9))).clip(1).astype(np.int64)
         which = np.repeat(np.arange(group.size), parts)
         part = np.arange(which.size) - np.repeat(np.cumsum(parts) - parts, parts)
         parts = parts[which]
-        low, width = points[first][which], np.diff(points)[first][which]
         width = (points[last] - points[first])[which] / parts
-        low = low + part * width
+        low = points[first][which] + part * width
         order = np.lexsort((low, group[which]))
-        found = cls(
-            group[which],
-            low,
-            low + width,
-            cost[which] / parts**3,
-        )
-        return cls(*(getattr(found, f.name)[order] for f in dataclasses.fields(cls)))
+        which, parts = which[order], parts[order]
+        low, width = low[order], width[order]
+        return cls(group[which], low, low + width, cost[which] / parts**3)
 
     def spacing(
         self,
@@ -379,9 +364,10 @@ class Choice:
 
     def on(self, spacing: float) -> tuple[tuple[Group, ...], int]:
         """The groups on a grid, and times by which that of rare losses is coarser."""
-        coarser = self._coarser(spacing)
-        cut = None
+        coarser, cut = 1, None
         if self.guess.rest is not None:
+            least = max(self.guess.rest.window / _MOST_FINE, spacing)
+            coarser = max(math.floor(max(self.rare, least) / spacing), 1)
             unit = 2 * coarser
             cut = unit * max(round(self.guess.cut / (unit * spacing)), 1)
         kinds = np.array([above.shift.size for above, _ in self.groups])
@@ -407,13 +393,6 @@ class Choice:
             found.append(Group(above, below, edges, apart, cut, coarser))
         return tuple(found), coarser
 
-    def _coarser(self, spacing: float) -> int:
-        """Times by which the grid of rare losses may be coarser."""
-        if self.guess.rest is None:
-            return 1
-        least = max(self.guess.rest.window / _MOST_FINE, spacing)
-        return max(math.floor(max(self.rare, least) / spacing), 1)
-
 
 def chosen(
     groups: list[Family],
@@ -429,14 +408,17 @@ def chosen(
 
     ``slack``: by how much they move epsilon. ``reach``: outputs further out are lost.
     """
-    largest = (
+    largest = [
         group.step(float(group.shift.max()), float(group.rate.max()))
         for group in groups
-    )
+    ]
     reached = np.array([ends(step, way, reach) for step in largest])
     points = _points(reached, aims, law)
     steps = np.array([group.steps for group in groups])
-    loud = [_is(group, law.loud) for group in groups]
+    loud = [  # whether all steps of a group are that one
+        group.shift.size == 1 and step == law.loud
+        for group, step in zip(groups, largest, strict=True)
+    ]
     known = {which: law.beside(points, aims, loud=which) for which in set(loud)}
     beside = np.stack([known[which] for which in loud])
     log_mass = _log_masses(groups, way, points, reach)
@@ -493,12 +475,6 @@ def chosen(
             rare = min(rare, apart)
     known = (pairs, reached, cells, spacing, law.waves, window, guess, rare)
     return Choice(*known)
-
-
-def _is(group: Family, step: Step | None) -> bool:
-    """Return whether all steps of a group are that one."""
-    own = group.step(float(group.shift[0]), float(group.rate[0]))
-    return group.shift.size == 1 and own == step
 
 
 def _points(ends: Floats, aims: Floats, law: Law) -> Floats:

@@ -160,9 +160,7 @@ class _View:
     def kernel(self) -> NDArray[np.complex128]:
         """Return the kernel that takes products of spectra to H at epsilon, about."""
         index = np.arange(self.points)
-        index = np.where(
-            index > self.points - self.zero // 2, index - self.points, index
-        )
+        index[index > self.points - self.zero // 2] -= self.points
         x = index * self.h - self.epsilon
         gain = np.where(x > 0, -np.expm1(-np.abs(x)), 0.0)
         gain *= np.exp(-self.tilt * self.h * np.maximum(index, 0))
@@ -231,12 +229,10 @@ class Menu:
         bundles = tuple(1 for _ in alone)
         ways = tuple(dict.fromkeys(w for one in kinds for w in one.directions))
         while True:
-            views = [
-                _view(kinds, alone, bundles, way, (epsilon, delta)) for way in ways
-            ]
-            if any(one is None for one in views):
+            found = [_view(kinds, alone, bundles, w, (epsilon, delta)) for w in ways]
+            views = [one for one in found if one is not None]
+            if len(views) < len(ways):
                 return None
-            views = [one for one in views if one is not None]
             bundles, wanted = _coarser(alone, bundles), bundles
             if whole := _totals(views, delta):
                 break

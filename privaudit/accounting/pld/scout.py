@@ -225,15 +225,13 @@ class Scout:
         def bound(log_tilt: float) -> float:
             return self.excess(math.exp(log_tilt), epsilon, 0.0)
 
-        log_tilt = _least(bound)
-        guess = self._guess(math.exp(log_tilt), epsilon, 0.0)
-        tilt = guess.tilt
+        tilt = math.exp(_least(bound))
+        guess = self._guess(tilt, epsilon, 0.0)
         width = max(tilt * (1 + tilt) * guess.deviation * math.sqrt(2 * math.pi), 1.0)
         moment = self.log_moment(tilt) - tilt * epsilon
         log_delta = min(moment - math.log(width), 0.0)
         self._look(self.reach(log_delta))
-        guess = self._guess(tilt, epsilon, log_delta)
-        return self._narrowest(guess)
+        return self._narrowest(self._guess(tilt, epsilon, log_delta))
 
     def _narrowest(self, guess: Guess, room: float = math.inf) -> Guess:
         """The tilt up to that of ``guess`` that needs the shortest window."""
@@ -392,20 +390,14 @@ class Scout:
         moments = self.log_moments(tilt + changes)
         ends = ((moments - here + outside) / np.abs(changes)).reshape(2, -1)
         down, up = ends.argmin(axis=1)
+        window = max(float(ends[0, down] + ends[1, up]), deviation)
+        others = slice(self._own, None)  # which are accounted on the grid's own cells
         return Guess(
-            tilt,
-            tilt,
-            epsilon,
-            log_delta,
-            deviation,
-            float(strengths[down]),
-            float(strengths[up]),
-            max(float(ends[0, down] + ends[1, up]), deviation),
-            self._losses[self._own :].ravel(),
-            (weight * self._counts[:, None])[self._own :].ravel(),
-            spread[self._own :],
-            self._counts[self._own :],
-            outside,
+            *(tilt, tilt, epsilon, log_delta, deviation),
+            *(float(strengths[down]), float(strengths[up]), window),
+            self._losses[others].ravel(),
+            (weight * self._counts[:, None])[others].ravel(),
+            *(spread[others], self._counts[others], outside),
         )
 
     def law(self, guess: Guess) -> Law:
@@ -461,18 +453,8 @@ class Scout:
             waves = float(live.size)
             if live.size == total.size:
                 waves = _mattering(guess, moment, high - low, np.abs(keep))
-            ends = (guess.down, guess.up)
-            known = (
-                where,
-                found,
-                guess.tilt,
-                moment,
-                high - low,
-                ends,
-                waves,
-                guess.slope,
-            )
-            return Law(*known, **more)
+            known = (where, found, guess.tilt, moment, high - low)
+            return Law(*known, (guess.down, guess.up), waves, guess.slope, **more)
 
         rest = seen(total, here - float(moments[loud]))
         step = self._steps[loud] if loud < len(self._steps) else None
@@ -603,12 +585,10 @@ def _mattering(guess: Guess, moment: float, window: float, sizes: Floats) -> flo
     return float(np.count_nonzero(np.cumsum(add[::-1]) > left))
 
 
-def _least(
-    bound: Callable[[float], float], low: float = -12.0, high: float = 14.0
-) -> float:
-    """Minimiser of a function with one valley, by golden section."""
+def _least(bound: Callable[[float], float]) -> float:
+    """Minimiser in [-12, 14] of a function with one valley, by golden section."""
     ratio = (math.sqrt(5) - 1) / 2
-    a, b = low, high
+    a, b = -12.0, 14.0
     c, d = b - ratio * (b - a), a + ratio * (b - a)
     at_c, at_d = bound(c), bound(d)
     while b - a > 0.02:

@@ -41,14 +41,8 @@ def compose_steps(
     over the difference of two with ``fixed`` (fixed-size samples, replace one).
     ``count``: how often each is taken.
     """
-    z, q, n = (
-        np.ascontiguousarray(a, float).ravel()
-        for a in np.broadcast_arrays(
-            np.asarray(noise_multiplier, float),
-            np.asarray(sampling_rate, float),
-            np.asarray(count, float),
-        )
-    )
+    given = np.broadcast_arrays(noise_multiplier, sampling_rate, count)
+    z, q, n = (np.ascontiguousarray(a, float).ravel() for a in given)
     if not (z > 0).all():
         raise ValueError(
             "noise multipliers must be > 0: without noise nothing is private"
@@ -175,11 +169,8 @@ def columns_of(
         rows.append(
             (gaussian, scheme, shift, norm / release.noise, rate, float(entry.count))
         )
-    return (
-        kept,
-        np.array(rows, float).reshape(-1, 6).T,
-        _others_of(detailed, relation),
-    )
+    columns = np.array(rows, float).reshape(-1, 6).T
+    return kept, columns, _others_of(detailed, relation)
 
 
 def compose_columns(columns: Floats, others: Others) -> Composition:

@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable
+from typing import ClassVar
 
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.fixed_size import Chosen
@@ -40,15 +41,12 @@ class Sides:
 class Target(abc.ABC):
     """Quantity to bracket: where the searches for epsilon and delta differ."""
 
-    @property
-    def is_refined(self) -> bool:
-        """Return whether finer grids follow until the width is reached."""
-        return True
+    trivial_upper: ClassVar[float]  # an upper bound that always holds
 
     @property
-    @abc.abstractmethod
-    def trivial_upper(self) -> float:
-        """An upper bound that always holds."""
+    def refined(self) -> bool:
+        """Return whether finer grids follow until the width is reached."""
+        return True
 
     @abc.abstractmethod
     def seen(self, scout: Scout, infinite: float = 0.0) -> tuple[Guess, Law]:
@@ -63,12 +61,7 @@ class Target(abc.ABC):
         """Width in epsilon that is wanted, where ``worst`` decides."""
 
     @abc.abstractmethod
-    def upper(
-        self,
-        found: Tilted | Chosen,
-        guess: Guess,
-        enough: float = 0.0,
-    ) -> float:
+    def upper(self, found: Tilted | Chosen, guess: Guess, enough: float = 0.0) -> float:
         """Upper bound from a composition that dominates; no less than ``enough``."""
 
     @abc.abstractmethod
@@ -108,14 +101,7 @@ class EpsilonAt(Target):
     width: float
     tolerance: float = 0.0
     refined: bool = True
-
-    @property
-    def is_refined(self) -> bool:
-        return self.refined
-
-    @property
-    def trivial_upper(self) -> float:
-        return math.inf
+    trivial_upper = math.inf
 
     def seen(self, scout: Scout, infinite: float = 0.0) -> tuple[Guess, Law]:
         left = self.delta - infinite
@@ -151,25 +137,27 @@ class EpsilonAt(Target):
             return (upper - lower) / self.tolerance
         return _ratio(lower, upper, self.width)
 
-    def upper(
-        self,
-        found: Tilted | Chosen,
-        guess: Guess,
-        enough: float = 0.0,
-    ) -> float:
+    def upper(self, found: Tilted | Chosen, guess: Guess, enough: float = 0.0) -> float:
         if enough > 0 and found.delta_above(enough) <= self.delta:
             return enough
         first = max(guess.epsilon, _FIRST * self.tolerance)
-        return least_epsilon(
-            found.delta_above, self.delta, first, guess.slope, self.width
-        )
+
+        def excess(epsilon: float) -> float:
+            return _excess(found.delta_above(epsilon), self.delta, unknown=math.inf)
+
+        return crossing(excess, first, guess.slope, 0.01 * self.width)[1]
 
     def lower(self, found: Tilted, guess: Guess) -> float:
         if found.surely_infinite * (1 - 1e-13) > self.delta:
             return math.inf
-        return largest_epsilon(
-            found.delta_below, self.delta, guess.epsilon, found.tilt, self.width
-        )
+        if not 0 < guess.epsilon < math.inf:
+            return 0.0
+
+        def excess(epsilon: float) -> float:
+            return _excess(found.delta_below(epsilon), self.delta, unknown=-math.inf)
+
+        fine = 0.01 * self.width
+        return _bracketed(excess, guess.epsilon, found.tilt, fine, most=1.0)[0]
 
     def improved(self, guess: Guess, upper: float, lower: float = 0.0) -> Guess:
         if not math.isfinite(upper):
@@ -189,10 +177,7 @@ class DeltaAt(Target):
 
     epsilon: float
     width: float
-
-    @property
-    def trivial_upper(self) -> float:
-        return 1.0
+    trivial_upper = 1.0
 
     def seen(self, scout: Scout, infinite: float = 0.0) -> tuple[Guess, Law]:
         alone = scout.alone(self.epsilon)
@@ -238,12 +223,7 @@ class DeltaAt(Target):
     def ratio(self, lower: float, upper: float) -> float:
         return _ratio(lower, upper, self.width)
 
-    def upper(
-        self,
-        found: Tilted | Chosen,
-        guess: Guess,
-        enough: float = 0.0,
-    ) -> float:
+    def upper(self, found: Tilted | Chosen, guess: Guess, enough: float = 0.0) -> float:
         return max(found.delta_above(self.epsilon), enough)
 
     def lower(self, found: Tilted, guess: Guess) -> float:
@@ -253,38 +233,6 @@ class DeltaAt(Target):
 def _ratio(lower: float, upper: float, width: float) -> float:
     # 9: far more widths than are asked, which no search takes for nearly enough.
     return math.log(upper / lower) / math.log1p(width) if lower > 0 else 9.0
-
-
-def least_epsilon(
-    delta_above: Callable[[float], float],
-    delta: float,
-    guess: float,
-    slope: float,
-    width: float,
-) -> float:
-    """An epsilon with ``delta_above(epsilon) <= delta``, near the least, or inf."""
-
-    def excess(epsilon: float) -> float:
-        return _excess(delta_above(epsilon), delta, unknown=math.inf)
-
-    return crossing(excess, guess, slope, 0.01 * width)[1]
-
-
-def largest_epsilon(
-    delta_below: Callable[[float], float],
-    delta: float,
-    guess: float,
-    slope: float,
-    width: float,
-) -> float:
-    """An epsilon with ``delta_below(epsilon) > delta``, near the largest; or 0."""
-    if not 0 < guess < math.inf:
-        return 0.0
-
-    def excess(epsilon: float) -> float:
-        return _excess(delta_below(epsilon), delta, unknown=-math.inf)
-
-    return _bracketed(excess, guess, slope, 0.01 * width, most=1.0)[0]
 
 
 def _excess(found: float, delta: float, *, unknown: float) -> float:

@@ -15,19 +15,19 @@ ledger of sums by recursive doubling as one observer sees it: what `privaudit tr
 --observer` is held to; exact sums of rounded noise: ``grid.md``.
 """
 
-from privaudit.accounting.views.budget import account_observed as account_observed
-from privaudit.accounting.views.budget import check_observer as check_observer
-from privaudit.accounting.views.budget import observed_by as observed_by
-from privaudit.accounting.views.budget import pairs_observed as pairs_observed
 from privaudit.accounting.views.butterfly import observed as observed
 from privaudit.accounting.views.figures import ASSUMES as ASSUMES
 from privaudit.accounting.views.figures import FOLLOWS as FOLLOWS
 from privaudit.accounting.views.figures import REACTS_NOT as REACTS_NOT
 from privaudit.accounting.views.figures import SECRETS as SECRETS
 from privaudit.accounting.views.figures import Pair as Pair
+from privaudit.accounting.views.figures import account_observed as account_observed
+from privaudit.accounting.views.figures import check_observer as check_observer
 from privaudit.accounting.views.figures import diluted as diluted
 from privaudit.accounting.views.figures import figures as figures
+from privaudit.accounting.views.figures import observed_by as observed_by
 from privaudit.accounting.views.figures import of_nodes as of_nodes
+from privaudit.accounting.views.figures import pairs_observed as pairs_observed
 from privaudit.accounting.views.information import dominating as dominating
 from privaudit.accounting.views.information import information as information
 from privaudit.accounting.views.observer import ANY_NODE as ANY_NODE

@@ -22,6 +22,7 @@ Who is where changes with every step (`slots`). Theorem and proof: docs/butterfl
 
 from __future__ import annotations
 
+import collections
 import functools
 import itertools
 import math
@@ -111,7 +112,11 @@ def slots(nodes: int, graph: str = "butterfly") -> NDArray[np.int_]:
         return np.array(
             [[_product(a, i, rounds) for i in range(nodes)] for a in range(1, nodes)]
         )
-    prime = next(p for p in itertools.count(nodes) if _is_prime(p))
+    prime = next(
+        p
+        for p in itertools.count(nodes)
+        if p > 1 and all(p % d for d in range(2, math.isqrt(p) + 1))
+    )
     turns = max(1, min(nodes, _ENTRIES // (rounds * nodes**2 * (prime - 1))))
     return np.array(
         [
@@ -120,10 +125,6 @@ def slots(nodes: int, graph: str = "butterfly") -> NDArray[np.int_]:
             for a in range(1, prime)
         ]
     )
-
-
-def _is_prime(number: int) -> bool:
-    return number > 1 and all(number % d for d in range(2, math.isqrt(number) + 1))
 
 
 @functools.cache
@@ -200,8 +201,9 @@ def _in_butterfly(where: NDArray, of: int, inside: list[int]) -> NDArray[np.int_
     whole = 1 << (nodes.bit_length() - 1)
     place, sums = folded(nodes)[where], where < whole
     apart = place[:, [of]] ^ place[:, inside]
-    # Whoever folds hears nothing but the sum of all.
-    power = _msb(np.where(sums[:, inside], apart, whole).min(1))
+    # Whoever folds hears nothing but the sum of all. Of the least its highest bit.
+    least = np.where(sums[:, inside], apart, whole).min(1)
+    power = (1 << np.frexp(least)[1]) >> 1
     if nodes == whole:
         return power
     # One that folds into one of the observer's is heard alone.
@@ -261,15 +263,8 @@ def observed(
             f"the ledger is of what {ledger.observer} sees already: give the run's own"
         )
     nodes = len(ledger.nodes)
-    who = None if observer == ANY_NODE else Observer.parse(observer)
-    name = ANY_NODE if who is None else str(who.name)
+    who = among(nodes, observer)
     inside = set() if who is None else set(who.nodes)
-    if who is not None:
-        who.check(nodes)
-    if len(inside) == nodes:
-        raise ValueError(
-            f"observer {name}: nobody is left to be protected, all nodes collude"
-        )
     check_at_one_node(ledger)
     for entry in itertools.chain.from_iterable(ledger.nodes):
         check_covered(entry)
@@ -306,26 +301,39 @@ def observed(
         if isinstance(how, PoissonSampling) and how.parts > 1:
             # Which turns are heard best depends on the part: it counts as known.
             each = [one.of_known_part() for one in each]
-            sizes = _turns(
-                nodes, how, len(each), _alike(nodes, node, who, graph), who, graph
-            )
+            like = _alike(nodes, node, who, graph)
+            sizes = _turns(nodes, how, len(each), like, who, graph)
             most = nodes
         elif not bare:
             sizes = _sizes(nodes, len(each), node, who, graph)
             most = max(most, int(sizes.max(initial=1)))
-        counts: dict[Release, int] = {}
-        for one, size in zip(each, sizes.tolist(), strict=True):
-            less = one if size == 1 else _less(one, size)
-            counts[less] = counts.get(less, 0) + 1
-        found.append(tuple(Entry(one, count) for one, count in counts.items()))
+        counts: dict[Release, int] = collections.Counter(
+            one if size == 1 else _less(one, size)
+            for one, size in zip(each, sizes.tolist(), strict=True)
+        )
+        found.append(tuple(itertools.starmap(Entry, counts.items())))
+    name, failure = ANY_NODE if who is None else str(who.name), ledger.failure
+    if most > 1:
+        failure = math.nextafter(failure + failure_up(most), 1)
     return msgspec.structs.replace(
-        ledger,
-        nodes=tuple(found),
-        failure=math.nextafter(ledger.failure + failure_up(most), 1)
-        if most > 1
-        else ledger.failure,
-        observer=name,
+        ledger, nodes=tuple(found), failure=failure, observer=name
     )
+
+
+def among(nodes: int, observer: str) -> Observer | None:
+    """``observer`` of so many nodes; None if it is any node.
+
+    ``ValueError`` if there is none such, or nobody is left to be protected.
+    """
+    if observer == ANY_NODE:
+        return None
+    who = Observer.parse(observer)
+    who.check(nodes)
+    if len(who.nodes) == nodes:
+        raise ValueError(
+            f"observer {who.name}: nobody is left to be protected, all nodes collude"
+        )
+    return who
 
 
 def check_at_one_node(ledger: Ledger) -> None:
@@ -409,8 +417,3 @@ def _worst(nodes: int, steps: int, of: int, graph: str) -> NDArray[np.int_]:
         counts += np.bincount(met[:rest], minlength=nodes)
         most = np.maximum(most, counts.cumsum())
     return np.repeat(np.arange(nodes), np.diff(most, prepend=0))
-
-
-def _msb(places: NDArray[np.int_]) -> NDArray[np.int_]:
-    """The highest bit of each, as a power of two; 0 of 0."""
-    return (1 << np.frexp(places)[1]) >> 1

@@ -1,4 +1,4 @@
-"""The three accounts of a ledger, by observer."""
+"""The three accounts of a ledger, by observer; and what a budget is held to."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from privaudit.accounting.account import account_nodes
 from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.views.butterfly import (
+    among,
     check_at_one_node,
     check_covered,
     observed,
 )
 from privaudit.accounting.views.information import Floats
-from privaudit.accounting.views.observer import Observer
+from privaudit.accounting.views.observer import ANY_NODE, Observer
 from privaudit.accounting.views.protocol import LinearProtocol, distance, hops
 from privaudit.accounting.views.view import of_nodes_seen
 from privaudit.ledger import Entry, Ledger
 from privaudit.release import NoSampling, Release, Sensitivity
-from privaudit.results import Relation, check_delta, round_down
+from privaudit.results import Relation, UpperBound, check_delta, round_down
 
 FOLLOWS = "all follow the protocol, and nothing but its messages is heard"
 ASSUMES = (
@@ -33,6 +35,12 @@ ASSUMES = (
 SECRETS = "nobody tells a secret, and no release is made again with another sum"
 REACTS_NOT = "no node's gradients depend on anything that the observer does not see"
 
+# Algorithms whose ledgers alone say what each observer learns, and how they sum.
+_PROVED = {
+    "dp-butterfly": "butterfly",
+    "dp-chain": "chain",
+    "dp-mf-butterfly": "butterfly",
+}
 _DIGITS = 12  # of noise, rounded down: what differs by rounding is one account
 _WIDTH = 1e-3
 
@@ -61,23 +69,11 @@ def figures(
 ) -> tuple[Pair, ...]:
     """The three accounts of every node by every observer.
 
-    Parameters
-    ----------
-    protocol
-        Its ``noise`` in the unit of the ledger's, node's input t being release t.
-    ledger
-        What every node releases; see `of_nodes` for whole nodes as the unit.
-    delta
-        In (0, 1).
-    observers
-        Each node by itself, if None.
-    relation
-        As in `Certificate.of`.
-
-    Raises
-    ------
-    ValueError
-        If ledger and protocol do not fit, or a release is none of Gaussian noise.
+    ``protocol``: its ``noise`` in the unit of the ledger's, node's input t being
+    release t. ``ledger``: what every node releases; see `of_nodes` for whole nodes as
+    the unit. ``delta``: in (0, 1). ``observers``: each node by itself, if None.
+    ``relation``: as in `Certificate.of`. Raises ``ValueError`` if ledger and protocol
+    do not fit, or a release is none of Gaussian noise.
 
     >>> ring = (np.eye(5) + np.roll(np.eye(5), 1, 0) + np.roll(np.eye(5), -1, 0)) / 3
     >>> one = Release.of_sum(norm_bound=1, noise_multiplier=2, sampling=NoSampling())
@@ -206,9 +202,8 @@ class _Account:
                 self.ledger, nodes=(entries,), failure=failure
             )
             found = Certificate.of(ledger, self.relation)
-            self._known[entries, failure] = found.epsilon(
-                self.delta, _WIDTH, "upper"
-            ).upper
+            found = found.epsilon(self.delta, _WIDTH, "upper")
+            self._known[entries, failure] = found.upper
         return self._known[entries, failure]
 
 
@@ -247,3 +242,54 @@ def of_nodes(ledger: Ledger, sizes: Sequence[int]) -> Ledger:
         for entries, size in zip(ledger.nodes, sizes, strict=True)
     )
     return msgspec.structs.replace(ledger, nodes=nodes, unit="node")
+
+
+def check_observer(algorithm: str, observer: str, nodes: int) -> str:
+    """``observer``, as it is written down; ``ValueError`` if there is none such."""
+    if algorithm not in _PROVED:
+        raise ValueError(
+            f"a budget for an observer is proved for {', '.join(_PROVED)}, not for "
+            f"{algorithm}: leave --observer out, and see what each node learns with "
+            "`privaudit views`"
+        )
+    who = among(nodes, observer)
+    return ANY_NODE if who is None else str(who.name)
+
+
+def observed_by(
+    algorithm: str, ledger: Ledger, observer: str | None, relation: Relation
+) -> Ledger:
+    """``ledger`` as ``observer`` sees it; as it is, if that is None."""
+    if observer is None:
+        return ledger
+    check_observer(algorithm, observer, len(ledger.nodes))
+    return observed(ledger, observer, relation, _PROVED[algorithm])
+
+
+def pairs_observed(
+    algorithm: str, ledger: Ledger, delta: float, relation: Relation
+) -> tuple[Pair, ...]:
+    """Bounds of each node for each other one; none where no ledger alone says so."""
+    if algorithm not in _PROVED or not any(ledger.nodes) or ledger.most_nodes > 1:
+        return ()
+    return diluted(ledger, delta, None, relation, _PROVED[algorithm])
+
+
+def account_observed(
+    algorithm: str,
+    ledger: Ledger,
+    observer: str | None,
+    delta: float,
+    relation: Relation,
+    method: str = "certified",
+) -> tuple[UpperBound, ...]:
+    """As `account_nodes`, for ``observer``; for its own nodes of all releases."""
+    seen = observed_by(algorithm, ledger, observer, relation)
+    told = account_nodes(seen, delta, relation, method)
+    if not seen.observing:
+        return told
+    every = account_nodes(ledger, delta, relation, method)
+    return tuple(
+        every[node] if node in seen.observing else told[node]
+        for node in range(len(told))
+    )

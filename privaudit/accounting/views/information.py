@@ -12,6 +12,8 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
+from privaudit.accounting.factorization import are_balanced
+
 Floats = NDArray[np.float64]
 
 _EPS = 2.0**-52
@@ -187,20 +189,8 @@ def dominating(matrix: Floats, unit: Floats | None = None) -> Floats:
 
 
 def _balanced(matrix: Floats) -> bool:
-    """Return whether signs of rows and columns alike make all entries >= 0."""
     least = 1e-12 * abs(matrix).max(initial=0)
-    entries = np.where(abs(matrix) > least, np.sign(matrix), 0)
-    signs = np.zeros(len(matrix))
-    for start in range(len(matrix)):
-        if signs[start]:
-            continue
-        signs[start], todo = 1, [start]
-        while todo:
-            one = todo.pop()
-            fresh = (entries[one] != 0) & (signs == 0)
-            signs[fresh] = entries[one, fresh] * signs[one]
-            todo += np.flatnonzero(fresh).tolist()
-    return bool((entries * signs[:, None] * signs >= 0).all())
+    return are_balanced(np.where(abs(matrix) > least, np.sign(matrix), 0))
 
 
 def _program(matrix: Floats) -> Floats:

@@ -191,17 +191,12 @@ def _sent(
 
 def hops(protocol: LinearProtocol) -> Floats:
     """(nodes, nodes): hops from one to another, infinite if there is no way."""
+    from scipy.sparse import csgraph
+
     count = protocol.nodes
     joined = np.zeros((count, count), bool)
-    for sender, heard in zip(protocol.sender, protocol.heard, strict=True):
-        joined[sender] |= heard
-    found = np.where(np.eye(count, dtype=bool), 0.0, np.inf)
-    reached = np.eye(count, dtype=bool)
-    for far in range(1, count):
-        more = (reached.astype(int) @ joined > 0) & np.isinf(found)
-        found[more] = far
-        reached |= more
-    return found
+    np.logical_or.at(joined, protocol.sender, protocol.heard)
+    return csgraph.shortest_path(joined, unweighted=True)
 
 
 def distance(hops: Floats, of: int, observer: Observer) -> int | None:

@@ -37,9 +37,8 @@ def of_observer(
     sizes: ArrayLike = 1.0,
 ) -> View:
     """View that ``observer`` has of ``of``'s inputs, which move by ``sizes``."""
-    return next(
-        iter(of_nodes_seen(protocol, observer, {of: np.asarray(sizes, float)}))
-    )[1]
+    views = of_nodes_seen(protocol, observer, {of: np.asarray(sizes, float)})
+    return next(views)[1]
 
 
 def of_nodes_seen(
@@ -47,14 +46,7 @@ def of_nodes_seen(
 ) -> Iterator[tuple[int, View]]:
     """The views of several nodes by one observer, which are one calculation."""
     observer.check(protocol.nodes)
-    inside = list(observer.nodes)
-    hidden = ~np.isin(protocol.owner, inside)
-    secret = ~protocol.known[:, inside].any(1)
-    noise = protocol.noise[np.ix_(hidden, secret)]
-
-    # An observer knows where its own sums are taken, even where it did not hear enough.
-    heard = protocol.messages[protocol.seen_by(observer)]
-    seen = np.concatenate([heard, protocol.points[~hidden]])
+    hidden, noise, seen = told_to(protocol, observer)
     every = _all_releases(noise)
     told: dict[str, Information] = {}
     for name, rows in (
@@ -69,12 +61,21 @@ def of_nodes_seen(
         size = np.broadcast_to(
             np.where((size > 0) & np.isfinite(size), size, 1.0), own.shape
         )
-        yield (
-            node,
-            View(
-                **{name: _spread(one, every, own, size) for name, one in told.items()}
-            ),
-        )
+        spreads = {name: _spread(one, every, own, size) for name, one in told.items()}
+        yield node, View(**spreads)
+
+
+def told_to(
+    protocol: LinearProtocol, observer: Observer
+) -> tuple[NDArray[np.bool_], Floats, Floats]:
+    """(inputs,): which are hidden; noise of these, and the rows that it is told."""
+    inside = list(observer.nodes)
+    hidden = ~np.isin(protocol.owner, inside)
+    secret = ~protocol.known[:, inside].any(1)
+    heard = protocol.messages[protocol.seen_by(observer)]
+    # An observer knows where its own sums are taken, even where it did not hear enough.
+    seen = np.concatenate([heard, protocol.points[~hidden]])
+    return hidden, protocol.noise[np.ix_(hidden, secret)], seen
 
 
 def _all_releases(noise: Floats) -> Information:

@@ -17,7 +17,7 @@ from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.views.figures import FOLLOWS, releases_of
 from privaudit.accounting.views.observer import Observer
 from privaudit.accounting.views.protocol import LinearProtocol
-from privaudit.accounting.views.view import of_observer, points_of
+from privaudit.accounting.views.view import of_observer, points_of, told_to
 from privaudit.accounting.witness import line_of
 from privaudit.ledger import Entry, Ledger
 from privaudit.results import Relation, round_down
@@ -64,11 +64,11 @@ def witness_of(
         observer=str(observer.name),
     )
     found: dict[str, Any] = Certificate.of(part, chosen).witness(delta)
-    view = _view(protocol, observer)
+    hidden, view = _view(protocol, observer)
     mine = iter(zip(own, sizes.tolist(), strict=True))
     lines: list[dict[str, object] | None] = []
     view["moves"] = []
-    for owner in protocol.owner[_hidden(protocol, observer)]:
+    for owner in protocol.owner[hidden]:
         one, size = next(mine) if owner == of else (None, 0.0)
         lines.append(one and line_of(one, chosen, 1))
         view["moves"].append(repr(size))
@@ -76,25 +76,19 @@ def witness_of(
     return {**found, "lower": None, "nodes": [{"groups": groups}]}
 
 
-def _hidden(protocol: LinearProtocol, observer: Observer) -> NDArray[np.bool_]:
-    """(inputs,): those that are not the observer's own."""
-    return ~np.isin(protocol.owner, list(observer.nodes))
-
-
-def _view(protocol: LinearProtocol, observer: Observer) -> dict[str, Any]:
-    """Rows that are told, points and noise of hidden inputs, as text."""
-    hidden = _hidden(protocol, observer)
-    secret = ~protocol.known[:, list(observer.nodes)].any(1)
-    heard = protocol.messages[protocol.seen_by(observer)]
-    told = np.concatenate([heard, protocol.points[~hidden]])
+def _view(
+    protocol: LinearProtocol, observer: Observer
+) -> tuple[NDArray[np.bool_], dict[str, Any]]:
+    """Inputs that are hidden; rows told, and points and noise of these, as text."""
+    hidden, noise, told = told_to(protocol, observer)
     told = np.concatenate([told, points_of(protocol, told)])[:, hidden]
     told = np.unique(told[told.any(1)], axis=0)
     every = {
         "told": told,
         "points": protocol.points[np.ix_(hidden, hidden)],
-        "noise": protocol.noise[np.ix_(hidden, secret)],
+        "noise": noise,
     }
     found = {
         k: [[repr(x) for x in row] for row in v.tolist()] for k, v in every.items()
     }
-    return {**found, "count": 1}
+    return hidden, {**found, "count": 1}

@@ -1,6 +1,6 @@
-"""Mechanisms, one file each, with its proof; `noise` has Gaussian and Laplace sums.
+"""Mechanisms by kind, each with its proof; `noise` has Gaussian and Laplace sums.
 
-How to add one: a struct in `privaudit.mechanisms`, a file here with an `Atoms`, a
+How to add one: a struct in `privaudit.mechanisms`, a function here with an `Atoms`, a
 `Pair` or a `Loss`, and a line in `loss_of`; CONTRIBUTING.md has the tests.
 """
 
@@ -10,14 +10,10 @@ import functools
 
 from privaudit import mechanisms
 from privaudit.accounting.pld.mechanisms import (
-    discrete_gaussian,
-    discrete_laplace,
-    discrete_pair,
-    epsilon_delta,
-    exponential,
+    few_outputs,
     gaussian_mixture,
-    permute_and_flip,
-    randomized_response,
+    integers,
+    selection,
     truncated_poisson,
 )
 from privaudit.accounting.pld.mechanisms.loss import Above as Above
@@ -38,25 +34,25 @@ def loss_of(mechanism: mechanisms.Any, relation: Relation, rate: float = 1.0) ->
     twice = 2 if relation == "replace-one" else 1
     match mechanism:
         case mechanisms.RandomizedResponse():
-            return randomized_response.loss(mechanism)
+            return few_outputs.randomized_response(mechanism)
         case mechanisms.DiscreteGaussian():
             shift = twice * mechanism.sensitivity
-            return discrete_gaussian.loss(mechanism, shift, rate)
+            return integers.gaussian(mechanism, shift, rate)
         case mechanisms.DiscreteLaplace():
             shift = twice * mechanism.sensitivity
-            return discrete_laplace.loss(mechanism, shift, rate)
+            return integers.laplace(mechanism, shift, rate)
         case mechanisms.MixtureOfGaussians():
             return gaussian_mixture.loss(mechanism, rate)
         case mechanisms.TruncatedPoisson():
             return truncated_poisson.loss(mechanism, relation)
         case mechanisms.ExponentialMechanism():
-            return exponential.loss(mechanism, rate)
+            return selection.exponential(mechanism, rate)
         case mechanisms.PermuteAndFlip():
-            return permute_and_flip.loss(mechanism, rate)
+            return selection.permute_and_flip(mechanism, rate)
         case mechanisms.EpsilonDelta():
-            return epsilon_delta.loss(mechanism, rate)
+            return few_outputs.epsilon_delta(mechanism, rate)
         case mechanisms.DiscretePair():
-            return discrete_pair.loss(mechanism, relation, rate)
+            return few_outputs.discrete_pair(mechanism, relation, rate)
         case mechanisms.RDP() | mechanisms.ZCDP():
             return Curve(mechanism, rate)
         case _:

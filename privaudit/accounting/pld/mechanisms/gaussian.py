@@ -25,11 +25,7 @@ import numpy as np
 from scipy import special
 
 from privaudit.accounting.pld.cells import Masses, accuracy_of, mix
-from privaudit.accounting.pld.line import (
-    Floats,
-    log_normal_mass,
-    unsampled_loss,
-)
+from privaudit.accounting.pld.line import Floats, log_normal_mass, unsampled_loss
 
 
 def total_variation(shift: float) -> float:

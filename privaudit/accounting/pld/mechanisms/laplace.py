@@ -39,15 +39,10 @@ def masses(edges: Floats, shift: Floats, rate: Floats, reach: float) -> Masses:
     with np.errstate(divide="ignore"):
         body = np.log(-0.5 * np.expm1(-np.diff(x)))
     half = np.full(shift.shape, math.log(0.5))
-    log_a = np.concatenate([np.full_like(half, -np.inf), body - x[:, :-1]], axis=1)
-    log_c = np.concatenate(
-        [np.full_like(half, -np.inf), body + (x[:, 1:] - shift)], axis=1
-    )
-    above_a, above_c = half - x[:, -1:], _log_rest(x[:, -1:] - shift)
-    below_a, below_c = _log_rest(-x[:, :1]), half + (x[:, :1] - shift)
-    log_a = np.concatenate([log_a, above_a], axis=1)
-    log_c = np.concatenate([log_c, above_c], axis=1)
-    log_a[:, :1], log_c[:, :1] = below_a, below_c
+    far = x - shift
+    parts_a = _log_rest(-x[:, :1]), body - x[:, :-1], half - x[:, -1:]
+    parts_c = half + far[:, :1], body + far[:, 1:], _log_rest(far[:, -1:])
+    log_a, log_c = (np.concatenate(parts, axis=1) for parts in (parts_a, parts_c))
     # The atoms at the ends lie in a cell, where there is one.
     at = np.arange(len(shift))
     for loss, end, outer, values in (

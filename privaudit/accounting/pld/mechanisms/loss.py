@@ -28,20 +28,29 @@ from privaudit.accounting.pld.line import UNIT, Floats, sampled_loss, unsampled_
 MOST_CELLS = 1 << 19
 
 
-class Loss(abc.ABC):
-    """The privacy loss of one release, sampling included; upper bounds hold for it.
+class _Known(abc.ABC):
+    """Facts of the losses of a release, or of a pair."""
 
-    ``symmetric``: one pair both ways. ``lattice``: losses' unit. ``points``: of grids,
-    most.
-    """
-
-    symmetric: ClassVar[bool] = False
-    points: ClassVar[int] = MOST_CELLS
+    symmetric: ClassVar[bool] = False  # one pair both ways
 
     @property
     def lattice(self) -> float | None:
-        """See the class."""
+        """Number of which all losses are multiples, if of any."""
         return None
+
+    @abc.abstractmethod
+    def distance(self) -> float:
+        """At least the total variation distance."""
+
+    def divergence(self, order: float) -> float:
+        """At least the Renyi divergence of both directions; infinity if unknown."""
+        return math.inf
+
+
+class Loss(_Known):
+    """The privacy loss of one release, sampling included; upper bounds hold for it."""
+
+    points: ClassVar[int] = MOST_CELLS  # of grids, most
 
     @property
     def attained(self) -> tuple[Loss, ...]:
@@ -74,23 +83,14 @@ class Loss(abc.ABC):
         """The largest loss, and minus the least; infinite where nothing bounds it."""
         return math.inf, math.inf
 
-    @abc.abstractmethod
-    def distance(self) -> float:
-        """At least the total variation distance."""
-
     def infinite(self, way: Direction) -> float:
         """About P's mass at infinite loss."""
         return 0.0
 
-    def divergence(self, order: float) -> float:
-        """At least the Renyi divergence of both directions; infinity if unknown."""
-        return math.inf
 
-
-class Pair(abc.ABC):
+class Pair(_Known):
     """P and Q without sampling, by loss; ``top``, ``null``: masses of one alone."""
 
-    symmetric: ClassVar[bool] = False
     top: float = 0.0
     null: float = 0.0
 
@@ -114,19 +114,6 @@ class Pair(abc.ABC):
     def sketch(self) -> tuple[Floats, Floats]:
         """Finite losses, and logs of Q's masses, about."""
 
-    @abc.abstractmethod
-    def distance(self) -> float:
-        """At least the total variation distance."""
-
-    @property
-    def lattice(self) -> float | None:
-        """Number of which all losses are multiples, if of any."""
-        return None
-
-    def divergence(self, order: float) -> float:
-        """At least the Renyi divergence, in both directions; infinity if unknown."""
-        return math.inf
-
 
 class PairLoss(Loss):
     """The loss of a pair, Poisson sampled with ``rate``; or others ``attained``."""
@@ -139,7 +126,6 @@ class PairLoss(Loss):
 
     @property
     def symmetric(self) -> bool:  # pyrefly: ignore[bad-override]
-        """True if both directions are the same pair."""
         return self.pair.symmetric and self.rate == 1
 
     @property
@@ -298,7 +284,6 @@ class Above(Like):
 
     @property
     def attained(self) -> tuple[Loss, ...]:
-        """See `Loss`: nothing."""
         return ()
 
 

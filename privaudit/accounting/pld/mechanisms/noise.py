@@ -157,7 +157,6 @@ class Gaussian(Loss):
 
     @property
     def symmetric(self) -> bool:  # pyrefly: ignore[bad-override]
-        """True if both directions are the same pair."""
         return self.step.rate == 1
 
     def above(self, way: Direction, spacing: float, reach: float) -> GridMeasure:

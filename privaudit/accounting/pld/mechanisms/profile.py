@@ -24,16 +24,13 @@ MOST_POINTS = 1 << 14
 _MOST_FACTOR = 1.01
 
 
-def dots_of(measure: GridMeasure, spacing: float, count: int | None = None) -> Floats:
-    """H at the grid points of a measure, or at so many: sums of terms >= 0."""
-    mass = measure.mass
-    if count is not None:
-        mass = np.append(mass, np.zeros(count - mass.size))
+def dots_of(measure: GridMeasure, spacing: float) -> Floats:
+    """H at the grid points of a measure: sums of terms >= 0."""
     from scipy.signal import lfilter  # a tenth of a second
 
     # The sum over j > i of m_j (1 - exp((i - j) h)), from the top: each step down all
     # distances grow by h, and 1 - x exp(-h) is (1 - x) exp(-h) + (1 - exp(-h)).
-    above = np.cumsum(mass[::-1]) * -math.expm1(-spacing)
+    above = np.cumsum(measure.mass[::-1]) * -math.expm1(-spacing)
     sums = np.asarray(lfilter([1.0], [1.0, -math.exp(-spacing)], above))
     found = np.append(0.0, sums[:-1])[::-1]
     return found + measure.infinite
@@ -88,10 +85,9 @@ class EitherWay(Like):
         stop = max(m.start + m.mass.size for m in (one, two))
         dots = np.zeros(stop - start)
         for measure in (one, two):
-            pad = measure.start - start
-            mass = np.append(np.zeros(pad), measure.mass)
-            whole = dataclasses.replace(measure, start=start, mass=mass)
-            more = dots_of(whole, spacing, dots.size)
+            first = measure.start - start
+            mass = np.pad(measure.mass, (first, dots.size - first - measure.mass.size))
+            more = dots_of(dataclasses.replace(measure, mass=mass), spacing)
             dots = np.maximum(dots, more * (1 + 2 * measure.accuracy))
         return measure_of(dots * (1 + 1e-11), start, spacing)
 

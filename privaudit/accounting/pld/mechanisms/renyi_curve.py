@@ -23,10 +23,7 @@ import numpy as np
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.dots import GridMeasure
 from privaudit.accounting.pld.line import UNIT, Floats, unsampled_loss
-from privaudit.accounting.pld.mechanisms.loss import (
-    Loss,
-    sampled_divergence,
-)
+from privaudit.accounting.pld.mechanisms.loss import Loss, sampled_divergence
 from privaudit.accounting.pld.mechanisms.profile import MOST_POINTS, measure_of
 from privaudit.mechanisms import RDP, ZCDP
 
@@ -47,23 +44,17 @@ class Curve(Loss):
             with np.errstate(over="ignore"):
                 self.divergences = curve.xi + curve.rho * _ORDERS
         else:
-            self.orders = np.array(curve.orders)
-            self.divergences = np.array(curve.divergences)
-            some = np.isfinite(self.orders)
-            pure = self.divergences[~some]
-            self.orders = self.orders[some]
-            self.divergences = self.divergences[some]
-            if pure.size:  # D_a <= D_infinity
-                best = float(pure.min())
-                self.divergences = np.minimum(self.divergences, best)
+            orders, found = np.array(curve.orders), np.array(curve.divergences)
+            some = np.isfinite(orders)
+            self.orders, self.divergences = orders[some], found[some]
+            if not some.all():  # D_a <= D_infinity
+                best = np.full(_ORDERS.size, found[~some].min())
+                self.divergences = np.minimum(self.divergences, best[0])
                 self.orders = np.append(self.orders, _ORDERS)
-                self.divergences = np.append(
-                    self.divergences, np.full(_ORDERS.size, best)
-                )
+                self.divergences = np.append(self.divergences, best)
 
     @property
     def symmetric(self) -> bool:  # pyrefly: ignore[bad-override]
-        """True if both directions are the same pair."""
         return self.rate == 1
 
     @property
@@ -160,9 +151,7 @@ class Curve(Loss):
     def divergence(self, order: float) -> float:
         """See `Loss`: divergences grow with the order."""
         if isinstance(self.curve, ZCDP):
-            pure = 0.0 if not self.curve.rho else math.inf
-            grown = self.curve.rho * order if self.curve.rho else 0.0
-            whole = self.curve.xi + grown if order < math.inf else self.curve.xi + pure
+            whole = self.curve.xi + (self.curve.rho * order if self.curve.rho else 0.0)
         else:
             known = zip(self.curve.orders, self.curve.divergences, strict=True)
             whole = min((d for a, d in known if a >= order), default=math.inf)
@@ -191,6 +180,5 @@ def added(curves: list[tuple[ZCDP | RDP, float]]) -> list[tuple[ZCDP | RDP, floa
             raise ValueError(
                 "zCDP curves with rho or xi above 9000 in all bound nothing; use less"
             )
-    for orders, total in sums.items():
-        found.append((RDP(orders, tuple(total * up)), 1.0))
+    found += [(RDP(orders, tuple(sum_ * up)), 1.0) for orders, sum_ in sums.items()]
     return found

@@ -49,7 +49,6 @@ class _Mixed(Loss):
 
     @property
     def symmetric(self) -> bool:  # pyrefly: ignore[bad-override]
-        """True if both directions are the same pair."""
         return all(step.scheme != "poisson" for step, _ in self.steps)
 
     @property
@@ -58,14 +57,12 @@ class _Mixed(Loss):
 
     def above(self, way: Direction, spacing: float, reach: float) -> GridMeasure:
         """See `Loss`: the parts' measures add."""
+        each = (
+            loss_cells(step, way, spacing, reach, MOST_CELLS) for step, _ in self.steps
+        )
         parts = [
-            (
-                measure_above(
-                    loss_cells(step, way, spacing, reach, MOST_CELLS), spacing
-                ),
-                w,
-            )
-            for step, w in self.steps
+            (measure_above(cells, spacing), w)
+            for cells, (_, w) in zip(each, self.steps, strict=True)
         ]
         start = min(part.start for part, _ in parts)
         stop = max(part.start + part.mass.size for part, _ in parts)

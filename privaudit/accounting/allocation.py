@@ -149,16 +149,16 @@ class Allocated:
             one = Epoch(shifts, (size,), size, some, opposed, len(kinds), loud)
             yield one, self.often * often
 
-    def below(self, relation: Relation) -> list[tuple[Loss, int]]:
-        """Losses that some data attain, and how often; none if not known."""
+    def below(self, relation: Relation) -> tuple[list[tuple[Loss, int]], list[Entry]]:
+        """Losses that some data attain, and how often, and no releases beside."""
         epoch = self._epoch(relation, attained=True)
         gaussian, *others = {
             release.mechanism == "gaussian" for release, _ in self.releases
         }
         if others or not (gaussian or self.shuffled):
-            return []
+            return [], []
         loss = AllocatedBelow.of(epoch) if gaussian else AllocatedBelow.counted(epoch)
-        return [] if loss is None else [(loss, self.often)]
+        return [] if loss is None else [(loss, self.often)], []
 
     def tells(self, relation: Relation) -> bool:
         """Return whether any of its releases depends on the record."""

@@ -142,7 +142,10 @@ class Steps:
         above = [some.above(self.relation) for some in self.epochs]
         if beside := [one for _, some in above for one in some]:
             found = compose_entries([*self.plain, *beside], self.relation)
-        below = [one for some in self.epochs for one in some.below(self.relation)]
+        told = [some.below(self.relation) for some in self.epochs]
+        below = [one for some, _ in told for one in some]
+        if beside := [one for _, some in told for one in some]:
+            base = compose_entries([*self.plain, *beside], self.relation)
         base = base.attained or base
         return dataclasses.replace(
             found,

@@ -40,8 +40,8 @@ def least_meeting(
 
     ``meets`` must go from False to True. The answer is always a point that was seen to
     meet: the search's invariant. ``aim`` may say where to look next, given the largest
-    x that did not meet and the least that did; without it, and every sixth time, the
-    middle.
+    x that did not meet and the least that did, or that the latter is near enough, by
+    saying it again; without it, and every sixth time, the middle.
     """
     bad, good = None, None
     x = min(max(guess, least), most)

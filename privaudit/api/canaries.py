@@ -268,7 +268,7 @@ def _made(
 
 
 def _come_again(made: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which inputs are those of one before."""
+    """Mask of the inputs that are those of one before."""
     first: dict[int, int] = {}
     rows = enumerate(made)
     return np.array([first.setdefault(hash(x.tobytes()), at) != at for at, x in rows])

@@ -66,8 +66,8 @@ def check_aligned(
 
     ``by_place``: rows of one that is not pandas' are numbered from 0 on.
     """
-    indices = [getattr(value, "index", None) for value in (one, other)]
-    indices = [index for index in indices if hasattr(index, "equals")]  # no method
+    known: list[Any] = [getattr(value, "index", None) for value in (one, other)]
+    indices = [index for index in known if hasattr(index, "equals")]  # no list's method
     if len(indices) == 2:
         fit = indices[0].equals(indices[1])
     else:

@@ -69,7 +69,7 @@ class GradientCanary:
         self.checks: list[Check] = []
         self._coins = np.random.default_rng([seed, 0xCA9A])
         self._scores = np.zeros(len(self.member))
-        self._releases: list[tuple[float, float]] = []  # noise multiplier, rate
+        self.releases: list[tuple[float, float]] = []  # noise multiplier, rate
         self._others: NDArray[np.float64] | None = None  # in clip norms
         self._clip, self._rate = 1.0, 1.0
         self._there = np.zeros(len(self.member))
@@ -79,7 +79,7 @@ class GradientCanary:
     @property
     def scores(self) -> NDArray[np.float64]:
         """The log likelihood ratios of all that was seen; higher says member."""
-        if not self._releases:
+        if not self.releases:
             raise ValueError(
                 "the training released nothing that the canary saw: call canary.add "
                 "and canary.see in each step, or plant it with canary.on(optimizer)"
@@ -100,7 +100,7 @@ class GradientCanary:
     def ledger(self) -> Ledger:
         """Ledger of the releases, by the noise and the rate that were stated."""
         recorder = Recorder(1)
-        for noise, rate in self._releases:
+        for noise, rate in self.releases:
             release = Release.of_sum(
                 norm_bound=1.0, noise_multiplier=noise, sampling=PoissonSampling(rate)
             )
@@ -165,7 +165,7 @@ class GradientCanary:
                 exponent + math.log(self._rate), math.log1p(-self._rate)
             )
         self._scores = self._scores + exponent
-        self._releases.append((float(noise_multiplier), float(self._rate)))
+        self.releases.append((float(noise_multiplier), float(self._rate)))
 
     def _along(self, vector: Tensor) -> NDArray[np.float64]:
         found = vector.detach().double().flatten() @ self.directions(vector)
@@ -249,8 +249,9 @@ def audit(
     epsilon, delta
         The claim, when one record is added or removed.
     runs
-        How many scores: trainings with and without the canary, times ``canaries``.
-        There is one training more, to see what a run releases.
+        How many scores, at least: trainings with and without the canary, times
+        ``canaries``. There is one training more, to see what a run releases: all
+        release the same, or there is no account.
     seed
         Of the worlds and of the seeds.
     ledger
@@ -265,12 +266,13 @@ def audit(
         How many are planted at once, in directions at right angles, each by a coin of
         its own: as many scores from so many fewer trainings. Within the family they are
         independent; for any mechanism they are taken as those of one run. By default
-        64, or one a parameter where there are fewer.
+        64, or one a parameter where there are fewer; at most ``runs``.
 
     Raises
     ------
     ValueError
-        If a value is out of its range, or the training fails or plants no canary.
+        If a value is out of its range, or the training fails or plants no canary, or
+        releases something else than before or with the same noise: no bound holds then.
 
     Examples
     --------
@@ -303,8 +305,8 @@ def audit_with(
         raise ValueError(
             "train is a function of a seed and a canary, got " + type(train).__name__
         )
-    if canaries is not None and canaries < 1:
-        raise ValueError(f"canaries must be >= 1, got {canaries}")
+    if canaries is not None and not 1 <= canaries <= how.runs:
+        raise ValueError(f"canaries must be >= 1 and <= runs, got {canaries}")
     first = kind(np.zeros(canaries or 1, bool), 0)
     first.checks.append(_PENDING)  # asks for the checks that one run is enough for
     train(how.seed, first)
@@ -326,7 +328,13 @@ def audit_with(
         train(own, canary)
         scores[place] = canary.scores
         noises.append(canary.noise)
-    checks.append(_apart(noises))
+        if canary.releases != first.releases:
+            raise ValueError(
+                f"a training made {len(canary.releases):,} releases where the first "
+                f"made {len(first.releases):,}, or with other noise or rates: a loop "
+                "that is audited releases the same each time, whatever its seed"
+            )
+    checks.append(_noise_of(np.stack(noises)))
     accounted = (seen if ledger is None else ledger).assuming(TOLD)
     audited = _judged(accounted, member.ravel(), scores.ravel(), many, how)
     found = AuditedTraining(audited, accounted, tuple(checks))
@@ -406,22 +414,29 @@ _PENDING = Check(name="pending", what="")
 _NOISE = 16  # numbers of a training's noise that are compared with others'
 
 
-def _apart(noises: list[NDArray[np.float64]]) -> Check:
-    """Return whether two trainings had the same noise, which no bound here is for."""
+def _noise_of(drawn: NDArray[np.float64]) -> Check:
+    """Return whether there was noise; ``drawn``, (trainings, numbers), over its size.
+
+    Raises ``ValueError`` if trainings had the same, which no bound here is for.
+    """
+    trainings, numbers = drawn.shape
     found = ()
-    if len({len(noise) for noise in noises}) == 1 and len(noises[0]) >= 4:
-        drawn = np.stack(noises)
-        drawn = drawn[np.argsort(drawn[:, 0])]
-        same = np.abs(np.diff(drawn, axis=0)).max(1) < 1e-4
-        if same.any():
-            found = (
-                f"{np.count_nonzero(same) + 1:,} trainings had the same noise: seed "
-                "theirs by the seed that train is given, or not at all; no bound here "
-                "holds otherwise",
+    if drawn.size and np.abs(drawn).max() < 1e-4:
+        found = ("there was no noise where some was said",)
+    elif numbers and trainings > 1:
+        # Two normal numbers differ with a density of at most .29. None agree so well by
+        # chance; of one number in single precision some do, but not one in a hundred.
+        pairs = trainings**2 / 2
+        apart = min(1e-4, (1e-5 / pairs) ** (1 / numbers) / 0.58)
+        ordered = drawn[np.argsort(drawn[:, 0])]
+        same = np.abs(np.diff(ordered, axis=0)).max(1) <= apart
+        many = int((np.append(same, False) | np.append(False, same)).sum())
+        if many > (0 if numbers >= 4 else trainings / 100):
+            raise ValueError(
+                f"{many:,} trainings had the same noise, so that no bound holds: "
+                "seed theirs by the seed that train is given, or not at all"
             )
-    return Check(
-        name="noise", what="every training has noise of its own", findings=found
-    )
+    return Check(name="noise", what="trainings have noise", findings=found)
 
 
 def _against(seen: Ledger, ledger: Ledger) -> Check:

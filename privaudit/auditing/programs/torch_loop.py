@@ -72,9 +72,10 @@ class GradientCanary:
         self.releases: list[tuple[float, float]] = []  # noise multiplier, rate
         self._others: NDArray[np.float64] | None = None  # in clip norms
         self._clip, self._rate = 1.0, 1.0
-        self._there = np.zeros(len(self.member))
-        self._noise: list[float] = []  # of the first releases, over its deviation
+        self._before = np.zeros(0)  # marks of a sum, before there is noise on it
+        self._noise: list[float] = []  # marks of the first releases' noise
         self._units: Tensor | None = None
+        self._marks: Tensor | None = None
 
     @property
     def scores(self) -> NDArray[np.float64]:
@@ -117,17 +118,27 @@ class GradientCanary:
         units = self.directions(total)
         there = self.drawn(clip_norm, sampling_rate)
         self._others = self._along(total)
-        if not there.any():
-            return total
-        planted = units @ torch.as_tensor(there, device=units.device).double()
-        return total + (clip_norm * planted).to(total.dtype).view_as(total)
+        if there.any():
+            planted = units @ torch.as_tensor(there, device=units.device).double()
+            total = total + (clip_norm * planted).to(total.dtype).view_as(total)
+        self._before = self.marks(total)
+        return total
 
     def see(self, noisy: Tensor, *, noise_multiplier: float) -> None:
         """The noisy sum, before it is divided by anything."""
         if self._others is None:
             raise ValueError("canary.see was called without canary.add before it")
         others, self._others = self._others, None
-        self.weigh(self._along(noisy) - others, noise_multiplier)
+        noise = self.marks(noisy) - self._before
+        self.weigh(self._along(noisy) - others, noise_multiplier, noise)
+
+    def marks(self, vector: Tensor) -> NDArray[np.float64]:
+        """Some numbers that tell one noise from another, in clip norms."""
+        if self._marks is None:
+            many = min(_MARKS, vector.numel())
+            self._marks = _units(vector.numel(), many).to(vector.device)
+        found = vector.detach().double().flatten() @ self._marks
+        return found.cpu().numpy() / self._clip
 
     def directions(self, like: Tensor) -> Tensor:
         """(values, canaries): orthonormal columns, the same in every training."""
@@ -147,18 +158,24 @@ class GradientCanary:
         if not 0 < rate <= 1:
             raise ValueError(f"sampling_rate must be in (0, 1], got {rate}")
         self._clip, self._rate = clip_norm, rate
-        there = self.member & (self._coins.random(len(self.member)) < rate)
-        self._there = there.astype(float)
-        return there
+        return self.member & (self._coins.random(len(self.member)) < rate)
 
-    def weigh(self, left: NDArray[np.float64], noise_multiplier: float) -> None:
-        """Add what a noisy sum says, less what others gave, in clip norms."""
+    def weigh(
+        self,
+        left: NDArray[np.float64],
+        noise_multiplier: float,
+        noise: NDArray[np.float64],
+    ) -> None:
+        """Add what a noisy sum says, less what others gave, in clip norms.
+
+        ``noise``: the `marks` of the noisy sum, less those of the sum.
+        """
         if not 0 <= noise_multiplier < math.inf:
             raise ValueError(
                 f"noise_multiplier must be >= 0 and finite, got {noise_multiplier}"
             )
         if noise_multiplier and len(self._noise) < _NOISE:
-            self._noise += ((left - self._there) / noise_multiplier).tolist()
+            self._noise += (noise / noise_multiplier).tolist()
         exponent = (left - 0.5) / (noise_multiplier or 1.0) ** 2
         if self._rate < 1:
             exponent = np.logaddexp(
@@ -412,6 +429,8 @@ def _judged(
 
 _PENDING = Check(name="pending", what="")
 _NOISE = 16  # numbers of a training's noise that are compared with others'
+_MARKS = 4  # of them, from a release
+_ALIKE = 1e-4  # four numbers are never so by chance, and rounding moves them by less
 
 
 def _noise_of(drawn: NDArray[np.float64]) -> Check:
@@ -419,19 +438,17 @@ def _noise_of(drawn: NDArray[np.float64]) -> Check:
 
     Raises ``ValueError`` if trainings had the same, which no bound here is for.
     """
-    trainings, numbers = drawn.shape
     found = ()
-    if drawn.size and np.abs(drawn).max() < 1e-4:
+    if drawn.size and np.abs(drawn).max() < _ALIKE:
         found = ("there was no noise where some was said",)
-    elif numbers and trainings > 1:
-        # Two normal numbers differ with a density of at most .29. None agree so well by
-        # chance; of one number in single precision some do, but not one in a hundred.
-        pairs = trainings**2 / 2
-        apart = min(1e-4, (1e-5 / pairs) ** (1 / numbers) / 0.58)
+    elif drawn.size and len(drawn) > 1:
         ordered = drawn[np.argsort(drawn[:, 0])]
-        same = np.abs(np.diff(ordered, axis=0)).max(1) <= apart
+        same = np.abs(np.diff(ordered, axis=0)).max(1) < _ALIKE
         many = int((np.append(same, False) | np.append(False, same)).sum())
-        if many > (0 if numbers >= 4 else trainings / 100):
+        # Few numbers, or numbers of few values, are like others' by chance.
+        if drawn.shape[1] < _MARKS and np.ptp(drawn, axis=0).max() > _ALIKE:
+            many = 0
+        if many:
             raise ValueError(
                 f"{many:,} trainings had the same noise, so that no bound holds: "
                 "seed theirs by the seed that train is given, or not at all"

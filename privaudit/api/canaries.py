@@ -79,9 +79,9 @@ class Canaries:
         Parameters
         ----------
         scores
-            (canaries,): one score per canary, in order; of a Series whose index is
-            another than 0, 1, 2, ... none is taken. Members may score higher or lower.
-            An example is the fall of the canary's loss in training.
+            (canaries,): one score per canary, in order; a Series is numbered 0, 1, 2,
+            ... Members may score higher or lower. An example is the fall of the
+            canary's loss in training.
         epsilon, delta, relation
             The claim. The relation is that of the canaries, and may be left out.
         ledger
@@ -216,20 +216,17 @@ def canaries(
     inputs, targets = _pair(like)
     random = np.random.default_rng(secrets.randbits(128) if seed is None else seed)
     member = random.random(count) < 0.5
-    places = np.arange(count)
-    if relation == "replace-one":  # of each pair two places, which no cycle makes one
-        others = places + count + (count % len(inputs) == 0)
-        places = np.concatenate([places, others])
+    places, pairs = np.arange(count), relation == "replace-one"
+    if pairs:  # two places each, which no cycle through the data makes one
+        places = np.append(places, places + count + (count % len(inputs) == 0))
     made, labels = _made(places, inputs, targets, kind, random)
     if _come_again(made).any():
         raise ValueError(
             f"like has too few values for {len(made):,} records that differ: give "
             "other records, or ask for fewer canaries"
         )
-    if relation == "replace-one":
-        instead = made[count:], labels[count:]
-        return Canaries(made[:count], labels[:count], member, instead)
-    return Canaries(made, labels, member)
+    instead = (made[count:], labels[count:]) if pairs else None
+    return Canaries(made[:count], labels[:count], member, instead)
 
 
 def _made(
@@ -313,12 +310,7 @@ def _pair(like: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     if inputs.dtype.kind not in "biuf" or targets.dtype.kind not in "biufSU":
         raise ValueError(f"{wrong} of numbers, got {inputs.dtype} and {targets.dtype}")
     if not np.isfinite(inputs).all():
-        raise ValueError(
-            "inputs of like must be finite: leave records out that are not"
-        )
+        raise ValueError("inputs of like must be finite: leave other records out")
     if targets.dtype.kind == "f" and not (targets == np.rint(targets)).all():
-        raise ValueError(
-            "targets of like must be classes, as whole numbers or texts, got others: "
-            "wrong labels need classes"
-        )
+        raise ValueError("targets of like must be classes: whole numbers or texts")
     return inputs, targets

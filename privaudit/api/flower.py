@@ -103,7 +103,7 @@ class PrivateClient:
         }
         self._epsilon, self._delta, self._metrics = epsilon, delta, frozenset(metrics)
         self._context: Any = None
-        self._oracle: GradientOracle | None = None
+        self._open: tuple[GradientOracle, pathlib.Path] | None = None
         self._has_trained = False
 
     def __call__(
@@ -119,10 +119,10 @@ class PrivateClient:
             reply = call_next(message, context)
         finally:
             self._context = None
-            if self._oracle is not None:
-                self._oracle.close()
-                self._write(context, self._oracle)
-                self._oracle = None
+            if self._open is not None:
+                self._open[0].close()
+                self._write(context, *self._open)
+                self._open = None
         if reply.has_error():
             return reply
         content = reply.content
@@ -162,20 +162,21 @@ class PrivateClient:
         if not isinstance(epochs, numbers.Integral) or epochs < 1:
             raise ValueError(f"epochs must be a whole number from 1 on, got {epochs!r}")
         context = self._context
-        place = self._place(context)
+        place = self._folder / f"{context.run_id}-{context.node_id}"
         place.mkdir(parents=True, exist_ok=True)
         if isinstance(records, list):
             records = tuple(default_collate(records))
         budget = None
         if self._epsilon is not None:
             budget = Budget(epsilon=self._epsilon, delta=self._delta)
-        here = self._oracle = oracle(
+        here = oracle(
             *(model, [records]),
             **self._how,
             loss=loss,
             budget=budget,
             key_file=place / "key",
         )
+        self._open = here, place
         if _STATE in context.state.config_records:
             text = str(context.state.config_records[_STATE]["oracle"])
             here.load_state_dict(_json.decode(text.encode(), dict))
@@ -194,14 +195,11 @@ class PrivateClient:
         finally:
             here.close()
 
-    def _place(self, context: Any) -> pathlib.Path:
-        return self._folder / f"{context.run_id}-{context.node_id}"
-
     def _keep(self, context: Any, here: GradientOracle) -> None:
         text = _json.encode(here.state_dict(), indent=0).decode()
         context.state[_STATE] = ConfigRecord({"oracle": text})
 
-    def _write(self, context: Any, here: GradientOracle) -> None:
+    def _write(self, context: Any, here: GradientOracle, place: pathlib.Path) -> None:
         """The evidence so far, in the place of that of earlier rounds."""
         if not here.ledger.nodes[0]:
             return
@@ -214,7 +212,6 @@ class PrivateClient:
             epsilon=self._epsilon,
             run=f"Flower's run {context.run_id}",
         )
-        place = self._place(context)
         new, old = place / "evidence.new", place / "evidence"
         shutil.rmtree(new, ignore_errors=True)
         write(new, run, recorder.ledger())

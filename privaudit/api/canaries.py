@@ -21,7 +21,7 @@ from privaudit.results import DELTA, Relation, check_relation
 from privaudit.settings import MOST_CANARIES, claim_of
 
 KINDS = ("mislabelled", "noise")
-_TRIES = 10  # to change records until they differ
+_FAR = [0.05 * k for k in range(1, 11)]  # copies move until they differ, in deviations
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -254,11 +254,12 @@ def _made(
     order = random.permutation(len(inputs))
     chosen = order[places % len(inputs)]
     made = inputs[chosen].copy()
-    for _ in range(_TRIES):
+    for far in _FAR:
         again = _come_again(made)
         if not again.any():
             break
-        made[again] = _changed(inputs[chosen[again]], inputs, random)
+        apart = far * float(inputs.std())
+        made[again] = _changed(inputs[chosen[again]], inputs, apart, random)
     place = np.searchsorted(classes, targets[chosen])
     shift = random.integers(1, len(classes), count)
     return made, classes[(place + shift) % len(classes)]
@@ -272,10 +273,9 @@ def _come_again(made: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def _changed(
-    copies: NDArray[Any], like: NDArray[Any], random: np.random.Generator
+    copies: NDArray[Any], like: NDArray[Any], apart: float, random: np.random.Generator
 ) -> NDArray[Any]:
-    """Copies of records of ``like``, moved by .05 of its deviation."""
-    apart = 0.05 * float(like.std())
+    """Copies of records of ``like``, moved by about ``apart``, > 0."""
     if np.issubdtype(like.dtype, np.floating):
         return copies + random.normal(0, apart, copies.shape).astype(like.dtype)
     # Most whole numbers move by 1 or more; what would leave the range turns back.

@@ -20,4 +20,4 @@ def test_snippets_run_one_after_another(tmp_path, monkeypatch):
             statuses.append(space["found"].status)
     assert len(SNIPPETS) == 7
     assert statuses[0] == "consistent"
-    assert statuses[-1] == "consistent"
+    assert statuses[-1] == "unproven"  # the account of a loop is conditional

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 import secrets
 from typing import Any
 
@@ -20,6 +21,7 @@ from privaudit.results import DELTA, Relation, check_relation
 from privaudit.settings import MOST_CANARIES, claim_of
 
 KINDS = ("mislabelled", "noise")
+_FAR = [0.05 * k for k in range(1, 11)]  # copies move until they differ, in deviations
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -77,8 +79,9 @@ class Canaries:
         Parameters
         ----------
         scores
-            (canaries,): one score per canary, in order. Members may score higher or
-            lower. An example is the fall of the canary's loss in training.
+            (canaries,): one score per canary, in order; a Series is numbered 0, 1, 2,
+            ... Members may score higher or lower. An example is the fall of the
+            canary's loss in training.
         epsilon, delta, relation
             The claim. The relation is that of the canaries, and may be left out.
         ledger
@@ -165,15 +168,16 @@ def canaries(
         Number of canaries; about half of them become members.
     like
         Data that they shall resemble: a pair of arrays or tensors (inputs, targets), or
-        a torch Dataset of such pairs, whose targets are classes. For "mislabelled" it
-        should be held out from training.
+        a torch Dataset of such pairs: finite inputs, and targets that are classes. For
+        "mislabelled" it should be held out from training.
     kind
-        "mislabelled": records of ``like`` with a wrong label; if there are fewer than
-        ``count``, slightly changed copies as well. "noise": uniform over the range of
-        ``like``.
+        "mislabelled": records of ``like`` with a wrong label; in the place of records
+        that come again, slightly changed copies, of whole numbers by whole numbers
+        within their range. "noise": uniform over the range of ``like``.
     relation
         What a coin decides. "add-or-remove-one": whether the canary is among the data.
-        "replace-one": whether it or another record of its kind is.
+        "replace-one": whether it or another record of its kind is; of "mislabelled",
+        another record of ``like``.
     seed
         Seed of the coins and the records, for a study. None: drawn from the operating
         system.
@@ -181,7 +185,8 @@ def canaries(
     Raises
     ------
     ValueError
-        If a value is out of its range, or ``like`` is data of another form.
+        If a value is out of its range, or ``like`` is data of another form, or of too
+        few values for so many canaries that differ.
 
     Examples
     --------
@@ -197,7 +202,8 @@ def canaries(
     >>> planted.audit(scores, epsilon=1, delta=1e-5).status
     'refuted'
     """
-    if not isinstance(count, int) or not 10 <= count <= MOST_CANARIES:
+    count = operator.index(count)  # of numpy's too
+    if not 10 <= count <= MOST_CANARIES:
         raise ValueError(
             f"count must be a whole number between 10 and {MOST_CANARIES:,}, got "
             f"{count!r}"
@@ -210,21 +216,28 @@ def canaries(
     inputs, targets = _pair(like)
     random = np.random.default_rng(secrets.randbits(128) if seed is None else seed)
     member = random.random(count) < 0.5
-    if relation == "replace-one":
-        made, labels = _made(2 * count, inputs, targets, kind, random)
-        instead = made[count:], labels[count:]
-        return Canaries(made[:count], labels[:count], member, instead)
-    return Canaries(*_made(count, inputs, targets, kind, random), member)
+    places, pairs = np.arange(count), relation == "replace-one"
+    if pairs:  # two places each, which no cycle through the data makes one
+        places = np.append(places, places + count + (count % len(inputs) == 0))
+    made, labels = _made(places, inputs, targets, kind, random)
+    if _come_again(made).any():
+        raise ValueError(
+            f"like has too few values for {len(made):,} records that differ: give "
+            "other records, or ask for fewer canaries"
+        )
+    instead = (made[count:], labels[count:]) if pairs else None
+    return Canaries(made[:count], labels[:count], member, instead)
 
 
 def _made(
-    count: int,
+    places: NDArray[np.int64],
     inputs: NDArray[Any],
     targets: NDArray[Any],
     kind: str,
     random: np.random.Generator,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Inputs and targets of so many records of a ``kind``."""
+    """Inputs and targets of records of a ``kind``, by their places in shuffled data."""
+    count = len(places)
     classes = np.unique(targets)
     if len(classes) < 2:
         raise ValueError("like must have records of two classes or more")
@@ -234,20 +247,43 @@ def _made(
                 f"canaries of noise are floats, and inputs are {inputs.dtype}: use "
                 "kind='mislabelled'"
             )
-        low, high = inputs.min(), inputs.max()
-        shape = (count, *inputs.shape[1:])
-        made = random.uniform(low, high, shape).astype(inputs.dtype)
+        low, high = float(inputs.min()), float(inputs.max())
+        drawn = random.random((count, *inputs.shape[1:]))
+        made = (low * (1 - drawn) + high * drawn).astype(inputs.dtype)
         return made, random.choice(classes, count)
     order = random.permutation(len(inputs))
-    chosen = order[np.arange(count) % len(inputs)]
+    chosen = order[places % len(inputs)]
     made = inputs[chosen].copy()
-    if np.issubdtype(inputs.dtype, np.floating) and count > len(inputs):
-        apart = 0.05 * float(inputs.std())
-        later = made[len(inputs) :]
-        later += random.normal(0, apart, later.shape).astype(inputs.dtype)
+    for far in _FAR:
+        again = _come_again(made)
+        if not again.any():
+            break
+        apart = far * float(inputs.std())
+        made[again] = _changed(inputs[chosen[again]], inputs, apart, random)
     place = np.searchsorted(classes, targets[chosen])
     shift = random.integers(1, len(classes), count)
     return made, classes[(place + shift) % len(classes)]
+
+
+def _come_again(made: NDArray[Any]) -> NDArray[np.bool_]:
+    """Mask of the inputs that are those of one before."""
+    first: dict[int, int] = {}
+    rows = enumerate(made)
+    return np.array([first.setdefault(hash(x.tobytes()), at) != at for at, x in rows])
+
+
+def _changed(
+    copies: NDArray[Any], like: NDArray[Any], apart: float, random: np.random.Generator
+) -> NDArray[Any]:
+    """Copies of records of ``like``, moved by about ``apart``, > 0."""
+    if np.issubdtype(like.dtype, np.floating):
+        return copies + random.normal(0, apart, copies.shape).astype(like.dtype)
+    # Most whole numbers move by 1 or more; what would leave the range turns back.
+    low, high = float(like.min()), float(like.max())
+    moves = np.rint(random.normal(0, max(1.0, apart), copies.shape))
+    there = copies + moves
+    there = np.where((there < low) | (there > high), copies - moves, there)
+    return there.clip(low, high).astype(like.dtype)
 
 
 def _pair(like: Any) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -261,7 +297,7 @@ def _pair(like: Any) -> tuple[NDArray[Any], NDArray[Any]]:
             pairs = [like[place] for place in range(len(like))]
             like = (
                 np.stack([np.asarray(x) for x, _ in pairs]),
-                np.array([int(y) for _, y in pairs]),
+                np.stack([np.asarray(y) for _, y in pairs]),
             )
         except (TypeError, ValueError, KeyError) as error:
             raise ValueError(f"{wrong}, got {type(like).__name__}") from error
@@ -271,6 +307,10 @@ def _pair(like: Any) -> tuple[NDArray[Any], NDArray[Any]]:
             f"{wrong}, one target a record, got shapes {inputs.shape} and "
             f"{targets.shape}"
         )
-    if inputs.dtype == object or targets.dtype == object:
-        raise ValueError(f"{wrong} of numbers, got objects")
+    if inputs.dtype.kind not in "biuf" or targets.dtype.kind not in "biufSU":
+        raise ValueError(f"{wrong} of numbers, got {inputs.dtype} and {targets.dtype}")
+    if not np.isfinite(inputs).all():
+        raise ValueError("inputs of like must be finite: leave other records out")
+    if targets.dtype.kind == "f" and not (targets == np.rint(targets)).all():
+        raise ValueError("targets of like must be classes: whole numbers or texts")
     return inputs, targets

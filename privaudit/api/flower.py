@@ -7,7 +7,9 @@ of this client alone, and what leaves it is the model and the metrics that are n
 
 from __future__ import annotations
 
+import logging
 import math
+import numbers
 import os
 import pathlib
 import shutil
@@ -38,6 +40,7 @@ ONLY_BY_STEPS = (
     "is the model and metrics of public data"
 )
 _STATE = "privaudit"  # record of a client's Context
+_LOG = logging.getLogger("privaudit")
 
 
 class PrivateClient:
@@ -55,8 +58,9 @@ class PrivateClient:
     noise_multiplier, clip_norm, batch_size
         As of `privaudit.oracle`.
     epsilon
-        Budget of this client, if there is one: the step that would exceed it raises
-        ``BudgetExceeded``, so that Flower hears of a client that failed.
+        Budget of this client in one run of Flower, if there is one: the step that would
+        exceed it raises ``BudgetExceeded``, so that Flower hears of a client that
+        failed. Each run, by its id, has a key, a ledger and a budget of its own.
     delta
         In (0, 1).
     metrics
@@ -99,6 +103,7 @@ class PrivateClient:
         }
         self._epsilon, self._delta, self._metrics = epsilon, delta, frozenset(metrics)
         self._context: Any = None
+        self._open: tuple[GradientOracle, pathlib.Path] | None = None
         self._has_trained = False
 
     def __call__(
@@ -106,10 +111,18 @@ class PrivateClient:
     ) -> Any:
         """Call the app, and take from its reply what may not leave the client.
 
+        The evidence is written first, and steps that were left unfinished cannot go on.
         Raises ``ValueError`` if it trained in another way than by `steps`.
         """
         self._context, self._has_trained = context, False
-        reply = call_next(message, context)
+        try:
+            reply = call_next(message, context)
+        finally:
+            self._context = None
+            if self._open is not None:
+                self._open[0].close()
+                self._write(context, *self._open)
+                self._open = None
         if reply.has_error():
             return reply
         content = reply.content
@@ -139,12 +152,15 @@ class PrivateClient:
         `privaudit.train`.
 
         Raises as `privaudit.oracle` and `GradientOracle.gradient`, and ``ValueError``
-        outside of a client app that has this mod.
+        outside of a client app that has this mod, or if ``epochs`` is no whole number
+        from 1 on.
         """
         if self._context is None:
             raise ValueError(
                 "PrivateClient.steps is called by a client app: ClientApp(mods=[...])"
             )
+        if not isinstance(epochs, numbers.Integral) or epochs < 1:
+            raise ValueError(f"epochs must be a whole number from 1 on, got {epochs!r}")
         context = self._context
         place = self._folder / f"{context.run_id}-{context.node_id}"
         place.mkdir(parents=True, exist_ok=True)
@@ -160,16 +176,17 @@ class PrivateClient:
             budget=budget,
             key_file=place / "key",
         )
+        self._open = here, place
         if _STATE in context.state.config_records:
             text = str(context.state.config_records[_STATE]["oracle"])
             here.load_state_dict(_json.decode(text.encode(), dict))
-        self._has_trained = True
         parameters = [*trained(model).values()]
         per_epoch = math.ceil(here.sizes[0] / self._how["batch_size"])
         try:
             for step in range(epochs * per_epoch):
                 at = parameter_vector(model).detach().cpu()
                 (down,) = here.gradient(at[None])
+                self._has_trained = True
                 self._keep(context, here)
                 parts = down.split([one.numel() for one in parameters])
                 for one, part in zip(parameters, parts, strict=True):
@@ -177,7 +194,6 @@ class PrivateClient:
                 yield step
         finally:
             here.close()
-            self._write(context, here, place)
 
     def _keep(self, context: Any, here: GradientOracle) -> None:
         text = _json.encode(here.state_dict(), indent=0).decode()
@@ -209,22 +225,29 @@ class ExactClipping(DifferentialPrivacyServerSideFixedClipping):
     """Flower's server-side clipping, whose noise is exact: private by client.
 
     In the place of ``DifferentialPrivacyServerSideFixedClipping``, with its arguments.
-    Updates are clipped, rounded to a grid and summed without rounding; noise is an
-    exactly rounded Gaussian number by a secret key. Metrics of clients are dropped: no
-    account covers them.
+    Updates are clipped, rounded to a grid and summed without rounding, whatever weights
+    clients state; noise is an exactly rounded Gaussian number by a secret key. One that
+    cannot be read counts as none, and the log names its node. Metrics of clients are
+    dropped and no evaluation is asked of them: no account covers what they compute.
 
     Raises ``ValueError`` if the clipping norm is too small for so many parameters.
     """
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
-        self._streams = Streams(Key.secret())
         if self.accountant is not None and hasattr(self.accountant, "exact"):
             self.accountant.exact = True
 
     def __repr__(self) -> str:
         """As Flower's own."""
         return "Differential Privacy Strategy Wrapper (exact noise, privaudit)"
+
+    def configure_evaluate(self, *_: Any, **__: Any) -> list[Any]:
+        """No message: of what clients compute on their records nothing is private."""
+        return []
+
+    def aggregate_evaluate(self, *_: Any, **__: Any) -> None:
+        """Nothing, whoever sends it."""
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Any]
@@ -235,7 +258,6 @@ class ExactClipping(DifferentialPrivacyServerSideFixedClipping):
         failed = [reply for reply in found if reply.has_error()]
         if failed or len(found) != self.num_sampled_clients:
             return None, None
-        self._validate_uniform_weights(found)
         before = self.current_arrays.to_numpy_ndarrays()
         start = _vector(before)
         deviation = self.noise_multiplier * self.clipping_norm
@@ -249,11 +271,10 @@ class ExactClipping(DifferentialPrivacyServerSideFixedClipping):
             )
         total = torch.zeros_like(start)
         for reply in found:
-            (arrays,) = reply.content.array_records.values()
-            total += _clipped(arrays, start, before, clip, step)
-        noisy = self._streams.noisy(
-            total[None, None], [0], server_round, deviation, step
-        )[0, 0]
+            total += _clipped(reply, start, before, clip, step)
+        # A key a release: no round number that comes again has noise that was used.
+        streams = Streams(Key.secret())
+        noisy = streams.noisy(total[None, None], [0], 0, deviation, step)[0, 0]
         after = start + noisy / self.num_sampled_clients
         parts = after.split([one.size for one in before])
         new = {
@@ -269,14 +290,20 @@ def _vector(arrays: Sequence[Any]) -> Tensor:
 
 
 def _clipped(
-    arrays: ArrayRecord, start: Tensor, before: Sequence[Any], clip: float, step: float
+    reply: Any, start: Tensor, before: Sequence[Any], clip: float, step: float
 ) -> Tensor:
     """An update of norm <= ``clip``, (dims,) doubles on the grid; zeros of none."""
-    given = arrays.to_numpy_ndarrays()
-    if [one.shape for one in given] != [one.shape for one in before]:
-        return torch.zeros_like(start)  # whether a round ends is not a client's to say
-    update = _vector(given) - start
-    if not update.isfinite().all():
+    try:
+        (arrays,) = reply.content.array_records.values()
+        given = arrays.to_numpy_ndarrays()
+        if [one.shape for one in given] != [one.shape for one in before]:
+            raise ValueError("its arrays have other shapes than the model's")
+        update = _vector(given) - start
+        if not update.isfinite().all():
+            raise ValueError("its arrays are not finite")
+    except Exception as error:  # whether a round ends is not a client's to say
+        node = reply.metadata.src_node_id
+        _LOG.warning("the reply of node %s counts as no update: %s", node, error)
         return torch.zeros_like(start)
     update = update * clip_weights(torch.linalg.vector_norm(update), clip)
     return (update / step).round_() * step

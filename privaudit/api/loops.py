@@ -132,8 +132,8 @@ class GradientOracle:
             ) from None
         if state["key"] != self._key.run.hex():
             raise ValueError(
-                "the key of this state was lost, or is another one: give the key_file "
-                "that it began with, or begin again without a state"
+                "the key of this state was lost, or is another one: bring back "
+                "the file of the key that it began with, or begin again without a state"
             )
         if state["seal"] != self._seal(state):
             raise ValueError(
@@ -229,6 +229,7 @@ class GradientOracle:
             self._is_over = True
             if self._journal is not None:
                 self._journal.close()
+                self._journal = None
 
     def gradient(self, at: Tensor, nodes: Sequence[int] | None = None) -> Tensor:
         """Return each node's noisy mean gradient at parameters ``at``, (nodes, dims).

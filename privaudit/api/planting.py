@@ -164,7 +164,7 @@ def _record(record: Any, material: Material | None) -> Canary:
     """A record of the user's, an input and a target, as a canary."""
     from privaudit.auditing.attacks.canaries import Canary
     from trainers.data import Dataset
-    from trainers.data.shares import check_alike, data_set
+    from trainers.data.shares import check_alike, check_labels, data_set
 
     if not (isinstance(record, tuple | list) and len(record) == 2):
         raise ValueError("record is an input and its target, as a pair")
@@ -175,6 +175,8 @@ def _record(record: Any, material: Material | None) -> Canary:
     assert isinstance(found, Dataset)
     if material is not None:
         check_alike(found, material.shares[0].example, "record")
+        if material.classes is not None:
+            check_labels(found.targets, material.classes, "record")
     return Canary(found)
 
 

@@ -251,7 +251,7 @@ def checked_runs(
     member: ArrayLike, score: ArrayLike
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
     """Worlds and scores of any number of runs, read-only, checked as in ``Scores``."""
-    check_aligned(score, member, ("scores", "member"))
+    check_aligned(score, member, ("scores", "member"), by_place=True)
     check_unmasked(member, "worlds in member")
     given = np.asarray(member)
     if given.ndim != 1:

@@ -59,13 +59,22 @@ def columns_of(
     return frame[[*names, *there]].to_numpy(dtype=float)
 
 
-def check_aligned(one: Any, other: Any, names: tuple[str, str]) -> None:
-    """``ValueError`` if pandas' rows of two are numbered otherwise: would not fit."""
-    first, second = (getattr(value, "index", None) for value in (one, other))
-    if first is None or not hasattr(first, "equals") or callable(second):
-        return  # lists have a method of this name
-    if second is not None and not first.equals(second):
+def check_aligned(
+    one: Any, other: Any, names: tuple[str, str], *, by_place: bool = False
+) -> None:
+    """``ValueError`` if pandas' rows of two are numbered otherwise: would not fit.
+
+    ``by_place``: rows of one that is not pandas' are numbered from 0 on.
+    """
+    known: list[Any] = [getattr(value, "index", None) for value in (one, other)]
+    indices = [index for index in known if hasattr(index, "equals")]  # no list's method
+    if len(indices) == 2:
+        fit = indices[0].equals(indices[1])
+    else:
+        fit = not by_place or all([*one] == [*range(len(one))] for one in indices)
+    if not fit:
         raise ValueError(
-            f"{names[0]} and {names[1]} are pandas' with other indices, so that rows "
-            "would not fit: align them first, or give .to_numpy() of both"
+            f"{names[0]} and {names[1]} have other indices, so that rows would not fit "
+            "(those of an array are 0, 1, 2, ...): align them first, or give "
+            ".to_numpy() of both"
         )

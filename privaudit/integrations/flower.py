@@ -13,6 +13,8 @@ A ledger of Flower's is conditional: see `ROUNDS` and `FLOATS`.
 
 from __future__ import annotations
 
+import copy
+import numbers
 from typing import Any
 
 from privaudit.accounting.certificate import Certificate
@@ -50,15 +52,23 @@ def _sampling(method: str, size: int, population: int) -> Sampling:
     raise ValueError(f"there is no sampling {method!r} of clients")
 
 
-def _release(event: Any, method: str) -> Release:
+def _release(event: dict[str, Any], method: str, of: Any) -> Release:
     """A noisy sum of clipped updates: noise over the clip norm, as strategies have it.
 
-    Replacing a client moves the sum by twice the clip norm.
+    Replacing a client moves the sum by twice the clip norm. ``of``: the population that
+    the configuration has.
     """
-    noise, size, population = (
-        event[name] if isinstance(event, dict) else getattr(event, name)
-        for name in _NAMES
-    )
+    noise, size, population = (event[name] for name in _NAMES)
+    whole = [isinstance(one, numbers.Integral) for one in (size, population)]
+    if not all(whole) or not 1 <= size <= population:
+        raise ValueError(
+            "an event's sample_size and population_size are whole numbers, 1 <= "
+            f"sample_size <= population_size, got {size!r} and {population!r}"
+        )
+    if population != of:
+        raise ValueError(
+            f"an event of a population of {population}, where config has {of}"
+        )
     sampling = _sampling(method, size, population)
     return Release.of_sum(norm_bound=1.0, noise_multiplier=noise, sampling=sampling)
 
@@ -84,6 +94,8 @@ def is_flower(source: Any) -> bool:
 def ledger_of(source: Any) -> Ledger:
     """Ledger of what a Flower accountant composed: one node, whose unit is a user.
 
+    Nothing that was composed is no ledger: of what was trained nothing is known then.
+
     Parameters
     ----------
     source
@@ -92,19 +104,31 @@ def ledger_of(source: Any) -> Ledger:
     Raises
     ------
     ValueError
-        If it is none of these, or its state is of another version.
+        If it is none of these, its state is of another version or has no release, or an
+        event is of another population than its configuration.
 
     Examples
     --------
     >>> event = {"noise_multiplier": 1.0, "sample_size": 10, "population_size": 100}
     >>> state = {
     ...     "schema_version": 1,
-    ...     "config": {"sampling_method": "poisson"},
+    ...     "config": {"sampling_method": "poisson", "population_size": 100},
     ...     "compositions": [{"event": event, "count": 50}],
     ... }
     >>> ledger_of(state).nodes[0][0].count
     50
     """
+    ledger = _read(source)
+    if not ledger.nodes[0]:
+        raise ValueError(
+            "no release was composed, and nothing is known of what was trained: give "
+            "the strategy its accountant before its rounds, and read it after them"
+        )
+    return ledger
+
+
+def _read(source: Any) -> Ledger:
+    """As `ledger_of`, of what composed nothing too."""
     known = getattr(source, "accountant", source)
     state = known if isinstance(known, dict) else None
     if state is None and hasattr(known, "state_dict"):
@@ -121,9 +145,11 @@ def ledger_of(source: Any) -> Ledger:
         )
     try:
         method = _word(state["config"]["sampling_method"])
+        population = state["config"]["population_size"]
         recorder = Recorder(1, unit="user")
         for one in state["compositions"]:
-            recorder.record(0, _release(one["event"], method), one["count"])
+            release = _release(one["event"], method, population)
+            recorder.record(0, release, one["count"])
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"the accountant's state is not Flower's: {error}") from None
     recorder.assume(ROUNDS)
@@ -146,7 +172,8 @@ class Accountant:
     Attributes
     ----------
     ledger
-        All that was composed, for `privaudit.Certificate` and `privaudit.epsilon`.
+        All that was composed, for `privaudit.Certificate` and `privaudit.epsilon`;
+        ``ValueError`` if that is nothing.
     exact
         Whether noise is exact, as `privaudit.api.flower.ExactClipping` sets it: its
         ledger does not assume `FLOATS` then. All rounds are of one kind.
@@ -177,7 +204,7 @@ class Accountant:
 
     @public
     def __init__(self, config: Any) -> None:
-        self._config = config
+        self._config = copy.copy(config)  # no later change is of rounds that were
         self._relation: Relation = _word(config.neighboring_relation)  # type: ignore[assignment]
         self._method = _word(config.sampling_method)
         self._composed: list[tuple[dict[str, Any], int]] = []
@@ -200,8 +227,8 @@ class Accountant:
 
     @property
     def config(self) -> Any:
-        """The privacy configuration."""
-        return self._config
+        """A copy of the privacy configuration."""
+        return copy.copy(self._config)
 
     @property
     def num_releases(self) -> int:
@@ -273,9 +300,10 @@ class Accountant:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what `state_dict` gave, or that of Flower's own accountant.
 
-        Raises ``ValueError`` if it is of another configuration or kind of noise.
+        Raises ``ValueError`` if it is of another configuration or kind of noise, or
+        this accountant has composed rounds: they would be forgotten.
         """
-        ledger_of(state)
+        _read(state)
         if state["config"] != self.state_dict()["config"]:
             raise ValueError("the state is of another privacy configuration")
         if (exact := state.get("backend") == _EXACT) != self._exact:
@@ -283,6 +311,11 @@ class Accountant:
                 f"the state is of {_kind(exact)} noise, and this accountant of "
                 f"{_kind(self._exact)}: make the strategy that its rounds had with "
                 "this accountant before the state is loaded"
+            )
+        if self._composed:
+            raise ValueError(
+                f"this accountant has composed {self.num_releases} rounds, which the "
+                "state would replace: load it into a new accountant, before any round"
             )
         self._composed = [
             self._entry(one["event"], one["count"]) for one in state["compositions"]
@@ -293,16 +326,14 @@ class Accountant:
             raise ValueError(f"count must be a whole number from 1 on, got {count!r}")
         if not isinstance(event, dict):
             event = {name: getattr(event, name) for name in _NAMES}
-        if event["population_size"] != self._config.population_size:
-            raise ValueError(
-                f"an event of a population of {event['population_size']}, where config "
-                f"has {self._config.population_size}"
-            )
-        _release(event, self._method)
+        self._release(event)
         return dict(event), count
+
+    def _release(self, event: dict[str, Any]) -> Release:
+        return _release(event, self._method, self._config.population_size)
 
     def _certificate(self, more: tuple[tuple[dict[str, Any], int], ...]) -> Certificate:
         recorder = Recorder(1, unit="user")
         for event, count in (*self._composed, *more):
-            recorder.record(0, _release(event, self._method), count)
+            recorder.record(0, self._release(event), count)
         return Certificate.of(recorder.ledger(), self._relation)

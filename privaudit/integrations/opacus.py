@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import logging
 import math
 import os
 import warnings
@@ -55,6 +56,8 @@ FLOATS = (
     "Opacus' coins, sums and noise, which are floating point numbers of torch's "
     "generators, hide as much as exact ones would"
 )
+
+_MOST_PRV = 50.0  # epsilon, up to which PRV's grids fit into memory
 
 
 def history_of(source: Any) -> Any:
@@ -121,6 +124,7 @@ def epsilons(ledger: Ledger, delta: float) -> dict[str, float]:
     """Compute epsilon by Opacus' own accountants, "RDP" and "PRV", for a ledger.
 
     Accountants that give no figure are left out; without Opacus the result is empty.
+    PRV is not asked where RDP says more than 50, and the log says so.
     """
     try:
         accountants = importlib.import_module("opacus.accountants")
@@ -128,6 +132,13 @@ def epsilons(ledger: Ledger, delta: float) -> dict[str, float]:
         return {}
     found: dict[str, float] = {}
     for name in ("rdp", "prv"):
+        if name == "prv" and not (rdp := found.get("RDP", math.inf)) <= _MOST_PRV:
+            logging.getLogger("privaudit").warning(
+                "Opacus' PRV accountant is not asked, whose memory grows with epsilon: "
+                "by RDP it is %g",
+                rdp,
+            )
+            break
         accountant = accountants.create_accountant(name)
         accountant.history = [
             (entry.release.noise / entry.release.norm_bound, rate, entry.count)

@@ -1,5 +1,7 @@
 """Canaries for a user's own training."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -33,6 +35,32 @@ class TestCanaries:
         data = torch.utils.data.TensorDataset(*map(torch.tensor, LIKE))
         assert len(pa.canaries(20, like=data, kind="noise", seed=0)) == 20
 
+    def test_takes_numpys_numbers_and_targets_as_they_are(self):
+        assert len(pa.canaries(np.int64(20), like=LIKE)) == 20
+        data = torch.utils.data.TensorDataset(torch.tensor(LIKE[0]), torch.rand(60))
+        with pytest.raises(ValueError, match="must be classes"):
+            pa.canaries(20, like=data)
+
+    def test_noise_has_any_finite_range(self):
+        wide = np.array([[-1.7e308], [1.7e308]] * 10), LIKE[1][:20]
+        assert np.isfinite(pa.canaries(20, like=wide, kind="noise").inputs).all()
+
+    @pytest.mark.parametrize("dtype", [float, np.uint8, np.int64, bool])
+    @pytest.mark.parametrize("relation", ["add-or-remove-one", "replace-one"])
+    def test_no_two_are_the_same(self, dtype, relation):
+        """Though there are fewer records, and some of these are the same."""
+        some = np.random.default_rng(3).integers(0, 2, (30, 20)) * 200
+        like = np.concatenate([some, some[:5]]).astype(dtype), np.arange(35) % 2
+        planted = pa.canaries(70, like=like, relation=relation, seed=0)
+        every = planted.inputs
+        if planted.instead is not None:
+            every = np.concatenate([every, planted.instead[0]])
+        assert every.dtype == dtype
+        assert len(np.unique(every, axis=0)) == len(every)
+        if dtype is not float:
+            low, high = like[0].min(), like[0].max()
+            assert ((low <= every) & (every <= high)).all()
+
     @pytest.mark.parametrize(
         ("count", "more", "why"),
         [
@@ -42,6 +70,12 @@ class TestCanaries:
             (20, {"like": 3}, "like is a pair"),
             (20, {"like": (LIKE[0], LIKE[1][:-1])}, "like is a pair"),
             (20, {"like": (LIKE[0], LIKE[1] * 0)}, "two classes"),
+            (20, {"like": (LIKE[0], LIKE[1] + 0.5)}, "must be classes"),
+            (20, {"like": (LIKE[0] * math.nan, LIKE[1])}, "must be finite"),
+            (20, {"like": (LIKE[0] * math.inf, LIKE[1]), "kind": "noise"}, "finite"),
+            (20, {"like": (LIKE[0] * 0, LIKE[1])}, "too few values for 20 records"),
+            (20, {"like": (LIKE[0] > 9, LIKE[1])}, "too few values for 20 records"),
+            (20, {"like": (LIKE[0] + 1j, LIKE[1])}, "of numbers, got complex"),
         ],
     )
     def test_refuses(self, count, more, why):
@@ -88,6 +122,18 @@ class TestAudit:
         with pytest.raises(ValueError, match="give ledger"):
             planted.audit(np.zeros(100), epsilon=1, method="family")
 
+    def test_scores_are_in_order(self):
+        """By place a Series of another order would be put together wrongly."""
+        pandas = pytest.importorskip("pandas")
+        planted = pa.canaries(100, like=LIKE, seed=0)
+        scores, worlds = pandas.Series(np.arange(100.0)), pandas.Series(planted.member)
+        assert planted.audit(scores, epsilon=1).status == "unproven"
+        other = "scores and member have other indices"
+        with pytest.raises(ValueError, match=other):
+            planted.audit(scores[::-1], epsilon=1)
+        with pytest.raises(ValueError, match=other):
+            pa.lower_bound(scores.to_numpy(), worlds[::-1], delta=0.1)
+
 
 class TestReplaceOne:
     """A coin chooses between two records, and the guarantee is that of a mean."""
@@ -107,6 +153,15 @@ class TestReplaceOne:
             np.testing.assert_array_equal(inputs[at], expected)
             assert targets[at] == (planted.targets[at] if member else labels[at])
         assert (planted.inputs != others).any(axis=1).all()
+
+    @pytest.mark.parametrize("count", [60, 120, 90])
+    def test_another_record_takes_the_place_of_one(self, count):
+        """No copy of it, which would be as good as no replacement."""
+        like = 1000.0 * np.eye(60), np.arange(60) % 2
+        planted = pa.canaries(count, like=like, relation="replace-one", seed=0)
+        assert planted.instead is not None
+        record, other = planted.inputs.argmax(1), planted.instead[0].argmax(1)
+        assert (record != other).all()
 
     def test_the_relation_is_that_of_the_coins(self):
         planted = self.planted(seed=1)

@@ -415,6 +415,11 @@ class TestRefused:
         with pytest.raises(ValueError, match="record"):
             trained().audit(runs=20, record=(torch.ones(5), 0))
 
+    @pytest.mark.parametrize("label", [2, -1, -100])
+    def test_a_record_of_another_class(self, label):
+        with pytest.raises(ValueError, match=f"record has the label {label}, but the"):
+            trained().audit(runs=20, record=(torch.ones(4), label))
+
 
 def given_net():
     """By name."""

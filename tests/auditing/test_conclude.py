@@ -59,7 +59,7 @@ class TestATrueClaimIsNotRefuted:
         assert found.beside.epsilon > 4 > 1 > found.lower.epsilon
 
     def test_of_one_run_with_canaries(self):
-        like = np.zeros((60, 3)), np.arange(60) % 2
+        like = np.arange(180.0).reshape(60, 3), np.arange(60) % 2
         planted = pa.canaries(4000, like=like, kind="noise", seed=0)
         scores = response(planted.member, 1)
         found = planted.audit(scores, **CLAIM, ledger=gaussian(5.0), method="family")

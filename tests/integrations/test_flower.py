@@ -73,6 +73,43 @@ class TestSound:
         with pytest.raises(ValueError, match="another privacy configuration"):
             Accountant(config(max_epsilon=5.0)).load_state_dict(state)
 
+    def test_a_state_replaces_no_rounds(self):
+        accountant = Accountant(config())
+        before = accountant.state_dict()
+        Accountant(config()).load_state_dict(before)
+        accountant.compose(event(), 3)
+        for state in (before, accountant.state_dict()):
+            with pytest.raises(ValueError, match="has composed 3 rounds, which"):
+                accountant.load_state_dict(state)
+        assert accountant.num_releases == 3
+
+    def test_what_released_nothing_has_no_ledger(self):
+        """An epsilon of 0 would be of a training that nobody counted."""
+        accountant = Accountant(config())
+        for source in (accountant.state_dict(), accountant.state_dict() | {"a": 1}):
+            with pytest.raises(ValueError, match="no release was composed"):
+                pa.ledger_from(source)
+        with pytest.raises(ValueError, match="no release was composed"):
+            _ = accountant.ledger
+
+    def test_its_configuration_stays(self):
+        """What is counted at one rate is not counted again at another."""
+        given = config("poisson")
+        accountant = Accountant(given)
+        accountant.compose(event(), 5)
+        given.population_size = accountant.config.population_size = 1000
+        with pytest.raises(ValueError, match="of 1000, where config has 100"):
+            accountant.compose(event(population=1000))
+        assert accountant.state_dict()["config"]["population_size"] == 100
+
+    def test_a_state_is_of_one_population(self):
+        accountant = Accountant(config("poisson"))
+        accountant.compose(event(), 5)
+        state = accountant.state_dict()
+        state["compositions"][0]["event"]["population_size"] = 1000
+        with pytest.raises(ValueError, match="of 1000, where config has 100"):
+            ledger_of(state)
+
     def test_rounds_keep_their_kind_of_noise(self):
         kinds = Accountant(config()), Accountant(config())
         kinds[1].exact = True
@@ -103,6 +140,11 @@ class TestSound:
         [
             (lambda one: one.compose(event(population=7, size=7)), "population of 7"),
             (lambda one: one.compose(event(), 0), "count must be a whole number"),
+            (lambda one: one.compose(event(size="10")), "got '10' and 100"),
+            (lambda one: one.compose(event(size=10.5)), "got 10.5 and 100"),
+            (lambda one: one.compose(event(size=0)), "got 0 and 100"),
+            (lambda one: one.compose(event(size=101)), "got 101 and 100"),
+            (lambda one: one.compose(event(size=0, population=0)), "got 0 and 0"),
             (lambda one: one.compose(event(noise=-1.0)), "noise"),
             (lambda one: one.load_state_dict({"compositions": []}), "of version None"),
             (lambda one: ledger_of(3), "got int"),

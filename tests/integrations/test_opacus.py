@@ -1,6 +1,7 @@
 """Ledgers from what Opacus keeps, without Opacus: its own shapes."""
 
 import importlib.util
+import sys
 import types
 
 import dp_accounting as dpa
@@ -454,6 +455,25 @@ class TestRunsThatAreOver:
         assert checked.differences == ()
         assert "the account from its ledger" in checked.checked
         assert len(pa.ledger_from(tmp_path / "run" / "ledger.json").assumptions) == 2
+
+    @pytest.mark.parametrize(("rdp", "asked"), [(3.0, 2), (1e3, 1), (None, 1)])
+    def test_prv_is_asked_where_it_has_room(self, rdp, asked, monkeypatch, caplog):
+        """Its memory grows with epsilon, without bound."""
+        names = []
+
+        def created(name):
+            names.append(name)
+            return types.SimpleNamespace(get_epsilon=lambda delta: rdp)
+
+        fake = types.SimpleNamespace(create_accountant=created)
+        monkeypatch.setitem(sys.modules, "opacus.accountants", fake)
+        monkeypatch.setitem(sys.modules, "opacus", types.SimpleNamespace())
+        found = opacus.epsilons(pa.ledger_from(HISTORY), 1e-5)
+        assert len(names) == asked
+        assert found == (
+            {} if rdp is None else dict.fromkeys(("RDP", "PRV")[:asked], rdp)
+        )
+        assert ("is not asked" in caplog.text) == (asked == 1)
 
     def test_what_has_no_history(self, tmp_path):
         with pytest.raises(

@@ -10,12 +10,15 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 import torch
 
 pytest.importorskip("flwr")
 from flwr.app import (
+    Array,
     ArrayRecord,
+    ConfigRecord,
     Context,
     Message,
     MetricRecord,
@@ -30,6 +33,7 @@ from flwr.supercore.task_identity import TaskIdentity
 import privaudit as pa
 from privaudit.api.flower import ExactClipping, PrivateClient
 from privaudit.integrations.flower import FLOATS, Accountant
+from trainers.numerics.randomness import Streams
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Flower's own
 HOW = {"noise_multiplier": 1.0, "clip_norm": 1.0, "batch_size": 16}
@@ -49,23 +53,26 @@ def task():
 class App:
     """A client app as of Flower's quickstart, made private."""
 
-    def __init__(self, folder, node, honest=True, **more):
+    def __init__(self, folder, node, train_by=None, **more):
         self.private = PrivateClient(folder, **{**HOW, **more})
         self.app = ClientApp(mods=[self.private])
         self.context = Context(7, node, {}, RecordDict(), {})
-        self.node, self.honest = node, honest
+        self.node, train_by = node, train_by or App.train_by
 
         @self.app.train()
         def train(message, context):
             model = torch.nn.Linear(5, 2)
             model.load_state_dict(message.content["arrays"].to_torch_state_dict())
             optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
-            if self.honest:
-                for _ in self.private.steps(model, Records(node)):
-                    optimizer.step()
+            train_by(self.private, model, optimizer, Records(node))
             loss = MetricRecord({"train_loss": 0.3, "num-examples": 80})
             arrays = ArrayRecord(model.state_dict())
             return Message(RecordDict({"arrays": arrays, "m": loss}), reply_to=message)
+
+    @staticmethod
+    def train_by(private, model, optimizer, records):
+        for _ in private.steps(model, records):
+            optimizer.step()
 
     def round(self, model):
         content = RecordDict({"arrays": ArrayRecord(model.state_dict())})
@@ -153,6 +160,12 @@ class TestPrivateClient:
         with pytest.raises(ValueError, match="the key of this state was lost"):
             app.round(torch.nn.Linear(5, 2))
 
+    def test_other_terms(self, tmp_path):
+        """The refusal names no argument that a client does not have."""
+        App(tmp_path, 0).round(torch.nn.Linear(5, 2))
+        with pytest.raises(ValueError, match="begin again with a key elsewhere"):
+            App(tmp_path, 0, noise_multiplier=5.0).round(torch.nn.Linear(5, 2))
+
     def test_the_budget_stops(self, tmp_path):
         app = App(tmp_path, 0, epsilon=6.0)
         rounds = (app.round(torch.nn.Linear(5, 2)) for _ in range(20))
@@ -161,8 +174,43 @@ class TestPrivateClient:
         assert pa.verify(tmp_path / "7-0/evidence").found.upper.epsilon <= 6.0
 
     def test_a_model_that_was_trained_otherwise(self, tmp_path):
+        def begun(private, model, optimizer, records):
+            model.weight.data[:] = records.tensors[0][:2]
+            unused.append(private.steps(model, records))
+
+        unused = []
         with pytest.raises(ValueError, match="was not trained by"):
-            App(tmp_path, 0, honest=False).round(torch.nn.Linear(5, 2))
+            App(tmp_path, 0, begun).round(torch.nn.Linear(5, 2))
+        with pytest.raises(ValueError, match="called by a client app"):
+            next(unused[0])  # no message is answered
+
+    @pytest.mark.parametrize("epochs", [0, -1, 0.5])
+    def test_epochs_are_whole(self, tmp_path, epochs):
+        def none(private, model, optimizer, records):
+            list(private.steps(model, records, epochs))
+
+        with pytest.raises(ValueError, match="epochs must be a whole number from 1"):
+            App(tmp_path, 0, none).round(torch.nn.Linear(5, 2))
+
+    def test_evidence_is_there_before_the_reply(self, tmp_path):
+        """Steps that are left open cannot go on, or hide what they released."""
+        left = []
+
+        def two(private, model, optimizer, records):
+            left.append(private.steps(model, records))
+            for _ in range(2):
+                next(left[-1])
+                optimizer.step()
+
+        app = App(tmp_path, 0, two)
+        for number in (1, 2):
+            app.round(torch.nn.Linear(5, 2))
+            ledger = pa.Ledger.from_json(
+                (tmp_path / "7-0/evidence/ledger.json").read_text()
+            )
+            assert ledger.nodes[0][0].count == 2 * number
+            with pytest.raises(ValueError, match="was closed"):
+                next(left[-1])
 
     def test_outside_of_an_app(self, tmp_path):
         with pytest.raises(ValueError, match="called by a client app"):
@@ -189,11 +237,14 @@ class TestExactClipping:
         return ExactClipping(FedAvg(), noise, clip, 4, accountant=accountant)
 
     def aggregated(self, strategy, start, updates, number=1):
+        replies = [_reply(start + update) for update in updates]
+        return self.after(strategy, start, replies, number)
+
+    def after(self, strategy, start, replies, number=1):
         strategy.current_arrays = ArrayRecord({"w": _array(start)})
         strategy._pending_events[number] = GaussianPrivacyEvent(
             strategy.noise_multiplier, 4, 4
         )
-        replies = [_reply(start + update) for update in updates]
         arrays, metrics = strategy.aggregate_train(number, replies)
         assert metrics is None
         return torch.as_tensor(arrays["w"].numpy())
@@ -211,7 +262,7 @@ class TestExactClipping:
         strategy, start = self.strategy(noise=1.0), torch.zeros(300)
         sums = []
         monkeypatch.setattr(
-            strategy._streams, "noisy", lambda total, *_: sums.append(total) or total
+            Streams, "noisy", lambda _, total, *__: sums.append(total) or total
         )
         others = [torch.randn(300) for _ in range(3)]
         for one in (torch.zeros(300), 1e6 * torch.randn(300), torch.full((300,), 1e-9)):
@@ -224,6 +275,48 @@ class TestExactClipping:
         strategy, start = self.strategy(noise=1e-6), torch.zeros(3)
         updates = [*[torch.zeros(3)] * 3, torch.tensor([bad, 0.0, 0.0])]
         assert self.aggregated(strategy, start, updates).abs().max() < 1e-4
+
+    @pytest.mark.parametrize(
+        "bad",
+        [
+            {},
+            {name: ArrayRecord([np.zeros(3)]) for name in ("one", "two")},
+            {"arrays": ArrayRecord({"w": Array(np.array(["a", "b", "c"]))})},
+            {
+                "arrays": ArrayRecord(
+                    {"w": Array("float32", (3,), "numpy.ndarray", b"")}
+                )
+            },
+        ],
+    )
+    def test_a_reply_that_cannot_be_read_counts_nothing(self, bad, caplog):
+        """As its weight does not: whether a round ends is not a client's to say."""
+        strategy, start = self.strategy(noise=1e-6), torch.zeros(3)
+        replies = [*[_reply(start)] * 3, _reply(start, **{"arrays": None, **bad})]
+        assert self.after(strategy, start, replies).abs().max() < 1e-4
+        assert "the reply of node 1 counts as no update" in caplog.text
+
+    def test_weights_that_clients_state_are_not_used(self):
+        strategy, start = self.strategy(noise=1e-6, clip=9.0), torch.zeros(3)
+        heavy = _reply(start + 4, metrics=MetricRecord({"num-examples": 500}))
+        found = self.after(strategy, start, [*[_reply(start)] * 3, heavy])
+        assert found.tolist() == pytest.approx([1.0] * 3, abs=1e-3)
+
+    def test_started_again_it_has_other_noise(self):
+        """Of a round of the same number: equal noise tells equal updates."""
+        strategy, start = self.strategy(), torch.zeros(5)
+        updates = [torch.ones(5)] * 4
+        one, other = (self.aggregated(strategy, start, updates) for _ in range(2))
+        assert (one != other).all()
+
+    def test_nobody_is_asked_for_an_evaluation(self):
+        """And what comes unasked is dropped: no account has it."""
+        strategy = self.strategy()
+        asked = strategy.configure_evaluate(1, ArrayRecord(), ConfigRecord(), Grid())
+        assert list(asked) == []
+        metrics = RecordDict({"metrics": MetricRecord({"num-examples": 5, "acc": 0.5})})
+        reply = Message(metrics, dst_node_id=1, message_type="evaluate")
+        assert strategy.aggregate_evaluate(1, [reply] * 4) is None
 
     def test_its_ledger_assumes_no_floating_point(self):
         strategy = self.strategy()
@@ -238,19 +331,24 @@ class TestExactClipping:
             self.aggregated(strategy, torch.zeros(3), [torch.ones(3)] * 4)
 
 
-def _array(tensor):
-    from flwr.app import Array
+class Grid:
+    """Four connected clients."""
 
+    def get_node_ids(self):
+        return [1, 2, 3, 4]
+
+
+def _array(tensor):
     return Array(tensor.numpy())
 
 
-def _reply(tensor):
-    content = RecordDict(
-        {
-            "arrays": ArrayRecord({"w": _array(tensor)}),
-            "metrics": MetricRecord({"num-examples": 5}),
-        }
-    )
+def _reply(tensor, **more):
+    records = {
+        "arrays": ArrayRecord({"w": _array(tensor)}),
+        "metrics": MetricRecord({"num-examples": 5}),
+        **more,
+    }
+    content = RecordDict({name: one for name, one in records.items() if one})
     return Message(content, dst_node_id=1, message_type="train")
 
 

@@ -96,10 +96,10 @@ def training(bug="", shuffled=False, rate=None):
     return train
 
 
-def gaussian_loop(noise, said=NOISE, rate=1.0):
+def gaussian_loop(noise, said=NOISE, rate=1.0, steps=STEPS):
     def train(seed, canary):
         random = torch.Generator().manual_seed(seed)
-        for _ in range(STEPS):
+        for _ in range(steps):
             others = torch.randn(30, generator=random)
             total = canary.add(others, clip_norm=2.0, sampling_rate=rate)
             total = total + noise * 2.0 * torch.randn(30, generator=random)
@@ -146,12 +146,44 @@ class TestLoop:
         # Of 12 or 4 at 10 %: more has a chance of 5e-4, or 1e-4.
         assert above <= size(5, 3)
 
-    def test_trainings_that_share_their_noise_are_found(self):
-        loop = gaussian_loop(NOISE)
-        asked = {"epsilon": TRUTH, "runs": 400}
-        same = torch_loop.audit(lambda seed, canary: loop(7, canary), **asked)
-        assert any("had the same noise" in bug for bug in same.findings)
+    @pytest.mark.parametrize("canaries", [1, 30])
+    @pytest.mark.parametrize("steps", [1, 2, 3, STEPS])
+    @pytest.mark.parametrize("seeds", [1, 3])
+    def test_of_trainings_that_share_their_noise_nothing_is_concluded(
+        self, seeds, steps, canaries
+    ):
+        loop = gaussian_loop(NOISE, steps=steps)
+        asked = {"epsilon": TRUTH, "runs": 400, "canaries": canaries}
+        with pytest.raises(ValueError, match="had the same noise, so that no bound"):
+            torch_loop.audit(lambda seed, canary: loop(seed % seeds, canary), **asked)
         assert torch_loop.audit(loop, **asked).findings == []
+
+    def test_few_numbers_that_agree_by_chance_are_no_finding(self):
+        """One number in single precision is one of some 2^24."""
+
+        def loop(seed, canary):
+            total = canary.add(torch.zeros(1), clip_norm=1.0, sampling_rate=1.0)
+            noise = torch.randn(1, generator=torch.Generator().manual_seed(seed))
+            canary.see(total + noise, noise_multiplier=1.0)
+
+        assert torch_loop.audit(loop, epsilon=5.0, runs=10_000).findings == []
+
+    def test_noise_that_was_forgotten_is_a_finding_and_refuted(self):
+        found = torch_loop.audit(gaussian_loop(0.0, NOISE), epsilon=0.5, runs=400)
+        assert found.findings == ["noise: there was no noise where some was said"]
+        assert found.status == "refuted"
+        assert found.upper is None
+
+    def test_each_training_releases_the_same(self):
+        """The account would be that of the first, and nobody's else."""
+        one, other = gaussian_loop(NOISE), gaussian_loop(NOISE, steps=STEPS + 1)
+        for late in (other, gaussian_loop(NOISE, said=NOISE + 1)):
+
+            def loop(seed, canary, late=late):
+                (late if seed else one)(seed, canary)
+
+            with pytest.raises(ValueError, match="where the first made 4, or with"):
+                torch_loop.audit(loop, epsilon=TRUTH, runs=100)
 
     @pytest.mark.full
     def test_half_the_noise_is_refuted_for_any_mechanism(self):
@@ -217,6 +249,8 @@ class TestLoop:
     def test_too_many_canaries(self):
         with pytest.raises(ValueError, match="need as many parameters"):
             torch_loop.audit(gaussian_loop(NOISE), epsilon=1.0, canaries=31)
+        with pytest.raises(ValueError, match="canaries must be >= 1 and <= runs"):
+            torch_loop.audit(gaussian_loop(NOISE), epsilon=1.0, runs=5, canaries=20)
 
 
 class TestOpacus:

@@ -68,6 +68,8 @@ class Material:
     why_not: str | None = None
     # whether cross entropy is taken of outputs that are probabilities already
     has_softmax: bool = False
+    # how many classes the model tells apart, where that was seen: labels are below it
+    classes: int | None = None
 
     @property
     def example(self) -> tuple[Tensor, Tensor]:
@@ -239,17 +241,17 @@ class Material:
         tested = None if test is None else _in_memory(test)
         if tested is not None:
             check_alike(tested, found[0].example, "test")
-        classifies = loss is None or entered.loss is cross_entropy
+        told, classifies = None, loss is None or entered.loss is cross_entropy
         if classifies and not targets.is_floating_point() and outputs.dim() > 1:
             if classes not in (None, outputs.shape[1]):
                 raise ValueError(
                     f"classes={classes}, but the model tells {outputs.shape[1]} apart: "
                     "leave classes out, which is for models by name"
                 )
-            classes = outputs.shape[1]
+            told = outputs.shape[1]
             if tested is not None:
-                check_labels(tested.targets, classes, "test")
-            found = [_of_classes(share, classes) for share in found]
+                check_labels(tested.targets, told, "test")
+            found = [_of_classes(share, told) for share in found]
         return cls(
             *(found, tested, entered.module, entered.loss),
             starts_as_it_is=not isinstance(model, str),
@@ -257,6 +259,7 @@ class Material:
             given_loss=loss,
             why_not=entered.why_not,
             has_softmax=classifies and _are_probabilities(outputs),
+            classes=told,
         )
 
 

@@ -99,7 +99,7 @@ def kept_key(file: Path, terms: str) -> tuple[Key, ReleaseJournal]:
         why = getattr(error, "strerror", None) or error
         raise ValueError(
             f"the key in {file} and its journal of releases cannot be used ({why}), so "
-            "that nobody knows what was released: begin again with another key_file"
+            "that nobody knows what was released: begin again with a key elsewhere"
         ) from None
 
 

@@ -96,12 +96,13 @@ class _Planted:
         """Add noise, and see what comes out."""
         params = list(self._optimizer.params)
         bound = float(self._optimizer.max_grad_norm)
+        before = self._canary.marks(_whole([p.summed_grad for p in params]))
         self._noise()
-        values = [p.grad.detach().double().flatten() for p in params]
-        whole = torch.cat(values)
+        whole = _whole([p.grad for p in params])
         seen = (whole @ self._canary.directions(whole)).cpu().numpy()
         left = seen / bound - self._others
-        self._canary.weigh(left, float(self._optimizer.noise_multiplier))
+        noise = self._canary.marks(whole) - before
+        self._canary.weigh(left, float(self._optimizer.noise_multiplier), noise)
 
     def _clipped(self, params: list[Any], bound: float) -> NDArray[np.float64]:
         """Other records' gradients as they ought to be clipped, in clip norms."""
@@ -123,6 +124,10 @@ class _Planted:
             (p, part.T.reshape(-1, *p.shape))
             for p, part in zip(params, whole.split(sizes), strict=True)
         ]
+
+
+def _whole(parts: list[Any]) -> torch.Tensor:
+    return torch.cat([part.detach().double().flatten() for part in parts])
 
 
 def audit(

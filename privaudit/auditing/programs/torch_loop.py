@@ -69,17 +69,18 @@ class GradientCanary:
         self.checks: list[Check] = []
         self._coins = np.random.default_rng([seed, 0xCA9A])
         self._scores = np.zeros(len(self.member))
-        self._releases: list[tuple[float, float]] = []  # noise multiplier, rate
+        self.releases: list[tuple[float, float]] = []  # noise multiplier, rate
         self._others: NDArray[np.float64] | None = None  # in clip norms
         self._clip, self._rate = 1.0, 1.0
-        self._there = np.zeros(len(self.member))
-        self._noise: list[float] = []  # of the first releases, over its deviation
+        self._before = np.zeros(0)  # marks of a sum, before there is noise on it
+        self._noise: list[float] = []  # marks of the first releases' noise
         self._units: Tensor | None = None
+        self._marks: Tensor | None = None
 
     @property
     def scores(self) -> NDArray[np.float64]:
         """The log likelihood ratios of all that was seen; higher says member."""
-        if not self._releases:
+        if not self.releases:
             raise ValueError(
                 "the training released nothing that the canary saw: call canary.add "
                 "and canary.see in each step, or plant it with canary.on(optimizer)"
@@ -100,7 +101,7 @@ class GradientCanary:
     def ledger(self) -> Ledger:
         """Ledger of the releases, by the noise and the rate that were stated."""
         recorder = Recorder(1)
-        for noise, rate in self._releases:
+        for noise, rate in self.releases:
             release = Release.of_sum(
                 norm_bound=1.0, noise_multiplier=noise, sampling=PoissonSampling(rate)
             )
@@ -117,17 +118,27 @@ class GradientCanary:
         units = self.directions(total)
         there = self.drawn(clip_norm, sampling_rate)
         self._others = self._along(total)
-        if not there.any():
-            return total
-        planted = units @ torch.as_tensor(there, device=units.device).double()
-        return total + (clip_norm * planted).to(total.dtype).view_as(total)
+        if there.any():
+            planted = units @ torch.as_tensor(there, device=units.device).double()
+            total = total + (clip_norm * planted).to(total.dtype).view_as(total)
+        self._before = self.marks(total)
+        return total
 
     def see(self, noisy: Tensor, *, noise_multiplier: float) -> None:
         """The noisy sum, before it is divided by anything."""
         if self._others is None:
             raise ValueError("canary.see was called without canary.add before it")
         others, self._others = self._others, None
-        self.weigh(self._along(noisy) - others, noise_multiplier)
+        noise = self.marks(noisy) - self._before
+        self.weigh(self._along(noisy) - others, noise_multiplier, noise)
+
+    def marks(self, vector: Tensor) -> NDArray[np.float64]:
+        """Some numbers that tell one noise from another, in clip norms."""
+        if self._marks is None:
+            many = min(_MARKS, vector.numel())
+            self._marks = _units(vector.numel(), many).to(vector.device)
+        found = vector.detach().double().flatten() @ self._marks
+        return found.cpu().numpy() / self._clip
 
     def directions(self, like: Tensor) -> Tensor:
         """(values, canaries): orthonormal columns, the same in every training."""
@@ -147,25 +158,31 @@ class GradientCanary:
         if not 0 < rate <= 1:
             raise ValueError(f"sampling_rate must be in (0, 1], got {rate}")
         self._clip, self._rate = clip_norm, rate
-        there = self.member & (self._coins.random(len(self.member)) < rate)
-        self._there = there.astype(float)
-        return there
+        return self.member & (self._coins.random(len(self.member)) < rate)
 
-    def weigh(self, left: NDArray[np.float64], noise_multiplier: float) -> None:
-        """Add what a noisy sum says, less what others gave, in clip norms."""
+    def weigh(
+        self,
+        left: NDArray[np.float64],
+        noise_multiplier: float,
+        noise: NDArray[np.float64],
+    ) -> None:
+        """Add what a noisy sum says, less what others gave, in clip norms.
+
+        ``noise``: the `marks` of the noisy sum, less those of the sum.
+        """
         if not 0 <= noise_multiplier < math.inf:
             raise ValueError(
                 f"noise_multiplier must be >= 0 and finite, got {noise_multiplier}"
             )
         if noise_multiplier and len(self._noise) < _NOISE:
-            self._noise += ((left - self._there) / noise_multiplier).tolist()
+            self._noise += (noise / noise_multiplier).tolist()
         exponent = (left - 0.5) / (noise_multiplier or 1.0) ** 2
         if self._rate < 1:
             exponent = np.logaddexp(
                 exponent + math.log(self._rate), math.log1p(-self._rate)
             )
         self._scores = self._scores + exponent
-        self._releases.append((float(noise_multiplier), float(self._rate)))
+        self.releases.append((float(noise_multiplier), float(self._rate)))
 
     def _along(self, vector: Tensor) -> NDArray[np.float64]:
         found = vector.detach().double().flatten() @ self.directions(vector)
@@ -249,8 +266,9 @@ def audit(
     epsilon, delta
         The claim, when one record is added or removed.
     runs
-        How many scores: trainings with and without the canary, times ``canaries``.
-        There is one training more, to see what a run releases.
+        How many scores, at least: trainings with and without the canary, times
+        ``canaries``. There is one training more, to see what a run releases: all
+        release the same, or there is no account.
     seed
         Of the worlds and of the seeds.
     ledger
@@ -265,12 +283,13 @@ def audit(
         How many are planted at once, in directions at right angles, each by a coin of
         its own: as many scores from so many fewer trainings. Within the family they are
         independent; for any mechanism they are taken as those of one run. By default
-        64, or one a parameter where there are fewer.
+        64, or one a parameter where there are fewer; at most ``runs``.
 
     Raises
     ------
     ValueError
-        If a value is out of its range, or the training fails or plants no canary.
+        If a value is out of its range, or the training fails or plants no canary, or
+        releases something else than before or with the same noise: no bound holds then.
 
     Examples
     --------
@@ -303,8 +322,8 @@ def audit_with(
         raise ValueError(
             "train is a function of a seed and a canary, got " + type(train).__name__
         )
-    if canaries is not None and canaries < 1:
-        raise ValueError(f"canaries must be >= 1, got {canaries}")
+    if canaries is not None and not 1 <= canaries <= how.runs:
+        raise ValueError(f"canaries must be >= 1 and <= runs, got {canaries}")
     first = kind(np.zeros(canaries or 1, bool), 0)
     first.checks.append(_PENDING)  # asks for the checks that one run is enough for
     train(how.seed, first)
@@ -326,7 +345,13 @@ def audit_with(
         train(own, canary)
         scores[place] = canary.scores
         noises.append(canary.noise)
-    checks.append(_apart(noises))
+        if canary.releases != first.releases:
+            raise ValueError(
+                f"a training made {len(canary.releases):,} releases where the first "
+                f"made {len(first.releases):,}, or with other noise or rates: a loop "
+                "that is audited releases the same each time, whatever its seed"
+            )
+    checks.append(_noise_of(np.stack(noises)))
     accounted = (seen if ledger is None else ledger).assuming(TOLD)
     audited = _judged(accounted, member.ravel(), scores.ravel(), many, how)
     found = AuditedTraining(audited, accounted, tuple(checks))
@@ -404,24 +429,28 @@ def _judged(
 
 _PENDING = Check(name="pending", what="")
 _NOISE = 16  # numbers of a training's noise that are compared with others'
+_MARKS = 4  # of them, from a release
+_ALIKE = 1e-4  # four numbers are never so by chance, and rounding moves them by less
 
 
-def _apart(noises: list[NDArray[np.float64]]) -> Check:
-    """Return whether two trainings had the same noise, which no bound here is for."""
+def _noise_of(drawn: NDArray[np.float64]) -> Check:
+    """Return whether there was noise; ``drawn``, (trainings, numbers), over its size.
+
+    Raises ``ValueError`` if trainings had the same, which no bound here is for.
+    """
     found = ()
-    if len({len(noise) for noise in noises}) == 1 and len(noises[0]) >= 4:
-        drawn = np.stack(noises)
-        drawn = drawn[np.argsort(drawn[:, 0])]
-        same = np.abs(np.diff(drawn, axis=0)).max(1) < 1e-4
-        if same.any():
-            found = (
-                f"{np.count_nonzero(same) + 1:,} trainings had the same noise: seed "
-                "theirs by the seed that train is given, or not at all; no bound here "
-                "holds otherwise",
+    if drawn.size and np.abs(drawn).max() < _ALIKE:
+        found = ("there was no noise where some was said",)
+    elif drawn.size and len(drawn) > 1:
+        ordered = drawn[np.argsort(drawn[:, 0])]
+        same = np.abs(np.diff(ordered, axis=0)).max(1) < _ALIKE
+        # Of fewer numbers some are like others' by chance, as answers of few values.
+        if same.all() or (same.any() and drawn.shape[1] >= _MARKS):
+            raise ValueError(
+                "trainings had the same noise, so that no bound holds: seed theirs by "
+                "the seed that train is given, or not at all"
             )
-    return Check(
-        name="noise", what="every training has noise of its own", findings=found
-    )
+    return Check(name="noise", what="trainings have noise", findings=found)
 
 
 def _against(seen: Ledger, ledger: Ledger) -> Check:

@@ -400,7 +400,9 @@ class TestSound:
     def test_sums_of_scores_have_the_chances_of_all_outputs(self, taken, batches, tail):
         """Of four batches, in which two were released at most: by enumeration."""
         r = np.random.default_rng(taken)
-        scorer = allocation_scores._Scorer([(1.0, 1), (2.0, 3)], batches, taken, tail)
+        scorer = allocation_scores._Scorer(
+            [(1.0, 1), (2.0, 3)], batches, taken, tail, opposed=True
+        )
         scorer.kinds = [
             dataclasses.replace(
                 kind, masses=r.dirichlet(np.ones(5), 3), at=np.arange(5.0), accuracy=0.0
@@ -445,7 +447,9 @@ class TestSound:
             for g in (1, -1)
         )
         kinds = sorted((s, shifts.count(s)) for s in set(shifts))
-        p, q, infinite, _ = allocation_scores.scored(kinds, batches, 2, 1e-12)
+        p, q, infinite, _ = allocation_scores.scored(
+            kinds, batches, 2, 1e-12, opposed=True
+        )
         assert infinite == 0
         assert [p.sum(), q.sum()] == pytest.approx([1, 1])
         for loss in (-1.0, 0.0, 0.5, 1.0, 2.0, 4.0):
@@ -454,8 +458,44 @@ class TestSound:
             assert found <= truth + 3e-4  # the quadrature's error
             assert found >= 0.975 * truth - 3e-4
 
+    @pytest.mark.parametrize("seed", range(20))
+    def test_events_that_are_not_nested_tell_no_more_than_outputs(self, seed):
+        """Of both directions, at every loss; the best events tell all."""
+        r = np.random.default_rng(seed)
+        pair = r.dirichlet(np.full(9, 0.5), 2) * 0.999 + 0.001 / 9
+        pair = pair[:, np.argsort(pair[1] / pair[0])]
+        some = r.random((9, 30)) < r.random(30)
+        best = np.tri(9).T[:, :-1]
+        for events in (some, np.hstack([some, best])):
+            more, less = pair @ events, pair[::-1] @ (1 - events)
+            p, q, infinite, _ = allocation_replaced.attained_apart(more, less)
+            assert infinite == 0
+            assert (p.min() >= 0, q.min() >= 0) == (True, True)
+            assert [p.sum(), q.sum()] == pytest.approx([1, 1], rel=1e-12)
+            for loss in np.linspace(-4, 4, 41):
+                truth = np.maximum(pair[0] - math.exp(loss) * pair[1], 0).sum()
+                found = np.maximum(p - math.exp(loss) * q, 0).sum()
+                assert found <= truth + 1e-12
+                assert events is some or found >= truth - 1e-12
+
+    @pytest.mark.parametrize("way", ["remove", "add"])
+    def test_scores_beside_cones_tell_more(self, way, monkeypatch):
+        """Of three of seven, at little noise: no more than the bound from above."""
+        one = Epoch((2.0,), (7,), 7, 3)
+        told, above = (epoch_masses(one, side, 1e-12) for side in ("below", way))
+        monkeypatch.setattr(allocation, "MOST_SCORED", 2)
+        cones = allocation._plane.__wrapped__(one, "below", allocation._TAIL_PLANE)
+        for loss in (0.5, 2.0, 4.0, 6.0):
+            least, found, most = (
+                np.maximum(p - math.exp(loss) * q, 0).sum() + lacking
+                for law in (cones, told, above)
+                for p, q in [(law.p, law.q) if way == "remove" else (law.q, law.p)]
+                for lacking in [law.lacking if way == "remove" else 0.0]
+            )
+            assert least * (1 - 1e-8) <= found <= most * (1 + 1e-9)
+
     def test_scores_are_answered_by_better_ones(self):
-        scorer = allocation_scores._Scorer([(2.0, 20)], 20, 2, 1e-12)
+        scorer = allocation_scores._Scorer([(2.0, 20)], 20, 2, 1e-12, opposed=True)
         first = scorer.first(0.1)
         answer = scorer.test(scorer.answered(first, 6.0))
         assert answer.height(6.0) > 1.5 * first.height(6.0) > 0

@@ -264,7 +264,7 @@ def _scored(epoch: Epoch) -> Masses | None:
     if max(epoch.shifts) > _MOST_SHIFT or epoch.taken > MOST_SCORED:
         return None
     kinds = list(zip(epoch.shifts, epoch.counts, strict=True))
-    return Masses(*scored(kinds, epoch.batches, epoch.taken, _TAIL_CURVE))
+    return Masses(*scored(kinds, epoch.batches, epoch.taken, _TAIL_CURVE, opposed=True))
 
 
 @functools.lru_cache(maxsize=48)
@@ -285,9 +285,14 @@ def _plane(epoch: Epoch, side: Side, tail: float) -> Masses | None:
     light = largest < (LIGHT if shape.first else LIGHT_OF_REST)
     shape = dataclasses.replace(shape, most=most, light=light)
     try:
-        return two_laws(kinds, shape, epoch.batches, side, tail)
+        law = two_laws(kinds, shape, epoch.batches, side, tail)
     except OverflowError:  # more choices of batches than doubles can count
         return None
+    if side != "below" or not 2 < k <= MOST_SCORED:
+        return law
+    beside = law.p, law.q, law.accuracy + (law.p.size + 8) * UNIT
+    shifts = list(zip(epoch.shifts, epoch.counts, strict=True))
+    return Masses(*scored(shifts, t, k, _TAIL_CURVE, opposed=False, beside=beside))
 
 
 def _in_parts(epoch: Epoch, side: Side, tail: float, blocks: int) -> Masses:

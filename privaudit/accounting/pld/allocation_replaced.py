@@ -398,19 +398,44 @@ def _told(
 
 def attained(p: Floats, q: Floats) -> tuple[Floats, Floats, float, float]:
     """The pair, its own mirror image, of what events of such chances tell, nested."""
-    some = (p > q) & (q > 0)
-    p, q = p[some], q[some]
     # Of an event and its mirror image, the rarer.
     over = p + q >= 1
     p, q = (
         np.where(over, (1 - q) * (1 - 4 * UNIT), p),
         np.where(over, (1 - p) * (1 + 4 * UNIT), q),
     )
+    p, q = _chain(p, q)
+    middle = max(1 - float(p[-1] + q[-1]), 0.0)
+    return *_mirrored(middle, np.diff(p), np.diff(q)), 0.0, 64 * UNIT
+
+
+def attained_apart(liked: Floats, other: Floats) -> tuple[Floats, Floats, float, float]:
+    """The pair of what events tell: of P and Q, and others of Q and P."""
+    (p, q), (v, u) = _chain(*liked), _chain(*other)
+    while True:  # shorter, until the curve of both and what is between is concave
+        one, two = 1 - float(p[-1] + u[-1]), 1 - float(q[-1] + v[-1])
+        steep = p.size == 1 or one * (q[-1] - q[-2]) <= two * (p[-1] - p[-2])
+        flat = v.size == 1 or two * (u[-1] - u[-2]) <= one * (v[-1] - v[-2])
+        if min(one, two) >= 0 and steep and flat:
+            break
+        if v.size == 1 or (p.size > 1 and not steep):
+            p, q = p[:-1], q[:-1]
+        else:
+            v, u = v[:-1], u[:-1]
+    masses = [
+        np.concatenate([[middle], np.diff(first), np.diff(second)])
+        for middle, first, second in ((one, p, u), (two, q, v))
+    ]
+    return masses[0], masses[1], 0.0, 64 * UNIT
+
+
+def _chain(p: Floats, q: Floats) -> tuple[Floats, Floats]:
+    """Corners of the least concave curve above events, from none to the best."""
+    some = (p > q) & (q > 0)
+    p, q = p[some], q[some]
     order = np.argsort(-p, kind="stable")
     q, first = np.unique(q[order], return_index=True)
     q, p = np.append(0.0, q), np.append(0.0, p[order][first])
     most = int(np.argmax(p - q)) + 1
     kept = _hull(q[:most], -p[:most])
-    p, q = p[kept], q[kept]
-    middle = max(1 - float(p[-1] + q[-1]), 0.0)
-    return *_mirrored(middle, np.diff(p), np.diff(q)), 0.0, 64 * UNIT
+    return p[kept], q[kept]

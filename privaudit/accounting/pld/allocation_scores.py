@@ -1,4 +1,4 @@
-"""Epochs in which a record is replaced in several batches, from below: sums of scores.
+"""Epochs in which a record is in several batches, from below: sums of scores.
 
 A test of an epoch adds up scores of batches' outputs, whole numbers of a step, and asks
 if the sum is large. Its chances are convolutions, whatever the scores are. These start
@@ -17,7 +17,12 @@ import math
 import numpy as np
 from scipy import special
 
-from privaudit.accounting.pld.allocation_replaced import Kinds, attained, grouped
+from privaudit.accounting.pld.allocation_replaced import (
+    Kinds,
+    attained,
+    attained_apart,
+    grouped,
+)
 from privaudit.accounting.pld.line import UNIT, Floats, log_normal_mass
 
 MOST_TAKEN = 24  # batches of a record; of more laws take minutes
@@ -42,25 +47,27 @@ class _Kind:
 
     shift: float
     count: int
+    opposed: bool  # whether the record is replaced by its opposite, or removed
     at: Floats  # about where cells are
-    masses: Floats  # where the record is not, where it is, and where it is replaced
+    masses: Floats  # where the record is not, where it is, and in the other world
     accuracy: float
 
     @classmethod
-    def of(cls, shift: float, count: int, tail: float) -> _Kind:
+    def of(cls, shift: float, count: int, opposed: bool, tail: float) -> _Kind:
         """Cells of so many batches' outputs, even but for the outermost."""
         far = shift - float(special.ndtri_exp(math.log(_AWAY * tail)))
         ends = np.linspace(-far, far, _POINTS - 1)
         at = np.concatenate([ends[:1], (ends[1:] + ends[:-1]) / 2, ends[-1:]])
         ends = np.concatenate([[-np.inf], ends, [np.inf]])
-        masses = [np.exp(log_normal_mass(ends, mean)) for mean in (0.0, shift, -shift)]
+        means = 0.0, shift, -shift if opposed else 0.0
+        masses = [np.exp(log_normal_mass(ends, mean)) for mean in means]
         error = UNIT * (1024 + 32 * (far + shift) ** 2)
-        return cls(shift, count, at, np.array(masses), error)
+        return cls(shift, count, opposed, at, np.array(masses), error)
 
     def ratios(self, at: Floats) -> tuple[Floats, Floats]:
         """Likelihood ratios of outputs in the one world and in the other."""
-        s = self.shift
-        return np.exp(s * at - s * s / 2), np.exp(-s * at - s * s / 2)
+        s, away = self.shift, -self.shift if self.opposed else 0.0
+        return np.exp(s * at - s * s / 2), np.exp(away * at - away * away / 2)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -117,20 +124,23 @@ class _Test:
     scores: list[Floats]
     step: float
     rest: _Sum | None  # of all batches but one
-    # p, q: chances of sums of so much and more, safely rounded
-    p: Floats
-    q: Floats
+    # P and Q of sums of so much and more; Q and P of sums that are less: safely rounded
+    more: Floats
+    less: Floats
 
     def height(self, loss: float) -> float:
-        """The most that P exceeds exp(loss) Q by."""
-        return float(np.max(self.p - math.exp(loss) * self.q, initial=0.0))
+        """The most that P exceeds exp(loss) Q by, or if that is below 0 Q exceeds P."""
+        one, other = self.less if loss < 0 else self.more
+        return float(np.max(one - math.exp(abs(loss)) * other, initial=0.0))
 
 
 class _Scorer:
     """Tests of an epoch."""
 
-    def __init__(self, kinds: Kinds, batches: int, taken: int, tail: float) -> None:
-        self.kinds = [_Kind.of(s, n, tail) for s, n in kinds]
+    def __init__(
+        self, kinds: Kinds, batches: int, taken: int, tail: float, *, opposed: bool
+    ) -> None:
+        self.kinds = [_Kind.of(s, n, opposed, tail) for s, n in kinds]
         self.batches, self.taken, self.lost = batches, taken, _AWAY * tail
         # Of doubling, and of parts that are added up; the last of them are most work.
         sums = math.log2(batches) + math.log2(len(kinds) + 1)
@@ -163,13 +173,18 @@ class _Scorer:
         step = min(max(step, kept / self.most), kept / few)
         whole, rest = self._sums(scores, step)
         self.kept = whole.laws.shape[2] * step / wide
-        p, q = np.cumsum(whole.laws[:, self.taken, ::-1], 1)
-        error = whole.accuracy + (p.size + 8) * UNIT
-        p, q = p * (1 - error), q * (1 + error)
-        some = np.flatnonzero((q > 0) & (p > self.lost))
-        dense = np.floor(_DENSE * np.log(p[some]))
+        law = whole.laws[:, self.taken]
+        error = whole.accuracy + (law.shape[1] + 8) * UNIT
+        more, less = self._events(law[:, ::-1], error), self._events(law[::-1], error)
+        return _Test(scores, step, rest, more, less)
+
+    def _events(self, law: Floats, error: float) -> Floats:
+        """Chances of one sum after another, of the first and of the second world."""
+        one, other = np.cumsum(law, 1)
+        some = np.flatnonzero((other > 0) & (one > self.lost))
+        dense = np.floor(_DENSE * np.log(one[some]))
         some = some[np.unique(dense, return_index=True)[1]]
-        return _Test(scores, step, rest, p[some], q[some])
+        return np.array([one[some] * (1 - error), other[some] * (1 + error)])
 
     def _sums(self, scores: list[Floats], step: float) -> tuple[_Sum, _Sum | None]:
         """Laws of all batches, and of all but one."""
@@ -239,24 +254,48 @@ class _Scorer:
 
 
 def scored(
-    kinds: Kinds, batches: int, taken: int, tail: float
+    kinds: Kinds,
+    batches: int,
+    taken: int,
+    tail: float,
+    *,
+    opposed: bool,
+    beside: tuple[Floats, Floats, float] | None = None,
 ) -> tuple[Floats, Floats, float, float]:
-    """P's and Q's masses, P's where Q has none, and a bound on relative errors."""
-    scorer = _Scorer(grouped(kinds, below=True), batches, taken, tail)
+    """P's and Q's masses, P's where Q has none, and a bound on relative errors.
+
+    ``beside``: masses of a pair that data attain, too, and a bound on their errors; if
+    a record is not replaced.
+    """
+    kinds = grouped(kinds, below=True)
+    scorer = _Scorer(kinds, batches, taken, tail, opposed=opposed)
     odds = taken / max(batches - taken, 0.5)
     tests = [scorer.first(more * odds) for more in _ODDS]
-    losses = np.geomspace(1e-4, 460.0, 400)
-    heights = np.array([max(t.height(x) for t in tests) for x in losses.tolist()])
-    # From 0 on, where the curve falls: closer together where most masses are.
-    heights = np.log(np.maximum(heights, 1e-300))
-    whole = heights[0] - math.log(0.05 * tail)
-    falls = whole * np.linspace(0, 1, _LOSSES) ** 1.5
-    for loss in np.interp(falls - heights[0], -heights, losses).tolist():
-        for _ in range(_TURNS):
-            best = max(tests, key=lambda test: test.height(loss))
-            if best.rest is None or best.height(loss) <= 0:
-                break
-            tests.append(scorer.test(scorer.answered(best, loss)))
-            if tests[-1].height(loss) < 1.01 * best.height(loss):
-                break
-    return attained(*np.concatenate([(test.p, test.q) for test in tests], 1))
+    for sign in (1,) if opposed else (1, -1):
+        losses = sign * np.geomspace(1e-4, 460.0, 400)
+        heights = np.array([max(t.height(x) for t in tests) for x in losses.tolist()])
+        # From 0 on, where the curve falls: closer together where most masses are.
+        heights = np.log(np.maximum(heights, 1e-300))
+        falls = (heights[0] - math.log(0.05 * tail)) * np.linspace(0, 1, _LOSSES) ** 1.5
+        for loss in np.interp(falls - heights[0], -heights, losses).tolist():
+            for _ in range(_TURNS):
+                best = max(tests, key=lambda test: test.height(loss))
+                if best.rest is None or best.height(loss) <= 0:
+                    break
+                tests.append(scorer.test(scorer.answered(best, loss)))
+                if tests[-1].height(loss) < 1.01 * best.height(loss):
+                    break
+    more = np.concatenate([test.more for test in tests], 1)
+    less = np.concatenate([test.less for test in tests], 1)
+    if opposed:  # what the other world likes are mirror images
+        return attained(*np.concatenate([more, less], 1))
+    if beside is not None:
+        p, q, error = beside
+        order = np.argsort(q / np.maximum(p, 1e-300))
+        pair = np.stack([p, q])[:, order]
+        up = np.cumsum(pair, 1)
+        down = np.cumsum(pair[::-1, ::-1], 1)
+        round_ = np.array([[1 - error], [1 + error]])
+        more = np.concatenate([more, up * round_], 1)
+        less = np.concatenate([less, down * round_], 1)
+    return attained_apart(more, less)

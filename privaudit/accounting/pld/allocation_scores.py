@@ -30,11 +30,13 @@ _POINTS = 1000  # cells of one output
 _NODES = 160  # outputs whose best answer is looked for
 # Odds of a record's being in a batch, over its share of them, by which scores start.
 _ODDS = (2.0, 0.5, 0.05)
-_LOSSES, _TURNS = 18, 2  # at which scores are improved, and how often at each
+_TURNS = 2  # how often scores are improved at a loss
+# At so many losses, and with so many products of all laws together, a few seconds: of a
+# record replaced, and of one removed, where cones tell nearly all.
+_LOSSES, _WORK = (18, 9), (6e9, 2e9)
 # Sums of all batches, as many as variance asks for: rounding adds a twelfth of a step's
 # square for each batch.
 _FEWEST, _MOST, _ROUNDED = 2000, 5000, 0.02
-_WORK = 6e9  # products of all laws together, a few seconds
 _FAR, _JUMPS = 7.0, 2  # deviations, and batches by themselves, to either side of sums
 _DENSE = 25.0  # events for each e-fold of their chance
 _AWAY = 1e-3  # of the tail that may be lost, what each sum loses at either end
@@ -144,8 +146,9 @@ class _Scorer:
         self.batches, self.taken, self.lost = batches, taken, _AWAY * tail
         # Of doubling, and of parts that are added up; the last of them are most work.
         sums = math.log2(batches) + math.log2(len(kinds) + 1)
-        tests = len(_ODDS) + _LOSSES * _TURNS
-        share = _WORK / tests / (taken + 1) / (taken + 2) / sums
+        self.losses, work = (each[not opposed] for each in (_LOSSES, _WORK))
+        tests = len(_ODDS) + self.losses * _TURNS
+        share = work / tests / (taken + 1) / (taken + 2) / sums
         self.most, self.kept = min(_MOST, 4 * math.sqrt(share)), 1.0
 
     def first(self, odds: float) -> _Test:
@@ -276,7 +279,9 @@ def scored(
         heights = np.array([max(t.height(x) for t in tests) for x in losses.tolist()])
         # From 0 on, where the curve falls: closer together where most masses are.
         heights = np.log(np.maximum(heights, 1e-300))
-        falls = (heights[0] - math.log(0.05 * tail)) * np.linspace(0, 1, _LOSSES) ** 1.5
+        falls = (heights[0] - math.log(0.05 * tail)) * np.linspace(
+            0, 1, scorer.losses
+        ) ** 1.5
         for loss in np.interp(falls - heights[0], -heights, losses).tolist():
             for _ in range(_TURNS):
                 best = max(tests, key=lambda test: test.height(loss))

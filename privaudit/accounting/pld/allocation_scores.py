@@ -146,7 +146,8 @@ class _Scorer:
         self.batches, self.taken, self.lost = batches, taken, _AWAY * tail
         # Of doubling, and of parts that are added up; the last of them are most work.
         sums = math.log2(batches) + math.log2(len(kinds) + 1)
-        self.losses, work = (each[not opposed] for each in (_LOSSES, _WORK))
+        which = int(not opposed)
+        self.losses, work = _LOSSES[which], _WORK[which]
         tests = len(_ODDS) + self.losses * _TURNS
         share = work / tests / (taken + 1) / (taken + 2) / sums
         self.most, self.kept = min(_MOST, 4 * math.sqrt(share)), 1.0

@@ -150,13 +150,22 @@ class Allocated:
             yield one, self.often * often
 
     def below(self, relation: Relation) -> tuple[list[tuple[Loss, int]], list[Entry]]:
-        """Losses that some data attain, and how often, and no releases beside."""
+        """Losses that some data attain, and how often; releases beside."""
         epoch = self._epoch(relation, attained=True)
         gaussian, *others = {
             release.mechanism == "gaussian" for release, _ in self.releases
         }
         if others or not (gaussian or self.shuffled):
             return [], []
+        if epoch.is_many:  # the outputs' mean, N(+-k / Q, 1 / Q), Q the sum of 1 / s^2
+            release = self.releases[0][0]
+            spread = math.fsum(
+                n / s**2 for s, n in zip(epoch.shifts, epoch.counts, strict=True)
+            )
+            moved = release.sensitivity_under(relation) * (1 + 1e-14)
+            noise = moved * math.sqrt(spread) / (2 * epoch.taken)
+            mean = msgspec.structs.replace(release, sampling=NoSampling(), noise=noise)
+            return [], [Entry(mean, self.often)]
         loss = AllocatedBelow.of(epoch) if gaussian else AllocatedBelow.counted(epoch)
         return [] if loss is None else [(loss, self.often)], []
 

@@ -478,6 +478,13 @@ class TestSound:
                 assert found <= truth + 1e-12
                 assert events is some or found >= truth - 1e-12
 
+    def test_the_mean_tells_of_records_replaced_in_many(self):
+        """Of 40 of 300, 2 * 40 / sqrt(300) apart: beside no other loss, too."""
+        ledger = Ledger.of(release(1.0, RandomAllocation(300, 40)), 300)
+        found = Certificate.of(ledger, "replace-one").epsilon(1e-6)
+        mean = gdp.epsilon(80 / math.sqrt(300), 1e-6)
+        assert 0.999 * mean <= found.lower <= mean <= found.upper
+
     @pytest.mark.parametrize("way", ["remove", "add"])
     def test_scores_beside_cones_tell_more(self, way, monkeypatch):
         """Of three of seven, at little noise: no more than the bound from above."""

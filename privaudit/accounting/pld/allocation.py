@@ -90,6 +90,15 @@ class Epoch:
         """Return whether its likelihood ratio is a sum of the batches'."""
         return self.taken == 1 and not self.opposed
 
+    @property
+    def is_many(self) -> bool:
+        """Return whether a record is replaced in more batches than sums tell of.
+
+        All batches being released, their mean does.
+        """
+        whole = sum(self.counts) == self.batches
+        return self.opposed and self.taken > MOST_SCORED and whole
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Law:

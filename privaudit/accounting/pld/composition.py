@@ -339,8 +339,11 @@ class Composition:
             if known.is_empty:
                 continue
             if not known.others:  # its own upper side says when it is narrow
-                found = known.each(target, width, ways)
-                best = {way: found.lower[way] for way in ways if way in found.lower}
+                alike = known.directions == ("remove",)
+                lower = known.each(target, width, known.directions).lower
+                if alike and lower:
+                    lower = dict.fromkeys(ways, lower["remove"])
+                best = {way: lower[way] for way in ways if way in lower}
                 continue
             for way in ways:
                 guess, law = target.seen(known._scout(way), known._infinite(way))

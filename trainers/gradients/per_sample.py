@@ -222,16 +222,7 @@ class PerSample:
             quiet(False)
         self.shapes = {name: p.shape for name, p in trained(module).items()}
         self.dims = sum(shape.numel() for shape in self.shapes.values())
-
-    @property
-    def values_per_sample(self) -> int:
-        """About how many numbers one sample of a batch keeps alive."""
-        return 3 * self.dims
-
-    @property
-    def values_alone(self) -> int:
-        """As `values_per_sample`, where each replica has but one sample."""
-        return self.values_per_sample
+        self.values_per_sample = self.values_alone = 3 * self.dims
 
     def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
         """The module's parameters from (dims,)."""

@@ -22,26 +22,21 @@ class Gathers(Protocol):
     @property
     def size(self) -> int:
         """Number of shards."""
-        ...
 
     @property
     def rank(self) -> int:
         """Number of the shard that is here."""
-        ...
 
     def agree(self, what: str, own: Any) -> None:
         """``ValueError`` if ``own`` is not equal at all shards."""
-        ...
 
     def gather(self, own: Tensor, first: int, into: Tensor) -> None:
         """Write coordinates from ``first`` on ``into`` (nodes, some)."""
-        ...
 
     def add(
         self, sums: Tensor, first: int, whose: Sequence[Tensor], total: Tensor
     ) -> None:
         """Add each shard's ``sums``, from coordinate ``first`` on, to ``total``."""
-        ...
 
 
 class Drawn:

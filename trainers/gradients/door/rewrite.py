@@ -31,20 +31,14 @@ from trainers.gradients.door.operators import (
 aten = torch.ops.aten
 
 
-def holders(graph: fx.Graph) -> list[fx.Node]:
-    return [node for node in graph.nodes if node.op == "placeholder"]
-
-
 def own_constants(made: fx.GraphModule) -> None:
     """Make copies of all constants, as buffers."""
-    for name, value in list(vars(made).items()) + list(made.named_buffers()):
+    places: Any = vars(made), made._buffers, made._parameters
+    held = [(place, *each) for place in places for each in place.items()]
+    for place, name, value in held:
         if isinstance(value, Tensor):
-            vars(made).pop(name, None)
-            made._buffers.pop(name, None)
+            del place[name]
             made.register_buffer(name, plain(value).clone(), persistent=False)
-    for name, value in list(made.named_parameters()):
-        del made._parameters[name]
-        made.register_buffer(name, plain(value).clone(), persistent=False)
 
 
 def fold(made: fx.GraphModule) -> None:
@@ -77,7 +71,7 @@ def fold(made: fx.GraphModule) -> None:
 
 def _of_arguments(graph: fx.Graph) -> set[fx.Node]:
     """Nodes that depend on an argument's values, or share memory with such."""
-    found, before = {*holders(graph), graph.output_node()}, 0
+    found, before = {*graph.find_nodes(op="placeholder"), graph.output_node()}, 0
     bases: set[fx.Node] = set()
     while before < len(found):
         before = len(found)
@@ -114,7 +108,7 @@ def _computed(node: fx.Node, values: dict[fx.Node, Any]) -> Any:
 
 def replace(graph: fx.Graph) -> None:
     """Replace operations that cannot be mapped as they are; dropout draws by a key."""
-    seed = holders(graph)[-1]
+    *_, seed = graph.find_nodes(op="placeholder")
     number = 0
     for node in list(graph.nodes):
         if node.op != "call_function":

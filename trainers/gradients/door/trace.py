@@ -144,7 +144,7 @@ def _checked(
 ) -> fx.GraphModule:
     """A graph that may be mapped, of one that was made; see `trace`."""
     graph = made.graph
-    called = dict(zip(rewrite.holders(graph), names, strict=False))
+    called = dict(zip(graph.find_nodes(op="placeholder"), names, strict=False))
     takes = []
     for node in graph.nodes:
         if node.op == "get_attr":
@@ -188,7 +188,7 @@ def _checked(
         raise NotTraced(f"{name_of(left)} writes in place{place_of(left)}")
     graph.eliminate_dead_code()
     rewrite.fold(made)  # what a record was written to, as it was
-    fails = guard(graph, rewrite.holders(graph)[len(names) : -1])
+    fails = guard(graph, graph.find_nodes(op="placeholder")[len(names) : -1])
     if fails is not None:
         raise NotTraced(f"{name_of(fails)} fails for some records{place_of(fails)}")
     for node in graph.nodes:

@@ -20,7 +20,6 @@ from trainers.gradients.stacked.layer import (
     joined,
     scratch,
     squared_products,
-    together,
     with_rows,
     written_out,
 )
@@ -217,7 +216,7 @@ class StackedConvolution(StackedLayer):
                 torch.bmm(left, inside.mT)
                 for left, inside in self._by_blocks(back, taken, back.dtype)
             ]
-            weight = together(rows).view(samples, channels, fan)
+            weight = joined(rows).view(samples, channels, fan)
             return written_out(weight, *offset)
         # Gram matrices are of doubles: there are fewer inputs than there are patches.
         gram = by_gram(places, channels // self.groups, fan)
@@ -226,14 +225,14 @@ class StackedConvolution(StackedLayer):
             squared_products(left.mT, inside.mT)
             for left, inside in self._by_blocks(back, taken, kind)
         ]
-        square = together([each.square for each in found]).view(samples, -1).sum(1)
+        square = joined([each.square for each in found]).view(samples, -1).sum(1)
         square = with_rows(square, offset)
         # Of groups side by side, squares of terms add up as norms do.
         sizes = [each.terms for each in found if each.terms is not None]
         return Digest(
             square,
             (*taken, *returned, *offset),
-            together(sizes).view(samples, -1).sum(1),
+            joined(sizes).view(samples, -1).sum(1),
             places,
             found[0].length + self.groups,
             found[0].coarse,

@@ -54,17 +54,14 @@ class Tracker(Protocol):
 
     def begin(self, norms: Floats, bound: float, *, equal: bool) -> None:
         """States of L1 norms ``norms``, (runs, nodes), none above ``bound``."""
-        ...
 
     def perturbed(self, states: Floats, norms: Floats, bound: float) -> Floats:
         """Broadcast of each node, (runs, nodes), before noise; ``norms`` were added."""
-        ...
 
     def sent(
         self, noises: Floats, scale: Floats, matrix: Floats, *, synchronises: bool
     ) -> None:
         """Noise of L1 ``norms`` and ``scale`` was added, and ``matrix`` mixed all."""
-        ...
 
 
 def real_sensitivity(states: Floats) -> Floats:

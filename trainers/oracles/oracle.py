@@ -105,7 +105,7 @@ class Oracle:
         observers: Sequence[ReleaseObserver] = (),
     ) -> None:
         check_memory(memory_limit)
-        self.data = data
+        self.data, self.nodes = data, data.nodes
         self.mechanism = mechanism
         self.runs = runs
         self.observers = tuple(observers)
@@ -140,11 +140,6 @@ class Oracle:
     def settle(self) -> None:
         """Wait for the accelerator; ``ValueError`` if a gradient could not be taken."""
         self._watch.settle()
-
-    @property
-    def nodes(self) -> int:
-        """Number of nodes."""
-        return self.data.nodes
 
     @property
     def ledger(self) -> Ledger:

@@ -43,8 +43,6 @@ from trainers.numerics.randomness import Streams
 from trainers.oracles.mechanism import Mechanism
 from trainers.oracles.oracle import Oracle
 
-_FREE = Rounding(0.0, 0.0)
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UpdateMechanism(Mechanism):
@@ -154,7 +152,7 @@ class UpdateOracle(Oracle):
 
     def _rounding(self, at: Tensor) -> Rounding:
         """Nothing is paid for the rounding of sums: there is none."""
-        return _FREE
+        return Rounding(0.0, 0.0)
 
     def _clipped_sum(
         self, at: Tensor, batches: Tensor, nodes: Sequence[int], clip: float

@@ -97,11 +97,8 @@ class StackedGraph(nn.Module):
                 layer = stacked(use.layer())
                 assert layer is not None
                 by_weight[use.weight] = layer
-                names = {"weight": named[use.weight]}
-                covered.add(use.weight)
-                if use.bias is not None:
-                    names["bias"] = named[use.bias]
-                    covered.add(use.bias)
+                covered.update(use.parameters.values())
+                names = {name: named[one] for name, one in use.parameters.items()}
                 self.layers.append((layer, names))
         for node in parameters:
             if node in covered:
@@ -113,7 +110,8 @@ class StackedGraph(nn.Module):
         self.remade = _remade(graph, covered, set(parameters) - covered)
         (self._output,) = graph.output_node().all_input_nodes
         self._plan(made, uses, by_weight)
-        self._used = nn.ModuleList([layer for layer, _ in self.layers])
+        steps = [part for _, part, *_ in self._steps if isinstance(part, Step)]
+        self._parts = nn.ModuleList([*steps, *(layer for layer, _ in self.layers)])
 
     def _plan(
         self,
@@ -145,11 +143,7 @@ class StackedGraph(nn.Module):
                 if one is self._output or any(user not in taken for user in one.users)
             }
             if inside:
-                step = Step(made, inside, after)
-                self._steps.append((None, step, None, False))
-        self._parts = nn.ModuleList(
-            [step[1] for step in self._steps if isinstance(step[1], Step)]
-        )
+                self._steps.append((None, Step(made, inside, after), None, False))
         self._constants = nn.Module()
         for node in made.graph.nodes:
             if node.op == "get_attr":

@@ -156,16 +156,13 @@ def _checked(
                     "or a generator of numpy's, which is begun for each record"
                 )
             where = next(iter(node.users), node)
+            at = f"{name_of(where)}{place_of(where)}"
             if not isinstance(value, Tensor):  # a branch of torch.cond, or the like
                 raise NotTraced(
-                    "it chooses by values what it does, or calls itself, in "
-                    f"{name_of(where)}{place_of(where)}"
+                    f"it chooses by values what it does, or calls itself, in {at}"
                 )
             if isinstance(value, FakeTensor) or is_functorch_wrapped_tensor(value):
-                raise NotTraced(
-                    "it maps, or takes gradients, within itself, in "
-                    f"{name_of(where)}{place_of(where)}"
-                )
+                raise NotTraced(f"it maps, or takes gradients, within itself, in {at}")
             check_dense(value, where)
             check_apart(value, f"what {name_of(where)} takes{place_of(where)}")
             called[node] = known.get(id(value), "")

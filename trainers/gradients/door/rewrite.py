@@ -167,7 +167,7 @@ def _is_mask(node: Any) -> bool:
 def _put(
     graph: fx.Graph, node: fx.Node, ours: Any, given: Any, settings: Any = None
 ) -> fx.Node:
-    """What ``ours`` gives, or where an operation in place puts what it gives."""
+    """Put what ``ours`` gives before ``node``, and where that writes if it does."""
     with graph.inserting_before(node):
         new = graph.call_function(ours, given, settings)
         if not written(node):

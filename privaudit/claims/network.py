@@ -34,9 +34,9 @@ from privaudit.accounting.views import (
     figures,
     of_observer,
 )
+from privaudit.claims.accounts import single
 from privaudit.claims.claim import Certified, PaperClaim, RelayAttack, claims_beside
-from privaudit.ledger import Entry, Ledger
-from privaudit.release import NoSampling, Release
+from privaudit.ledger import Ledger
 from privaudit.results import Bracket
 
 _DELTA = 1e-2
@@ -46,16 +46,12 @@ _claim = claims_beside(__file__, delta=_DELTA)
 @functools.cache
 def _accounts(nodes: int, rounds: int, noise: float) -> Pair:
     """Accounts of a path's one end for the other: DP-DSGD, Metropolis weights."""
-    release = Release.of_sum(
-        norm_bound=1.0, noise_multiplier=noise, sampling=NoSampling()
-    )
-    found = figures(
+    return figures(
         LinearProtocol.gossip(_line(nodes), rounds, noise),
-        Ledger(nodes=((Entry(release, rounds),),) * nodes),
+        Ledger(nodes=single(noise, rounds).nodes * nodes),
         _DELTA,
         [Observer.of(nodes - 1)],
-    )
-    return found[0]
+    )[0]
 
 
 @functools.cache
@@ -74,6 +70,11 @@ def _enough(nodes: int, rounds: int, claimed: float) -> float:
 def _path(nodes: int, rounds: int, noise: float) -> PaperClaim:
     claimed = _accounts(nodes, rounds, noise).nobody_reacts
     enough = _enough(nodes, rounds, claimed)
+
+    def certified(noise: float) -> Certified:
+        upper = _accounts(nodes, rounds, noise).certified
+        return Certified(upper, 0.0, "certified by observer, gradients reacting")
+
     return _claim(
         "path",
         nodes=nodes,
@@ -82,16 +83,8 @@ def _path(nodes: int, rounds: int, noise: float) -> PaperClaim:
         last=nodes - 1,
         enough=enough,
         claimed=claimed,
-        printed=lambda: Certified(
-            _accounts(nodes, rounds, noise).certified,
-            0.0,
-            "certified by observer, gradients reacting",
-        ),
-        corrected=lambda: Certified(
-            _accounts(nodes, rounds, enough).certified,
-            0.0,
-            "certified by observer, gradients reacting",
-        ),
+        printed=lambda: certified(noise),
+        corrected=lambda: certified(enough),
         attack=RelayAttack(
             algorithm="dp-dsgd",
             settings=(
@@ -119,10 +112,7 @@ def _line(nodes: int) -> np.ndarray:
 @functools.cache
 def _gaussian(noise: float) -> Bracket:
     """Epsilon of one Gaussian mechanism."""
-    release = Release.of_sum(
-        norm_bound=1.0, noise_multiplier=noise, sampling=NoSampling()
-    )
-    return Certificate.of(Ledger.of(release)).epsilon(_DELTA, 1e-3)
+    return Certificate.of(single(noise)).epsilon(_DELTA, 1e-3)
 
 
 def _by_messages(matrix: np.ndarray, rounds: int) -> float:

@@ -102,7 +102,7 @@ class BookKeeping:
             self._find_layers(module, offsets)
         if offsets:
             raise UnknownLayerError(f"no book-keeping for {', '.join(offsets)}")
-        self._values = self._values_alone = 0
+        self.values_per_sample = self.values_alone = 0
         self._device: torch.device | None = None  # where the template is
         self.tried = False
         try:
@@ -145,8 +145,8 @@ class BookKeeping:
 
     def measure(self, at: Spread, inputs: Tensor) -> int:
         """Run forward, count what stays alive; returns multiplications a sample."""
-        self._values_alone, _ = self._kept(at, inputs[:, :1])
-        self._values, digests = self._kept(at, inputs)
+        self.values_alone, _ = self._kept(at, inputs[:, :1])
+        self.values_per_sample, digests = self._kept(at, inputs)
         self.ways = self._ways(digests)
         for digest in digests:
             self.positions = max(self.positions, digest.positions)
@@ -154,7 +154,7 @@ class BookKeeping:
             self.coarse = max(self.coarse, digest.coarse)
         products = 0
         for place in self.places:
-            if place.name == place.layer.main:
+            if place.name == "weight":
                 fan = place.shape[1:].numel()
                 products += fan * sum(one[0].numel() for one in place.layer.given)
         self._forget()
@@ -221,16 +221,6 @@ class BookKeeping:
     def aligned(self, yes: bool) -> None:
         for layer in self.layers:
             layer.aligned = yes
-
-    @property
-    def values_per_sample(self) -> int:
-        """Numbers that one sample of a batch keeps alive, as measured in the trial."""
-        return self._values
-
-    @property
-    def values_alone(self) -> int:
-        """As `values_per_sample`, where each replica has but one sample."""
-        return self._values_alone
 
     def _run(self, at: Tensor | Spread, inputs: Tensor, *, keeps: bool) -> Tensor:
         if at.device != self._device:

@@ -27,11 +27,6 @@ from trainers.gradients.shapes import Shape, lined, moving_shape_for, shape_for
 from trainers.gradients.spread import Spread
 from trainers.numerics.deferred_checks import Watch
 
-# glibc's names. Blocks up to the first size are taken from what was freed before, and
-# up to the second of it is kept.
-_MMAP, _TRIM = -3, -1
-_BLOCK, _KEPT = 32 << 20, 256 << 20
-
 
 @functools.cache
 def keep_freed() -> None:
@@ -44,7 +39,7 @@ def keep_freed() -> None:
 
     >>> keep_freed()
     """
-    _set_malloc(_BLOCK, _KEPT)
+    _set_malloc(32 << 20, 256 << 20)
 
 
 def give_back_freed() -> None:
@@ -56,14 +51,15 @@ def give_back_freed() -> None:
 
 
 def _set_malloc(block: int, kept: int) -> None:
+    """Take blocks up to ``block`` from what was freed before; up to ``kept`` is."""
     if any(f"MALLOC_{name}_THRESHOLD_" in os.environ for name in ("TRIM", "MMAP")):
         return
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # not glibc
         return
-    mallopt(_MMAP, block)
-    mallopt(_TRIM, kept)
+    mallopt(-3, block)  # M_MMAP_THRESHOLD
+    mallopt(-1, kept)  # M_TRIM_THRESHOLD
 
 
 # Bytes of one part on a CPU: what stays in its cache is several times as fast, and
@@ -136,20 +132,17 @@ class Summation:
             here = together[0 if idle else turn]
             replica = packed.replica[here]
             spare = self.rows - len(replica)
+            whose = _extended(replica, spare, 0)
             wide = self.shape.spare_columns
             taken = _extended(packed.taken[here], spare, wide)
             if spare or wide:
                 taken[len(replica) :], taken[:, columns:] = False, False
-            inputs, targets = self.data.records(
-                _extended(node[replica], spare, 0),
-                _extended(packed.record[here], spare, wide),
-            )
+            record = _extended(packed.record[here], spare, wide)
+            inputs, targets = self.data.records(node[whose], record)
             if isinstance(word, Tensor):  # one a replica
-                places = _extended(replica[:, None], spare, 0)[:, 0]
-                self.differentiator.word = word[places]
+                self.differentiator.word = word[whose]
             own: Weigh = ClipTo(clip, torch.zeros_like(taken) if idle else taken, watch)
             if weigh is not None:
-                whose = _extended(replica[:, None], spare, 0)[:, 0]
                 own = functools.partial(weigh, whose, taken)
             if shards is None:
                 models = lined(at, replica, spare)

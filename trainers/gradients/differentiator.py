@@ -22,28 +22,18 @@ class Differentiator(Protocol):
     # Of the release, or of each replica: dropout is a function of it and of a record.
     word: int | Tensor
     graphs: dict[Any, Any] | None  # of calls by their shape; None: none are made
+    values_per_sample: int  # about how many numbers one sample of a batch keeps alive
+    values_alone: int  # the same where each replica has but one sample
 
     @property
     def aligned(self) -> bool:
         """Return whether rows are aligned; it stays False where they cannot be."""
-        ...
 
     @aligned.setter
     def aligned(self, yes: bool) -> None: ...
 
-    @property
-    def values_per_sample(self) -> int:
-        """About how many numbers one sample of a batch keeps alive."""
-        ...
-
-    @property
-    def values_alone(self) -> int:
-        """As `values_per_sample`, where each replica has but one sample."""
-        ...
-
     def rows(self, at: Tensor, inputs: Tensor, targets: Tensor) -> list[Tensor]:
         """All that a weighted sum is made from, (replicas * samples, ...) each."""
-        ...
 
     def weighted_sum(
         self,
@@ -60,8 +50,6 @@ class Differentiator(Protocol):
         are ``slack`` times the sizes of what may cancel in them too large. A sample
         whose norm is not finite counts nothing.
         """
-        ...
 
     def outputs(self, at: Tensor, inputs: Tensor) -> Tensor:
         """Outputs of each replica's model for its inputs, (replicas, samples, ...)."""
-        ...

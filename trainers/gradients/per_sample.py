@@ -222,16 +222,7 @@ class PerSample:
             quiet(False)
         self.shapes = {name: p.shape for name, p in trained(module).items()}
         self.dims = sum(shape.numel() for shape in self.shapes.values())
-
-    @property
-    def values_per_sample(self) -> int:
-        """About how many numbers one sample of a batch keeps alive."""
-        return 3 * self.dims
-
-    @property
-    def values_alone(self) -> int:
-        """As `values_per_sample`, where each replica has but one sample."""
-        return self.values_per_sample
+        self.values_per_sample = self.values_alone = 3 * self.dims
 
     def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
         """The module's parameters from (dims,)."""
@@ -241,16 +232,16 @@ class PerSample:
             for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
         }
 
+    def _output(
+        self, vector: Tensor, samples: Tensor, word: int | Tensor | None
+    ) -> Tensor:
+        values, how = self.unflatten(vector), saying(self.module, word)
+        return torch.func.functional_call(self.module, values, (samples,), how)
+
     def _loss(
         self, vector: Tensor, sample: Tensor, target: Tensor, word: int | Tensor
     ) -> Tensor:
-        output = torch.func.functional_call(
-            self.module,
-            self.unflatten(vector),
-            (sample[None],),
-            saying(self.module, word),
-        )
-        return self.loss(output, target[None])[0]
+        return self.loss(self._output(vector, sample[None], word), target[None])[0]
 
     def gradient(
         self, vector: Tensor, sample: Tensor, target: Tensor, word: int | Tensor = 0
@@ -344,15 +335,6 @@ class PerSample:
 
     def outputs(self, at: Tensor, inputs: Tensor) -> Tensor:
         """Outputs of each replica's model for its inputs, (replicas, samples, ...)."""
-
-        def one(vector: Tensor, samples: Tensor) -> Tensor:
-            return torch.func.functional_call(
-                self.module,
-                self.unflatten(vector),
-                (samples,),
-                saying(self.module, None),
-            )
-
         device = at.device
         if self.alone:  # by one process for all: nothing of them is summed
             at, inputs = at.cpu(), inputs.cpu()
@@ -361,8 +343,8 @@ class PerSample:
 
         def every() -> tuple[Tensor]:
             with torch.no_grad():  # not by vmap, which some layers cannot take
-                found = [one(*pair) for pair in zip(at, inputs, strict=True)]
-                return (torch.stack(found),)
+                pairs = zip(at, inputs, strict=True)
+                return (torch.stack([self._output(*pair, None) for pair in pairs]),)
 
         return forked.one(every)[0].to(device) if self.alone else every()[0]
 

@@ -109,8 +109,7 @@ def shape_for(
 ) -> Shape:
     """The first shape of at most ``columns`` in which a record's bits are its own."""
     found = _known_or_found(differentiator, at, data, columns, False)
-    if found is None:
-        raise AssertionError("a single place is no other's")
+    assert found is not None, "a single place is no other's"
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from trainers.gradients.per_sample import parameter_places, trained
+from trainers.gradients.per_sample import trained
 from trainers.gradients.stacked import StackedLayer
 
 _LINE = 64  # bytes
@@ -22,26 +22,21 @@ class Gathers(Protocol):
     @property
     def size(self) -> int:
         """Number of shards."""
-        ...
 
     @property
     def rank(self) -> int:
         """Number of the shard that is here."""
-        ...
 
     def agree(self, what: str, own: Any) -> None:
         """``ValueError`` if ``own`` is not equal at all shards."""
-        ...
 
     def gather(self, own: Tensor, first: int, into: Tensor) -> None:
         """Write coordinates from ``first`` on ``into`` (nodes, some)."""
-        ...
 
     def add(
         self, sums: Tensor, first: int, whose: Sequence[Tensor], total: Tensor
     ) -> None:
         """Add each shard's ``sums``, from coordinate ``first`` on, to ``total``."""
-        ...
 
 
 class Drawn:
@@ -53,13 +48,11 @@ class Drawn:
     size, rank = 1, 0
 
     def __init__(self, module: nn.Module, seed: int = 0) -> None:
-        self._seed = seed
-        self._places = {
-            place.start: (place, parameter.shape[1:])
-            for place, parameter in zip(
-                parameter_places(module).values(), trained(module).values(), strict=True
-            )
-        }
+        self._seed, self._dims = seed, 0
+        self._shapes: dict[int, torch.Size] = {}  # of parameters, by where they begin
+        for parameter in trained(module).values():
+            self._shapes[self._dims] = parameter.shape
+            self._dims += parameter.numel()
 
     def agree(self, what: str, own: Any) -> None:
         """Nobody differs."""
@@ -72,7 +65,7 @@ class Drawn:
 
     def gather(self, own: Tensor, first: int, into: Tensor) -> None:
         """Draw the parameter that begins at ``first``, (models, numbers)."""
-        rest = self._places[first][1]
+        rest = self._shapes[first][1:]
         fan = rest.numel() if rest else 4
         # torch takes 32 bits of a seed.
         mixed = (first + self._seed * 0x9E3779B1) & 0xFFFFFFFF
@@ -89,16 +82,14 @@ class Drawn:
 
     def whole(self, models: int, like: Tensor) -> Tensor:
         """So many models, (models, dims), of type and device of ``like``."""
-        last, _ = [*self._places.values()][-1]
-        found = like.new_empty(models, last.stop)
-        for first, (place, _) in self._places.items():
-            self.gather(found, first, found[:, first : place.stop])
+        found = like.new_empty(models, self._dims)
+        for first, shape in self._shapes.items():
+            self.gather(found, first, found[:, first : first + shape.numel()])
         return found
 
     def spread(self, rows: Tensor, models: int, like: Tensor) -> Spread:
         """The models that ``rows`` name, none of them whole."""
-        last, _ = [*self._places.values()][-1]
-        return Spread(like.new_empty(models, 0), rows, last.stop, self)
+        return Spread(like.new_empty(models, 0), rows, self._dims, self)
 
 
 class Spread:

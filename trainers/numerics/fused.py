@@ -6,9 +6,6 @@ in doubt is written down for the host (noise.md).
 
 from __future__ import annotations
 
-import contextlib
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -206,19 +203,12 @@ def _stream(found, states, low, high, count, each, LANES: tl.constexpr):
     tl.store(found + at, words, mask=inside[:, None])
 
 
-def _on(given: Tensor) -> Any:
-    """The device on which Triton starts what is compiled."""
-    return (
-        torch.cuda.device(given.device) if given.is_cuda else contextlib.nullcontext()
-    )
-
-
 def _grid(count: int) -> tuple[int]:
     return (triton.cdiv(count, _LANES),)
 
 
 def _make_stream(found: Tensor, states: Tensor, plain: list[int]) -> None:
-    with _on(found):
+    with torch.cuda.device_of(found):  # on which Triton starts what is compiled
         _stream[_grid(plain[2])](found, states, *plain, LANES=_LANES)
 
 
@@ -232,7 +222,7 @@ def _make_noise(
 ) -> None:
     numbers = dict(zip(_PLAIN, plain, strict=True))
     grid = _grid(numbers["rows"] * numbers["each"])
-    with _on(found):
+    with torch.cuda.device_of(found):
         _noise[grid](
             *(values, found, doubts, states, *plain),
             NORMAL=normal,

@@ -294,7 +294,7 @@ def _fused(
         raise RuntimeError(f"{count} numbers are in doubt, of {values.numel()}")
     number, words, bits = columns[:, :count]
     row, column, position = rows.places(number)
-    noise = _settled(rows, words, (row, column, position), scale, law)
+    noise = _second_pass(rows, words, (row, column, position), scale, law)
     if whole:
         made = bits.add_(noise.long())
     else:
@@ -350,17 +350,8 @@ def _draw(
             words.append(piece.words[index])
     places = rows.places(torch.cat(numbers))
     # They are few, and looked at on the host: small arrays cost least there.
-    whole = _settled(rows, torch.cat(words).cpu(), places, scale, law)
+    whole = _second_pass(rows, torch.cat(words).cpu(), places, scale, law)
     return places, whole.to(places[0].device)
-
-
-def _settled(
-    rows: Rows, words: Tensor, places: tuple[Tensor, ...], scale: float, law: Law
-) -> Tensor:
-    """Noise of ``words``, which the first pass left, as doubles; on the host."""
-    if not len(words):
-        return words.double()
-    return torch.from_numpy(_second_pass(rows, words.numpy(), places, scale, law))
 
 
 def _first(
@@ -482,11 +473,17 @@ def _above(values: Tensor, bound: float) -> Tensor:
 
 
 def _second_pass(
-    rows: Rows, words: np.ndarray, places: tuple[Tensor, ...], scale: float, law: Law
-) -> np.ndarray:
-    """round(scale x) of words at ``places``, by the tail's probability, then mpmath."""
+    rows: Rows, left: Tensor, places: tuple[Tensor, ...], scale: float, law: Law
+) -> Tensor:
+    """round(scale x) of words at ``places``, by the tail's probability, then mpmath.
+
+    Words that the first pass ``left``, on the host; doubles.
+    """
+    if not len(left):
+        return left.double()
     # A word stands for [w, w + 1) 2^-63: the upper tail is in (high, high + 1] 2^-64,
     # and a negative word's is that of its mirror image.
+    words = left.numpy()
     high = (words ^ (words >> 63)) ^ ((1 << 63) - 1)
     tail = (high + 0.5) * 2.0**-64
     far = law.far(torch.from_numpy(tail)).numpy()
@@ -494,14 +491,14 @@ def _second_pass(
     whole = np.rint(near)
     margin = ERROR * far + _SLOPE * 2.0**-64 / tail
     unsure = np.abs(near - whole) + scale * margin >= 0.5 - scale * _SLOPE * 2.0**-51
-    left = np.flatnonzero(unsure)
-    if len(left):
-        whole[left], sure = _third_pass(high[left], near[left], scale, law)
-        sure &= scale * margin[left] < 0.25
-        for one in left[~sure].tolist():
+    close = np.flatnonzero(unsure)
+    if len(close):
+        whole[close], sure = _third_pass(high[close], near[close], scale, law)
+        sure &= scale * margin[close] < 0.25
+        for one in close[~sure].tolist():
             more = functools.partial(rows.more, *(int(each[one]) for each in places))
             whole[one] = _exactly(int(high[one]), float(far[one]), scale, law, more)
-    return np.copysign(whole, words)
+    return torch.from_numpy(np.copysign(whole, words))
 
 
 def _third_pass(

@@ -44,20 +44,16 @@ class Shard(Protocol):
     @property
     def held(self) -> range:
         """The coordinates, from a multiple of 8 on."""
-        ...
 
     @property
     def dims(self) -> int:
         """Number of the node's coordinates."""
-        ...
 
     def marks(self, own: Sequence[bytes]) -> tuple[bytes, ...]:
         """A fingerprint of each node's whole sum, from those of all shards' parts."""
-        ...
 
     def wait(self) -> None:
         """Wait until all shards are here."""
-        ...
 
 
 class Streams:

@@ -57,7 +57,8 @@ class ReleaseJournal:
             os.close(self._file)
             raise
         self._others: dict[_Address, int] = {}
-        self._further = sum(len(marks) - 1 for marks in self._before.values())
+        # Number of releases made at an address where another had been
+        self.further = sum(len(marks) - 1 for marks in self._before.values())
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], key: Key, terms: str = "") -> None:
@@ -87,16 +88,6 @@ class ReleaseJournal:
                 found[purpose, node, release].add(mark)
         return dict(found), last
 
-    @property
-    def is_empty(self) -> bool:
-        """Return whether no release was made by an earlier process."""
-        return not self._before
-
-    @property
-    def further(self) -> int:
-        """Number of releases made at an address where another had been."""
-        return self._further
-
     def enter(
         self,
         purpose: Purpose,
@@ -115,7 +106,7 @@ class ReleaseJournal:
                 body = _BODY.pack(node, release, PURPOSES[purpose], mark)
                 self._last = _hash(self._key, self._last, body)
                 text += body + self._last
-                self._further += bool(known)
+                self.further += bool(known)
         if text and os.write(self._file, text) != len(text):
             raise OSError(
                 f"a release could not be written to {self._path}; is the disk full?"

@@ -17,11 +17,9 @@ class GivesGradients(Protocol):
 
     def gradient(self, at: Tensor, nodes: Sequence[int] | None = None) -> Tensor:
         """Noisy mean gradients of ``nodes`` at ``at``, (runs, len(nodes), dims)."""
-        ...
 
     def releases_of(self, node: int) -> int:
         """Number of releases ``node`` has made so far."""
-        ...
 
 
 @runtime_checkable
@@ -30,15 +28,12 @@ class GivesMessages(Protocol):
 
     def batch(self) -> Tensor:
         """A fresh batch of each node's records, (runs, nodes, records) bool."""
-        ...
 
     def exact(self, at: Tensor, batch: Tensor) -> Tensor:
         """Mean gradients of a batch, (runs, nodes, dims): must not leave nodes."""
-        ...
 
     def clipped(self, at: Tensor, batch: Tensor, shared: Tensor) -> Tensor:
         """The entries ``shared`` of `exact`, clipped: (runs, nodes, shared)."""
-        ...
 
 
 @runtime_checkable
@@ -47,7 +42,6 @@ class HearsAll(Protocol):
 
     def over(self, broadcast: Any) -> None:
         """Send what a node says to all others by ``broadcast``, between processes."""
-        ...
 
 
 def gives(oracle: object, capability: type) -> bool:

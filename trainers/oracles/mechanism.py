@@ -129,23 +129,19 @@ class Mechanism:
 
     @property
     def spread(self) -> float:
-        """|c|, rounded up: how far a record moves all releases that share its noise.
-
-        In clip norms, in one of its turns; the first.
-        """
-        if self.buffers:
-            return turn_norm(self.buffers, self.parts, 0)
-        return (
-            math.nextafter(math.hypot(*self.strategy), 1e9)
-            if self.strategy[1:]
-            else 1.0
-        )
+        """`spread_of` the first turn."""
+        return self.spread_of(0)
 
     def spread_of(self, index: int) -> float:
-        """`spread` of the turn of release ``index``."""
+        """|c|, rounded up: how far a record moves all releases that share its noise.
+
+        In clip norms, in one of its turns; that of release ``index``.
+        """
         if self.buffers:
             return turn_norm(self.buffers, self.parts, index // self.parts)
-        return self.spread
+        if self.strategy[1:]:
+            return math.nextafter(math.hypot(*self.strategy), 1e9)
+        return 1.0
 
     def column(self, releases: int) -> list[float]:
         """First column of C, of so many releases."""

@@ -105,7 +105,7 @@ class Oracle:
         observers: Sequence[ReleaseObserver] = (),
     ) -> None:
         check_memory(memory_limit)
-        self.data = data
+        self.data, self.nodes = data, data.nodes
         self.mechanism = mechanism
         self.runs = runs
         self.observers = tuple(observers)
@@ -140,11 +140,6 @@ class Oracle:
     def settle(self) -> None:
         """Wait for the accelerator; ``ValueError`` if a gradient could not be taken."""
         self._watch.settle()
-
-    @property
-    def nodes(self) -> int:
-        """Number of nodes."""
-        return self.data.nodes
 
     @property
     def ledger(self) -> Ledger:
@@ -242,10 +237,7 @@ class Oracle:
             rounded = step * max(map(self.mechanism.rounded, self._sampler.rates))
             dims = self._differentiator.dims  # of which ``at`` may be a shard
             clip = _clip_left(clip, self._rounding(at).share, rounded, dims)
-        if isinstance(self.data, Drawn):
-            self.data.release = index
-        if self._drops:
-            self._differentiator.word = self._dropped_by(index, nodes)
+        self._say(index, nodes)
         batches = self._batches(nodes)
         crafted = self._crafted(batches, nodes, clip, at.shape[2])
         total = self._clipped_sum(at, batches, nodes, clip)
@@ -283,10 +275,7 @@ class Oracle:
             counts.view(-1).index_add_(0, places.flatten(), known.flatten())
             return torch.zeros_like(norms)
 
-        if isinstance(self.data, Drawn):
-            self.data.release = index
-        if self._drops:
-            self._differentiator.word = self._dropped_by(index, nodes)
+        self._say(index, nodes)
         self._summation(at).clipped_sum(
             at.flatten(0, 1),
             self._units.present(self.runs, None).flatten(0, 1),
@@ -305,6 +294,13 @@ class Oracle:
             self._record_of(node, index, release)
         return told
 
+    def _say(self, index: int, nodes: Sequence[int]) -> None:
+        """Tell transforms and dropout of the release that they are a function of."""
+        if isinstance(self.data, Drawn):
+            self.data.release = index
+        if self._drops:
+            self._differentiator.word = self._dropped_by(index, nodes)
+
     def _dropped_by(self, index: int, nodes: Sequence[int]) -> int | Tensor:
         """Numbers that dropout is a function of: one, or one for each replica."""
         number = [self._numbers[nodes[0]]]
@@ -317,10 +313,9 @@ class Oracle:
 
     def _record(self, nodes: Sequence[int], index: int) -> None:
         """Write down the ``index``-th release of each of ``nodes``."""
-        sizes = [self._units.sizes[node] for node in nodes]
         made: dict[tuple[int, int], Release] = {}
-        for node, size in zip(nodes, sizes, strict=True):
-            how = self.mechanism.of(self._numbers[node])
+        for node in nodes:
+            how, size = self.mechanism.of(self._numbers[node]), self._units.sizes[node]
             key = (id(how), size)
             if key not in made:
                 made[key] = how.release(index, size)
@@ -480,22 +475,19 @@ class Oracle:
         for row, node in enumerate(nodes):
             how = self.mechanism.of(self._numbers[node])
             alike.setdefault(how, []).append(row)
-        if len(alike) == 1:
-            (how,) = alike
+
+        def noisy(how: Mechanism, total: Tensor, nodes: Sequence[int]) -> Tensor:
             clip, multiplier = how.at(index)
             step = self._step_of(how, index)
             return self._noisy(total, nodes, multiplier * clip * how.spread, step)
+
+        if len(alike) == 1:
+            return noisy(next(iter(alike)), total, nodes)
         at = self._point
         for how, rows in alike.items():
             here = placed(tuple(rows), total.device)
-            clip, multiplier = how.at(index)
             self._point = None if at is None else at[:, here]
-            total[:, here] = self._noisy(
-                total[:, here],
-                [nodes[row] for row in rows],
-                multiplier * clip * how.spread,
-                self._step_of(how, index),
-            )
+            total[:, here] = noisy(how, total[:, here], [nodes[row] for row in rows])
         return total
 
     def _noisy(

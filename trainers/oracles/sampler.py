@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from privaudit.release import RandomAllocation
 from trainers.data import PrivateData
 from trainers.gradients.batches import most
 from trainers.numerics.device import placed
@@ -86,7 +85,9 @@ class Sampler:
                 size = int(self.mechanism.batch(records))
                 found = self.subsets(who, index, records, size)
             elif (how := self.mechanism.allocation(records)) is not None:
-                found = self.allocated(who, index, records + planted, how)
+                turn, shape = index % how.batches, (self.runs, records + planted)
+                choice = self._numbered(who), index - turn, shape
+                found = self.streams.allocated(*choice, how.batches, how.taken, turn)
             else:
                 found = self.coins(who, index, records + planted, self.rates[who[0]])
                 if self.mechanism.parts > 1:
@@ -117,8 +118,8 @@ class Sampler:
         self, nodes: Sequence[int], index: int, records: int, rate: float
     ) -> Tensor:
         """Coins that are heads with probability ``rate``, as `batches`."""
-        who, shape = [self.numbers[node] for node in nodes], (self.runs, records)
-        return self.streams.coins(who, index, shape, rate)
+        shape = (self.runs, records)
+        return self.streams.coins(self._numbered(nodes), index, shape, rate)
 
     def _of_part(
         self, nodes: Sequence[int], index: int, records: int, planted: int
@@ -128,7 +129,7 @@ class Sampler:
         Parts are drawn once, each record's by itself; a canary is in the first one,
         which has most turns, unless it is accounted that parts are secret.
         """
-        parts, who = self.mechanism.parts, [self.numbers[node] for node in nodes]
+        parts, who = self.mechanism.parts, self._numbered(nodes)
         turn, shape = index % parts, (self.runs, records + planted)
         # No batch has this number: its coins would be made of the same words.
         found = self.streams.allocated(who, OF_PARTS, shape, parts, 1, turn)
@@ -144,14 +145,9 @@ class Sampler:
         self, nodes: Sequence[int], index: int, records: int, size: int
     ) -> Tensor:
         """Uniform subsets of ``size`` records, as `batches`."""
-        who, shape = [self.numbers[node] for node in nodes], (self.runs, records)
-        return self.streams.subsets(who, index, shape, size)
+        shape = (self.runs, records)
+        return self.streams.subsets(self._numbered(nodes), index, shape, size)
 
-    def allocated(
-        self, nodes: Sequence[int], index: int, records: int, how: RandomAllocation
-    ) -> Tensor:
-        """Records that random allocation has in batch ``index``, drawn anew."""
-        batch = index % how.batches
-        who, shape = [self.numbers[node] for node in nodes], (self.runs, records)
-        choice = (how.batches, how.taken, batch)
-        return self.streams.allocated(who, index - batch, shape, *choice)
+    def _numbered(self, nodes: Sequence[int]) -> list[int]:
+        """Numbers of ``nodes`` in the whole network."""
+        return [self.numbers[node] for node in nodes]

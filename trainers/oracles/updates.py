@@ -43,8 +43,6 @@ from trainers.numerics.randomness import Streams
 from trainers.oracles.mechanism import Mechanism
 from trainers.oracles.oracle import Oracle
 
-_FREE = Rounding(0.0, 0.0)
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UpdateMechanism(Mechanism):
@@ -91,7 +89,7 @@ class Users:
     canaries = 1
 
     def __init__(self, data: PrivateData) -> None:
-        self.data = data
+        self.data, self.nodes, self.device = data, data.nodes, data.device
         self.records = [self._of(node) for node in range(data.nodes)]
         self.sizes = tuple(len(users) for users in self.records)
         self.canary_nodes = data.canary_nodes
@@ -106,16 +104,6 @@ class Users:
         ordered, places = self.data.users[node].sort(stable=True)
         _, counts = ordered.unique_consecutive(return_counts=True)
         return list(places.split(counts.tolist()))
-
-    @property
-    def nodes(self) -> int:
-        """Number of nodes."""
-        return self.data.nodes
-
-    @property
-    def device(self) -> torch.device:
-        """The device that holds the records."""
-        return self.data.device
 
     def present(self, runs: int, planted: Tensor | None) -> Tensor:
         """Mask of users' rows: (runs, nodes, users + 1) bool; last the canary."""
@@ -151,6 +139,7 @@ class UpdateOracle(Oracle):
         super().__init__(data, differentiator, mechanism, streams, **more)
         exact_products()
         self._local = mechanism
+        self._words: dict[int, Any] = {}
         check_module(differentiator.module)
         # Copies: parameters are set while it runs, which other threads must not see.
         self._module = copy.deepcopy(differentiator.module).to(data.device)
@@ -163,7 +152,7 @@ class UpdateOracle(Oracle):
 
     def _rounding(self, at: Tensor) -> Rounding:
         """Nothing is paid for the rounding of sums: there is none."""
-        return _FREE
+        return Rounding(0.0, 0.0)
 
     def _clipped_sum(
         self, at: Tensor, batches: Tensor, nodes: Sequence[int], clip: float
@@ -242,7 +231,3 @@ class UpdateOracle(Oracle):
             rows = self._streams.rows("own", [self._numbers[node]], index, shape)
             self._words[node] = (index, rows.words(torch.device("cpu"))[:, 0])
         return self._words[node][1]
-
-    @functools.cached_property
-    def _words(self) -> dict[int, Any]:
-        return {}

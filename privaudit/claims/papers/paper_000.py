@@ -47,28 +47,31 @@ def _ledger(mus: np.ndarray) -> Ledger:
     return recorder.ledger()
 
 
-def _printed_mu0(epsilon: float, steps: int, rho: float) -> float:
+_RHO = 1 / 0.3
+_GROWING = Growing(1.0, _RHO)
+
+
+def _printed_mu0(epsilon: float) -> float:
     """The first budget by equation 8."""
-    return clt.initial_budget(mu_of(epsilon), Growing(1.0, rho), _RATE, steps)
+    return clt.initial_budget(mu_of(epsilon), _GROWING, _RATE, RECORDS)
 
 
 @functools.cache
-def _growing(epsilon: float, steps: int, rho: float) -> Certified:
-    mus = _printed_mu0(epsilon, steps, rho) * Growing(1.0, rho).values(steps)
+def _growing(epsilon: float) -> Certified:
+    mus = _printed_mu0(epsilon) * _GROWING.values(RECORDS)
     return bracket(_ledger(mus), DELTA)
 
 
 # Found by bisection against the same account that certifies them below. Noise is what
 # stored attacks ran with: a tighter account asks for a little less.
 _CERTIFIED_NOISE = {500: 0.48364182660379434, 2500: 0.5270666488751776}  # epsilon 1
-_CERTIFIED_MU0 = {(0.3, 2500, 1 / 0.3): 0.5722, (1.0, 2500, 1 / 0.3): 0.6751}
+_CERTIFIED_MU0 = {0.3: 0.5722, 1.0: 0.6751}  # by epsilon
 
 
 @functools.cache
-def _growing_corrected(epsilon: float, steps: int, rho: float) -> Certified:
-    mu0 = _CERTIFIED_MU0[epsilon, steps, rho]
-    ledger = _ledger(mu0 * Growing(1.0, rho).values(steps))
-    found = bracket(ledger, DELTA)
+def _growing_corrected(epsilon: float) -> Certified:
+    mu0 = _CERTIFIED_MU0[epsilon]
+    found = bracket(_ledger(mu0 * _GROWING.values(RECORDS)), DELTA)
     return dataclasses.replace(found, how=f"first budget lowered to {mu0:g}")
 
 
@@ -116,15 +119,12 @@ def _attack(epsilon: float, steps: int) -> Attack | None:
     )
 
 
-def _growing_attack(epsilon: float, steps: int, inverse_rho: float) -> Attack | None:
-    if (epsilon, steps, inverse_rho) != (1.0, 2500, 0.3):
-        return None
-    rho = 1 / inverse_rho
+def _growing_attack(epsilon: float) -> Attack:
     return Attack(
         algorithm="dyn-d2p",
-        settings=(*_program(steps), f"rho_c={rho!r}", f"rho_mu={rho!r}"),
-        noise_multiplier=1 / _printed_mu0(epsilon, steps, rho),
-        corrected_noise=1 / _CERTIFIED_MU0[epsilon, steps, rho],
+        settings=(*_program(RECORDS), f"rho_c={_RHO!r}", f"rho_mu={_RHO!r}"),
+        noise_multiplier=1 / _printed_mu0(epsilon),
+        corrected_noise=1 / _CERTIFIED_MU0[epsilon],
         runs=100_000,
         block=5000,
         seed=8,
@@ -147,17 +147,16 @@ def _program(steps: int) -> tuple[str, ...]:
     )
 
 
-def _equation_8(epsilon: float, inverse_rho: float) -> PaperClaim:
-    steps = RECORDS
+def _equation_8(epsilon: float) -> PaperClaim:
     return _claim(
         "eq6-growing",
-        inverse_rho=inverse_rho,
+        inverse_rho=0.3,
         epsilon=epsilon,
-        steps=steps,
+        steps=RECORDS,
         claimed=epsilon,
-        printed=lambda: _growing(epsilon, steps, 1 / inverse_rho),
-        corrected=lambda: _growing_corrected(epsilon, steps, 1 / inverse_rho),
-        attack=_growing_attack(epsilon, steps, inverse_rho),
+        printed=lambda: _growing(epsilon),
+        corrected=lambda: _growing_corrected(epsilon),
+        attack=_growing_attack(epsilon) if epsilon == 1.0 else None,
     )
 
 
@@ -176,8 +175,8 @@ CLAIMS: tuple[PaperClaim, ...] = (
         for steps in (2500, 10_000)
     ),
     _equation_6(1.0, 500),
-    _equation_8(0.3, 0.3),
-    _equation_8(1.0, 0.3),
+    _equation_8(0.3),
+    _equation_8(1.0),
     _claim(
         "proposition4-mu-above-1",
         printed=_proposition_4,

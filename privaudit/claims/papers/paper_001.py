@@ -15,29 +15,21 @@ _DELTA = 1e-5
 _claim = claims_beside(__file__, delta=_DELTA)
 
 
-def _rdp(noise: float, steps: int, rate: float) -> float:
-    """Epsilon by the paper's own account."""
-    return account(poisson(noise, steps, rate), _DELTA, method="rdp").epsilon
-
-
 def _relations(noise: float, rate: float, steps: int, name: str) -> list[PaperClaim]:
-    claimed = _rdp(noise, steps, rate)
-    setting = f"q = {rate:.4g}, {steps:,} steps, noise multiplier {noise:g}"
     ledger = poisson(noise, steps, rate)
+    claimed = account(ledger, _DELTA, method="rdp").epsilon  # the paper's own
+    setting = f"q = {rate:.4g}, {steps:,} steps, noise multiplier {noise:g}"
+    words = {"of": name, "setting": setting, "promised": stated(claimed)}
     return [
         _claim(
             "rdp-add-remove",
-            of=name,
-            setting=setting,
-            promised=stated(claimed),
+            **words,
             claimed=claimed,
             printed=lambda: bracket(ledger, _DELTA),
         ),
         _claim(
             "rdp-replace-one",
-            of=name,
-            setting=setting,
-            promised=stated(claimed),
+            **words,
             claimed=claimed,
             printed=lambda: bracket(ledger, _DELTA, "replace-one"),
             corrected=lambda: calibrated(

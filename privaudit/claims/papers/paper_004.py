@@ -19,26 +19,18 @@ _claim = claims_beside(__file__, delta=_DELTA)
 
 def sigma(epsilon: float, steps: int, workers: int, records: int, batch: int) -> float:
     """Least noise of Theorem 2, G = 1, or ``ValueError`` if it says nothing."""
-    return TheoremTwo(
-        steps=steps,
-        workers=workers,
-        records=records,
-        batch=batch,
-        epsilon=epsilon,
-        delta=_DELTA,
-    ).least_sigma()[0]
+    given = {"steps": steps, "workers": workers, "records": records, "batch": batch}
+    return TheoremTwo(**given, epsilon=epsilon, delta=_DELTA).least_sigma()[0]
 
 
 def _admissible(epsilon: float, setting: tuple[int, int, int, int]) -> PaperClaim:
     steps, workers, records, batch = setting
-    try:
-        noise = sigma(epsilon, *setting)
-    except ValueError:
-        noise = None
     own = steps // workers
     size = f"T {steps:,}, K {workers}, n {records:,}, B {batch}"
     words = {"steps": steps, "workers": workers, "batch": batch, "size": size}
-    if noise is None:
+    try:
+        noise = sigma(epsilon, *setting)
+    except ValueError:
         return _claim(
             "theorem2-silent",
             **words,
@@ -126,17 +118,11 @@ def _on_the_sum(setting: tuple[int, int, int, int], *, attacked: bool) -> PaperC
     )
 
 
-def _of_rate(epsilon: float, setting: tuple[int, int, int, int]) -> Certified:
-    steps, _, records, batch = setting
-    noise = batch * sigma(epsilon, *setting)
-    # All T steps may have been this worker's, where speed is not bounded.
-    return bracket(fixed(noise, steps, batch, records), _DELTA, "replace-one")
-
-
-def _after(done: int) -> Certified:
-    _, workers, records, batch = _SUM
+def _after(own: int) -> Certified:
+    """Epsilon of so many steps of one worker."""
+    *_, records, batch = _SUM
     noise = batch * sigma(4.0, *_SUM)
-    return bracket(fixed(noise, done // workers, batch, records), _DELTA, "replace-one")
+    return bracket(fixed(noise, own, batch, records), _DELTA, "replace-one")
 
 
 CLAIMS: tuple[PaperClaim, ...] = (
@@ -147,12 +133,13 @@ CLAIMS: tuple[PaperClaim, ...] = (
     _on_the_sum(_SUM, attacked=False),
     _claim(
         "amplification-by-workers",
-        printed=lambda: _of_rate(4.0, _SUM),
+        # All T steps may have been this worker's, where speed is not bounded.
+        printed=lambda: _after(_SUM[0]),
         corrected=lambda: _corrected(4.0, *_SUM),
     ),
     _claim(
         "remark1-first-tenth",
         claimed=4.0 * math.sqrt(0.1),
-        printed=lambda: _after(_SUM[0] // 10),
+        printed=lambda: _after(_SUM[0] // 10 // _SUM[1]),
     ),
 )

@@ -33,7 +33,7 @@ def guard(graph: fx.Graph, given: list[fx.Node]) -> fx.Node | None:
         if inverts or name in _FAILING:
             return node
         ranges: dict[fx.Node, tuple[float, float]] = {}
-        for taken, least, most in _RULES.get(name, _nothing)(node):
+        for taken, least, most in _RULES.get(name, lambda _: ())(node):
             if taken not in reached:
                 continue
             if most < least:
@@ -51,7 +51,7 @@ def guard(graph: fx.Graph, given: list[fx.Node]) -> fx.Node | None:
             flags.append(flag)
             node.replace_input_with(taken, new)
     if flags:
-        output = next(node for node in graph.nodes if node.op == "output")
+        output = graph.output_node()
         (result,) = output.all_input_nodes
         with graph.inserting_before(output):
             void = graph.call_function(voided, (result, *flags))
@@ -62,10 +62,6 @@ def guard(graph: fx.Graph, given: list[fx.Node]) -> fx.Node | None:
 
 def _shape(node: Any) -> torch.Size:
     return node.meta["val"].shape
-
-
-def _nothing(node: fx.Node) -> Iterator[Range]:
-    yield from ()
 
 
 def _rows(node: fx.Node) -> Iterator[Range]:

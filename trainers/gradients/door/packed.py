@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import pickle
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.fx.node import map_aggregate
 
 
-class _Name(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class _Name:
     """Name of a node."""
 
     of: str
+
+
+@dataclasses.dataclass(frozen=True)
+class _Like:
+    """Shape and type of a tensor."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
 
 
 class _Pickler(pickle.Pickler):
@@ -55,27 +66,19 @@ def loads(content: bytes) -> Any:
 
 def _parts(made: fx.GraphModule) -> tuple[Any, ...]:
     nodes = [
-        (each.op, each.target, each.args, each.kwargs, each.name, _like(each))
+        (
+            *(each.op, each.target, each.args, each.kwargs, each.name),
+            map_aggregate(each.meta.get("val"), _like),
+        )
         for each in made.graph.nodes
     ]
     return nodes, dict(made.named_buffers()), made.meta
 
 
-def _like(node: fx.Node) -> Any:
-    """Shapes and types of what a node gives."""
-    return fx.node.map_aggregate(
-        node.meta.get("val"),
-        lambda one: (
-            _Like(tuple(one.shape), one.dtype) if isinstance(one, Tensor) else one
-        ),
-    )
-
-
-class _Like(NamedTuple):
-    """Shape and type of a tensor."""
-
-    shape: tuple[int, ...]
-    dtype: torch.dtype
+def _like(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return _Like(tuple(value.shape), value.dtype)
+    return value
 
 
 def _made(
@@ -87,9 +90,9 @@ def _made(
         return known[value.of] if isinstance(value, _Name) else value
 
     for op, target, args, kwargs, name, like in nodes:
-        args, kwargs = (_replaced(part, given) for part in (args, kwargs))
+        args, kwargs = (map_aggregate(part, given) for part in (args, kwargs))
         node = known[name] = graph.create_node(op, target, args, kwargs, name)
-        node.meta["val"] = _replaced(like, _empty)
+        node.meta["val"] = map_aggregate(like, _empty)
     root = nn.Module()
     for name, value in buffers.items():
         root.register_buffer(name, value, persistent=False)
@@ -101,17 +104,4 @@ def _made(
 def _empty(value: Any) -> Any:
     if isinstance(value, _Like):
         return torch.empty(value.shape, dtype=value.dtype, device="meta")
-    return value
-
-
-def _replaced(value: Any, by: Any) -> Any:
-    """``value`` with its parts replaced."""
-    if isinstance(value, _Name | _Like):
-        return by(value)
-    if isinstance(value, tuple | list):
-        return type(value)(_replaced(part, by) for part in value)
-    if isinstance(value, dict):
-        return {key: _replaced(part, by) for key, part in value.items()}
-    if isinstance(value, slice):
-        return slice(*(_replaced(p, by) for p in (value.start, value.stop, value.step)))
     return value

@@ -31,20 +31,14 @@ from trainers.gradients.door.operators import (
 aten = torch.ops.aten
 
 
-def holders(graph: fx.Graph) -> list[fx.Node]:
-    return [node for node in graph.nodes if node.op == "placeholder"]
-
-
 def own_constants(made: fx.GraphModule) -> None:
     """Make copies of all constants, as buffers."""
-    for name, value in list(vars(made).items()) + list(made.named_buffers()):
+    places: Any = vars(made), made._buffers, made._parameters
+    held = [(place, *each) for place in places for each in place.items()]
+    for place, name, value in held:
         if isinstance(value, Tensor):
-            vars(made).pop(name, None)
-            made._buffers.pop(name, None)
+            del place[name]
             made.register_buffer(name, plain(value).clone(), persistent=False)
-    for name, value in list(made.named_parameters()):
-        del made._parameters[name]
-        made.register_buffer(name, plain(value).clone(), persistent=False)
 
 
 def fold(made: fx.GraphModule) -> None:
@@ -77,7 +71,7 @@ def fold(made: fx.GraphModule) -> None:
 
 def _of_arguments(graph: fx.Graph) -> set[fx.Node]:
     """Nodes that depend on an argument's values, or share memory with such."""
-    found, before = {*holders(graph), graph.output_node()}, 0
+    found, before = {*graph.find_nodes(op="placeholder"), graph.output_node()}, 0
     bases: set[fx.Node] = set()
     while before < len(found):
         before = len(found)
@@ -114,7 +108,7 @@ def _computed(node: fx.Node, values: dict[fx.Node, Any]) -> Any:
 
 def replace(graph: fx.Graph) -> None:
     """Replace operations that cannot be mapped as they are; dropout draws by a key."""
-    seed = holders(graph)[-1]
+    *_, seed = graph.find_nodes(op="placeholder")
     number = 0
     for node in list(graph.nodes):
         if node.op != "call_function":
@@ -131,49 +125,31 @@ def replace(graph: fx.Graph) -> None:
                 graph.erase_node(node)
                 continue
             number += 1
-            with graph.inserting_before(node):
-                new = graph.call_function(
-                    keyed_dropout, (node.args[0], seed, rate, number)
-                )
-                new = _put(graph, node, new)
+            new = _put(graph, node, keyed_dropout, (node.args[0], seed, rate, number))
         elif name in CHANCES:
             number += 1
             like = node.meta["val"]
             # A number, by default a half, or a tensor of them: it, or what it is of.
             own = name == "bernoulli" and len(node.args) == 1
             chance = node.args[0] if own else [*node.args, 0.5][1]
-            with graph.inserting_before(node):
-                settings = seed, chance, number, tuple(like.shape), like.dtype
-                new = _put(graph, node, graph.call_function(keyed_bernoulli, settings))
+            settings = seed, chance, number, tuple(like.shape), like.dtype
+            new = _put(graph, node, keyed_bernoulli, settings)
         elif name == "scaled_dot_product_attention":
             number += 1
-            settings = dict(node.kwargs)
-            for key, value in zip(
-                ("attn_mask", "dropout_p", "is_causal"), node.args[3:], strict=False
-            ):
-                settings[key] = value
-            with graph.inserting_before(node):
-                new = graph.call_function(
-                    attention, (*node.args[:3], seed, number), settings
-                )
+            named = "attn_mask", "dropout_p", "is_causal"
+            settings = {**node.kwargs, **dict(zip(named, node.args[3:], strict=False))}
+            given = (*node.args[:3], seed, number)
+            new = _put(graph, node, attention, given, settings)
         elif name in ("index_put", "index_put_") and _is_mask(node):
-            with graph.inserting_before(node):
-                new = _put(graph, node, graph.call_function(masked, node.args[:3]))
+            new = _put(graph, node, masked, node.args[:3])
         elif name in _WRITTEN_OUT:
-            with graph.inserting_before(node):
-                ours = _WRITTEN_OUT[name]
-                new = graph.call_function(ours, node.args, dict(node.kwargs))
+            new = _put(graph, node, _WRITTEN_OUT[name], node.args, node.kwargs)
         elif node.target is aten.embedding.default and [*node.args, -1, -1][2] >= 0:
-            with graph.inserting_before(node):
-                new = graph.call_function(padded, node.args[:3])
+            new = _put(graph, node, padded, node.args[:3])
         else:
-            if name in _SPARSE:  # a gradient that is dense has the same numbers
-                place = _SPARSE[name]
-                node.args = (
-                    *node.args[:place],
-                    *(False for _ in node.args[place:][:1]),
-                    *node.args[place + 1 :],
-                )
+            # A gradient that is dense has the same numbers.
+            if len(node.args) > (place := _SPARSE.get(name, len(node.args))):
+                node.update_arg(place, False)
             continue
         new.meta = dict(node.meta)
         node.replace_all_uses_with(new)
@@ -188,12 +164,16 @@ def _is_mask(node: Any) -> bool:
     return one and not adds and not any(before) and mask.meta["val"].dtype == torch.bool
 
 
-def _put(graph: fx.Graph, node: fx.Node, new: fx.Node) -> fx.Node:
-    """``new`` itself, or put where an operation in place puts what it gives."""
-    if not written(node):
-        return new
-    new.meta = dict(node.meta)
-    return graph.call_function(aten.copy_.default, (node.args[0], new))
+def _put(
+    graph: fx.Graph, node: fx.Node, ours: Any, given: Any, settings: Any = None
+) -> fx.Node:
+    """Put what ``ours`` gives before ``node``, and where that writes if it does."""
+    with graph.inserting_before(node):
+        new = graph.call_function(ours, given, settings)
+        if not written(node):
+            return new
+        new.meta = dict(node.meta)
+        return graph.call_function(aten.copy_.default, (node.args[0], new))
 
 
 _WRITTEN_OUT = {"prod": product, "select_scatter": placed}

@@ -32,11 +32,6 @@ class StackedCopy(StackedExplicit):
         each = value[:, None].expand(-1, len(flat) // replicas, *value.shape[1:])
         return flat[:0], each.flatten(0, 1)
 
-    def gradients(
-        self, taken: list[Tensor], returned: list[Tensor]
-    ) -> dict[str, Tensor]:
-        return {"weight": torch.stack(returned).sum(0)}
-
 
 class Step(nn.Module):
     """Operations between two layers, mapped over records."""
@@ -90,8 +85,7 @@ class StackedGraph(nn.Module):
         made = self._door.graph
         assert made is not None
         graph = made.graph
-        holders = [node for node in graph.nodes if node.op == "placeholder"]
-        parameters, (self._input, self._seed) = holders[:-2], holders[-2:]
+        *parameters, self._input, self._seed = graph.find_nodes(op="placeholder")
         named = dict(zip(parameters, self._door.trained, strict=True))
         uses = uses_of(graph, parameters)
         self.layers: list[tuple[StackedLayer, dict[str, str]]] = []
@@ -103,11 +97,8 @@ class StackedGraph(nn.Module):
                 layer = stacked(use.layer())
                 assert layer is not None
                 by_weight[use.weight] = layer
-                names = {"weight": named[use.weight]}
-                covered.add(use.weight)
-                if use.bias is not None:
-                    names["bias"] = named[use.bias]
-                    covered.add(use.bias)
+                covered.update(use.parameters.values())
+                names = {name: named[one] for name, one in use.parameters.items()}
                 self.layers.append((layer, names))
         for node in parameters:
             if node in covered:
@@ -117,10 +108,10 @@ class StackedGraph(nn.Module):
             if node.users:
                 self._steps.append((node, layer, self._input, False))
         self.remade = _remade(graph, covered, set(parameters) - covered)
-        output = next(node for node in graph.nodes if node.op == "output")
-        (self._output,) = output.all_input_nodes
+        (self._output,) = graph.output_node().all_input_nodes
         self._plan(made, uses, by_weight)
-        self._used = nn.ModuleList([layer for layer, _ in self.layers])
+        steps = [part for _, part, *_ in self._steps if isinstance(part, Step)]
+        self._parts = nn.ModuleList([*steps, *(layer for layer, _ in self.layers)])
 
     def _plan(
         self,
@@ -152,11 +143,7 @@ class StackedGraph(nn.Module):
                 if one is self._output or any(user not in taken for user in one.users)
             }
             if inside:
-                step = Step(made, inside, after)
-                self._steps.append((None, step, None, False))
-        self._parts = nn.ModuleList(
-            [step[1] for step in self._steps if isinstance(step[1], Step)]
-        )
+                self._steps.append((None, Step(made, inside, after), None, False))
         self._constants = nn.Module()
         for node in made.graph.nodes:
             if node.op == "get_attr":

@@ -144,7 +144,7 @@ def _checked(
 ) -> fx.GraphModule:
     """A graph that may be mapped, of one that was made; see `trace`."""
     graph = made.graph
-    called = dict(zip(rewrite.holders(graph), names, strict=False))
+    called = dict(zip(graph.find_nodes(op="placeholder"), names, strict=False))
     takes = []
     for node in graph.nodes:
         if node.op == "get_attr":
@@ -156,16 +156,13 @@ def _checked(
                     "or a generator of numpy's, which is begun for each record"
                 )
             where = next(iter(node.users), node)
+            at = f"{name_of(where)}{place_of(where)}"
             if not isinstance(value, Tensor):  # a branch of torch.cond, or the like
                 raise NotTraced(
-                    "it chooses by values what it does, or calls itself, in "
-                    f"{name_of(where)}{place_of(where)}"
+                    f"it chooses by values what it does, or calls itself, in {at}"
                 )
             if isinstance(value, FakeTensor) or is_functorch_wrapped_tensor(value):
-                raise NotTraced(
-                    "it maps, or takes gradients, within itself, in "
-                    f"{name_of(where)}{place_of(where)}"
-                )
+                raise NotTraced(f"it maps, or takes gradients, within itself, in {at}")
             check_dense(value, where)
             check_apart(value, f"what {name_of(where)} takes{place_of(where)}")
             called[node] = known.get(id(value), "")
@@ -188,7 +185,7 @@ def _checked(
         raise NotTraced(f"{name_of(left)} writes in place{place_of(left)}")
     graph.eliminate_dead_code()
     rewrite.fold(made)  # what a record was written to, as it was
-    fails = guard(graph, rewrite.holders(graph)[len(names) : -1])
+    fails = guard(graph, graph.find_nodes(op="placeholder")[len(names) : -1])
     if fails is not None:
         raise NotTraced(f"{name_of(fails)} fails for some records{place_of(fails)}")
     for node in graph.nodes:

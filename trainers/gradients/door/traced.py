@@ -217,7 +217,7 @@ def drops(module: nn.Module) -> bool:
 
 def draws(graph: fx.GraphModule) -> bool:
     """Return whether a graph has dropout."""
-    *_, seed = (node for node in graph.graph.nodes if node.op == "placeholder")
+    *_, seed = graph.graph.find_nodes(op="placeholder")
     # Attention takes a seed in any case; written out, dropout is operations of torch's.
     return any(
         node.target is not attention or node.kwargs.get("dropout_p")

@@ -30,6 +30,13 @@ class Use:
     settings: tuple[Any, ...]
     fold: bool = False  # whether the record's own first dimension of 1 is left out
 
+    @property
+    def parameters(self) -> dict[str, fx.Node]:
+        """The nodes of its parameters, by their names in ``layer``."""
+        if self.bias is None:
+            return {"weight": self.weight}
+        return {"weight": self.weight, "bias": self.bias}
+
 
 def shape_of(node: Any) -> tuple[int, ...]:
     return tuple(node.meta["val"].shape)
@@ -173,10 +180,9 @@ def uses_of(graph: fx.Graph, parameters: list[fx.Node]) -> dict[fx.Node, Use]:
         if rule is None or node.kwargs:
             continue
         use = rule(*node.args)
-        of = [] if use is None else [use.weight, use.bias]
         if (
             use is not None
-            and all(one is None or one in parameters for one in of)
+            and all(one in parameters for one in use.parameters.values())
             and isinstance(use.input, fx.Node)
             and use.input not in parameters
         ):
@@ -185,10 +191,9 @@ def uses_of(graph: fx.Graph, parameters: list[fx.Node]) -> dict[fx.Node, Use]:
     while True:
         together: dict[fx.Node, set[Any]] = {}
         for use in known.values():
-            for one in (use.weight, use.bias):
-                if one is not None:
-                    key = (use.weight, use.bias, use.settings)
-                    together.setdefault(one, set()).add(key)
+            for one in use.parameters.values():
+                key = (use.weight, use.bias, use.settings)
+                together.setdefault(one, set()).add(key)
         unknown = {
             one
             for one, ways in together.items()
@@ -197,7 +202,7 @@ def uses_of(graph: fx.Graph, parameters: list[fx.Node]) -> dict[fx.Node, Use]:
         wrong = [
             node
             for node, use in known.items()
-            if use.weight in unknown or use.bias in unknown
+            if not unknown.isdisjoint(use.parameters.values())
         ]
         if not wrong:
             return known

@@ -20,7 +20,6 @@ from trainers.gradients.stacked.layer import (
     joined,
     scratch,
     squared_products,
-    together,
     with_rows,
     written_out,
 )
@@ -51,14 +50,15 @@ class StackedConvolution(StackedLayer):
         self.kernel = self._pair(layer.kernel_size, 1)
         self.stride = self._pair(layer.stride, 1)
         self.dilation = self._pair(layer.dilation, 1)
+        self.reach = tuple(  # of a kernel, in places
+            dilation * (kernel - 1) + 1
+            for dilation, kernel in zip(self.dilation, self.kernel, strict=True)
+        )
         self.weights = layer.weight.numel()
         self.small = False  # of the samples that went through last
         self.mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
         if layer.padding == "same":
-            high, wide = (
-                dilation * (kernel - 1)
-                for dilation, kernel in zip(self.dilation, self.kernel, strict=True)
-            )
+            high, wide = (reach - 1 for reach in self.reach)
             # An odd one goes to the end, as torch has it.
             self.pads = (wide // 2, wide - wide // 2, high // 2, high - high // 2)
         else:
@@ -128,22 +128,9 @@ class StackedConvolution(StackedLayer):
     def _by_replicas(self, flat: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         parts = flat.unflatten(0, (weight.shape[0], -1)).unbind()
         biases = [None] * len(parts) if bias is None else bias.unbind()
-        return torch.cat(
-            [
-                functional.conv2d(
-                    part,
-                    kernel,
-                    offset,
-                    self.stride,
-                    self.padding,
-                    self.dilation,
-                    self.groups,
-                )
-                for part, kernel, offset in zip(
-                    parts, weight.unbind(), biases, strict=True
-                )
-            ]
-        )
+        how = self.stride, self.padding, self.dilation, self.groups
+        each = zip(parts, weight.unbind(), biases, strict=True)
+        return torch.cat([functional.conv2d(*one, *how) for one in each])
 
     def _patches(self, flat: Tensor) -> Tensor:
         """Patches that each output place sees, (flat, inputs, places)."""
@@ -155,10 +142,9 @@ class StackedConvolution(StackedLayer):
         vertical, horizontal = self.padding
         if vertical or horizontal:
             flat = functional.pad(flat, (horizontal, horizontal, vertical, vertical))
-        for axis, (kernel, stride, dilation) in enumerate(
-            zip(self.kernel, self.stride, self.dilation, strict=True), start=2
+        for axis, (reach, stride, dilation) in enumerate(
+            zip(self.reach, self.stride, self.dilation, strict=True), start=2
         ):
-            reach = dilation * (kernel - 1) + 1
             flat = flat.unfold(axis, reach, stride)[..., ::dilation]
         return flat
 
@@ -174,8 +160,7 @@ class StackedConvolution(StackedLayer):
         pads = (horizontal, horizontal, vertical, vertical + missing)
         if any(pads):  # else it is a copy
             flat = functional.pad(flat, pads)
-        reach = self.dilation[1] * (self.kernel[1] - 1) + 1
-        seen = flat.unfold(3, reach, self.stride[1])[..., :: self.dilation[1]]
+        seen = flat.unfold(3, self.reach[1], self.stride[1])[..., :: self.dilation[1]]
         seen = seen.unflatten(2, (-1, stride)).permute(0, 1, 5, 3, 2, 4)
         return seen.flatten(4).flatten(1, 2)
 
@@ -186,17 +171,10 @@ class StackedConvolution(StackedLayer):
             yield strips[:, :, phase, start * wide : (start + high) * wide]
 
     def _places(self, flat: Tensor) -> list[int]:
-        sizes = zip(
-            flat.shape[2:],
-            self.kernel,
-            self.dilation,
-            self.padding,
-            self.stride,
-            strict=True,
-        )
+        how = self.reach, self.padding, self.stride
         return [
-            (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
-            for size, kernel, dilation, padding, stride in sizes
+            (size + 2 * padding - reach) // stride + 1
+            for size, reach, padding, stride in zip(flat.shape[2:], *how, strict=True)
         ]
 
     def digest(self, taken: list[Tensor], returned: list[Tensor]) -> Digest:
@@ -217,7 +195,7 @@ class StackedConvolution(StackedLayer):
                 torch.bmm(left, inside.mT)
                 for left, inside in self._by_blocks(back, taken, back.dtype)
             ]
-            weight = together(rows).view(samples, channels, fan)
+            weight = joined(rows).view(samples, channels, fan)
             return written_out(weight, *offset)
         # Gram matrices are of doubles: there are fewer inputs than there are patches.
         gram = by_gram(places, channels // self.groups, fan)
@@ -226,14 +204,14 @@ class StackedConvolution(StackedLayer):
             squared_products(left.mT, inside.mT)
             for left, inside in self._by_blocks(back, taken, kind)
         ]
-        square = together([each.square for each in found]).view(samples, -1).sum(1)
+        square = joined([each.square for each in found]).view(samples, -1).sum(1)
         square = with_rows(square, offset)
         # Of groups side by side, squares of terms add up as norms do.
         sizes = [each.terms for each in found if each.terms is not None]
         return Digest(
             square,
             (*taken, *returned, *offset),
-            together(sizes).view(samples, -1).sum(1),
+            joined(sizes).view(samples, -1).sum(1),
             places,
             found[0].length + self.groups,
             found[0].coarse,

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.modules.utils import _pair
 
 # Beyond it mish(x) = x in double precision, and the square of its exponential is still
 # far from overflow in single.
@@ -160,7 +161,3 @@ def join(template: nn.Module) -> None:
             if isinstance(one, QuickMish) and isinstance(other, QuickMaxPool):
                 other.mish = True
                 inner.set_submodule(name, nn.Identity())
-
-
-def _pair(size: Any) -> tuple[int, int]:
-    return (size, size) if isinstance(size, int) else (size[0], size[1])

@@ -6,7 +6,6 @@ import abc
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -35,10 +34,6 @@ class StackedLayer(nn.Module, abc.ABC):
     rows begin at whole lines of memory, for kernels that treat others differently.
     """
 
-    main: ClassVar[str] = (
-        "weight"  # the parameter that says how many replicas there are
-    )
-
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
         self.names = [name for name, _ in layer.named_parameters()]
@@ -52,7 +47,7 @@ class StackedLayer(nn.Module, abc.ABC):
 
     def forward(self, flat: Tensor) -> Tensor:  # (replicas * samples, ...)
         with contextlib.nullcontext() if self.lent is None else self.lent():
-            replicas = self.parameters_now[self.main].shape[0]
+            replicas = self.parameters_now["weight"].shape[0]
             taken, given = self.compute(flat, replicas)
         if self.keeps:
             if not given.requires_grad:
@@ -112,11 +107,14 @@ class Digest:
 class StackedExplicit(StackedLayer):
     """A layer whose samples' gradients are few numbers, and are written out once."""
 
-    @abc.abstractmethod
     def gradients(
         self, taken: list[Tensor], returned: list[Tensor]
     ) -> dict[str, Tensor]:
-        """Each sample's gradient by parameter, (replicas * samples, ...)."""
+        """Each sample's gradient by parameter, (replicas * samples, ...).
+
+        Here of one parameter that each sample has as it is: what came back.
+        """
+        return {"weight": torch.stack(returned).sum(0)}
 
     def digest(self, taken: list[Tensor], returned: list[Tensor]) -> Digest:
         parts = self.gradients(taken, returned)
@@ -153,7 +151,7 @@ def squared_rows(rows: Tensor) -> Tensor:
         torch.linalg.vector_norm(flat[here, whole:].double(), dim=1)
         for here in blocks(len(flat), flat.shape[1] - whole, flat)
     ]
-    square = together(norms).square()
+    square = joined(norms).square()
     if not whole:
         return square
     pieces = flat[:, :whole].unflatten(1, (-1, PIECE))
@@ -236,14 +234,9 @@ def scratch(like: Tensor) -> int:
     return CACHED if like.device.type == "cpu" else SCRATCH
 
 
-def together(parts: list[Tensor]) -> Tensor:
-    """The parts along the first dimension; the part itself if there is one."""
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-
-def joined(uses: list[Tensor], dim: int) -> Tensor:
-    """All uses of a layer side by side; the tensor itself if there is one."""
-    return uses[0] if len(uses) == 1 else torch.cat(uses, dim)
+def joined(parts: list[Tensor], dim: int = 0) -> Tensor:
+    """The parts side by side along ``dim``; the part itself if there is one."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim)
 
 
 def fits(values: int, kept: int) -> bool:
@@ -303,9 +296,9 @@ def squared_products(left: Tensor, right: Tensor) -> Digest:
             lengths = gram.diagonal(dim1=1, dim2=2).sqrt()
             terms.append(lengths.sum(1).add(TINY).square())
     return Digest(
-        together(squares),
+        joined(squares),
         (),
-        together(terms),
+        joined(terms),
         positions,
         outputs + inputs + 2 * positions,
         positions if explicit and few else 0,

@@ -58,18 +58,12 @@ class StackedLinear(StackedLayer):
         if fits(outputs * inputs, positions * (outputs + inputs)):
             return written_out(torch.bmm(back.mT, inside), *offset)
         if twice(inside):
-            squares = torch.stack(
-                [
-                    torch.cat(
-                        [
-                            squared_rows(part.view(1, -1).double())
-                            for _, part in products(*pair)
-                        ]
-                    )
-                    for pair in zip(back, inside, strict=True)
-                ]
-            )
-            square = with_rows(squares.sum(1), offset)
+            strips = [products(*pair) for pair in zip(back, inside, strict=True)]
+            squares = [
+                torch.cat([squared_rows(part.view(1, -1).double()) for _, part in each])
+                for each in strips
+            ]
+            square = with_rows(torch.stack(squares).sum(1), offset)
             made_from = inside, back, *offset
             terms = squared_sizes(back, inside)
             # Both products may be rounded, each in an order of its own.

@@ -40,14 +40,12 @@ class StackedNormalisation(StackedExplicit):
     def gradients(
         self, taken: list[Tensor], returned: list[Tensor]
     ) -> dict[str, Tensor]:
-        uses = list(zip(taken, returned, strict=True))
-        scale = torch.stack([self.gather(normal * back) for normal, back in uses])
-        result = {"weight": scale.sum(0)}
-        if "bias" in self.names:
-            result["bias"] = torch.stack([self.gather(back) for back in returned]).sum(
-                0
-            )
-        return result
+        products = (x * back for x, back in zip(taken, returned, strict=True))
+        parts = {"weight": products, "bias": returned}
+        return {
+            name: torch.stack([self.gather(part) for part in parts[name]]).sum(0)
+            for name in self.names
+        }
 
 
 class StackedGroupNorm(StackedNormalisation):

@@ -15,7 +15,6 @@ from trainers.gradients.stacked.layer import (
     joined,
     outer_sum,
     squared_products,
-    together,
     with_rows,
     written_out,
 )
@@ -47,11 +46,10 @@ class StackedEmbedding(StackedLayer):
     ) -> tuple[Tensor, Tensor]:
         """Tokens (flat, positions) and gradients (flat, positions, features)."""
         tokens = joined([use.reshape(len(use), -1) for use in taken], 1)
-        back = [use.reshape(len(use), -1, use.shape[-1]) for use in returned]
-        together = joined(back, 1)
+        back = positions_of(returned)
         if self.padding is not None:
-            together = together * (tokens != self.padding)[:, :, None]
-        return tokens, together
+            back = back * (tokens != self.padding)[:, :, None]
+        return tokens, back
 
     def digest(self, taken: list[Tensor], returned: list[Tensor]) -> Digest:
         return self._squares(*self._uses(taken, returned))
@@ -67,9 +65,7 @@ class StackedEmbedding(StackedLayer):
             terms.append((lengths * torch.bmm(same, lengths)).sum(2).sum(1))
             squares.append((gram * same).sum(2).sum(1).clamp_min(0))
         length = back.shape[2] + 2 * positions
-        return Digest(
-            together(squares), (tokens, back), together(terms), positions, length
-        )
+        return Digest(joined(squares), (tokens, back), joined(terms), positions, length)
 
     def sums(
         self, made_from: tuple[Tensor, ...], weights: Tensor, into: list[Tensor]
@@ -134,7 +130,7 @@ class StackedTied(StackedEmbedding, StackedLinear):
             pairs = torch.bmm(inside[here].double(), rows[here].double().mT)
             crossed.append((weights * pairs).sum(2).sum(1))
         return Digest(
-            with_rows(square.add(together(crossed), alpha=2).clamp_min(0), offset),
+            with_rows(square.add(joined(crossed), alpha=2).clamp_min(0), offset),
             (inside, back, tokens, rows, *offset),
             (terms + second.terms.sqrt()).square(),
             positions,
@@ -159,8 +155,3 @@ class StackedOffset(StackedExplicit):
     def compute(self, flat: Tensor, replicas: int) -> tuple[Tensor, Tensor]:
         out = flat.unflatten(0, (replicas, -1)) + self.parameters_now["weight"][:, None]
         return flat[:0], out.flatten(0, 1)
-
-    def gradients(
-        self, taken: list[Tensor], returned: list[Tensor]
-    ) -> dict[str, Tensor]:
-        return {"weight": torch.stack(returned).sum(0)}

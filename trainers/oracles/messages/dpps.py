@@ -43,15 +43,9 @@ def with_synchronisation(mixing: Mixing, interval: int | None) -> Mixing:
             f"{interval} make a cycle of {period:,} rounds; choose one that divides "
             "the other"
         )
-    everyone = np.full((mixing.nodes, mixing.nodes), 1 / mixing.nodes)
-    return Mixing(
-        np.stack(
-            [
-                everyone if (k + 1) % interval == 0 else mixing.at(k)
-                for k in range(period)
-            ]
-        )
-    )
+    matrices = np.stack([mixing.at(k) for k in range(period)])
+    matrices[interval - 1 :: interval] = 1 / mixing.nodes
+    return Mixing(matrices)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -141,15 +135,9 @@ def average(
 ) -> tuple[Tensor, Ledger]:
     """Each node's view of the mean of ``vectors`` after ``rounds`` rounds, privately.
 
-    Returns
-    -------
-    The views, (runs, nodes, dims), and what was released.
-
-    Raises
-    ------
-    ValueError
-        If a vector exceeds the bound, weights are not valid for push-sum, or noise
-        grows beyond all bounds.
+    Returns the views, (runs, nodes, dims), and what was released. ``ValueError`` if a
+    vector exceeds the bound, weights are not valid for push-sum, or noise grows beyond
+    all bounds.
     """
     channel.begin(vectors.double(), bound=bound)
     network = Network(

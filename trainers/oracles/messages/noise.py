@@ -148,19 +148,10 @@ class MessageNoise(Checked):
         moved = {"node": scale, "record": 2 * bound + rounding}[self.unit]
         if self.unit == "record" and bound == 0:
             return None  # nothing of a record enters here but by noisy messages
-        if not self.guarantees or self.noise_multiplier == 0:
-            return Release(
-                mechanism="laplace",
-                norm_bound=math.inf,
-                noise=0.0,
-                sensitivity=Sensitivity(
-                    replace_one=math.inf,
-                    add_or_remove_one=math.inf if self.unit == "record" else None,
-                ),
-                sampling=NoSampling(),
-            )
         noise = self.noise_multiplier * scale
-        if self.unit == "record" and self.samples is not None:
+        if not self.guarantees or self.noise_multiplier == 0:
+            moved, noise = math.inf, 0.0
+        elif self.unit == "record" and self.samples is not None:
             share = bound / self.samples + rounding / 2
             return Release.of_sum(
                 norm_bound=share,

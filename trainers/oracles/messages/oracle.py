@@ -118,7 +118,7 @@ class MessageOracle:
                 "sees messages or models, such as final-loss"
             )
         check_memory(memory_limit)
-        self.data = data
+        self.data, self.nodes = data, data.nodes
         self.mechanism = mechanism
         self.runs = runs
         self._differentiator = differentiator
@@ -149,11 +149,6 @@ class MessageOracle:
     def ledger(self) -> Ledger:
         """All messages so far, as releases, by node."""
         return self.channel.ledger
-
-    @property
-    def nodes(self) -> int:
-        """Number of nodes."""
-        return self.data.nodes
 
     @property
     def clip_norm(self) -> float:

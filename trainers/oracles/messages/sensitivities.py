@@ -33,7 +33,7 @@ application in non-convex optimization", equation 22 and Theorem 1.
 
 from __future__ import annotations
 
-from typing import Literal, Protocol, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,24 +47,25 @@ SensitivityName = Literal[
 SENSITIVITIES: tuple[SensitivityName, ...] = get_args(SensitivityName)
 
 
-class Tracker(Protocol):
-    """Sensitivity that nodes believe, in the runs of a block, round by round."""
+class Tracker:
+    """Sensitivity that nodes believe, in the runs of a block, round by round.
+
+    By itself it remembers nothing of how it began and what was sent.
+    """
 
     broadcasts: bool
 
     def begin(self, norms: Floats, bound: float, *, equal: bool) -> None:
         """States of L1 norms ``norms``, (runs, nodes), none above ``bound``."""
-        ...
 
     def perturbed(self, states: Floats, norms: Floats, bound: float) -> Floats:
         """Broadcast of each node, (runs, nodes), before noise; ``norms`` were added."""
-        ...
+        raise NotImplementedError
 
     def sent(
         self, noises: Floats, scale: Floats, matrix: Floats, *, synchronises: bool
     ) -> None:
         """Noise of L1 ``norms`` and ``scale`` was added, and ``matrix`` mixed all."""
-        ...
 
 
 def real_sensitivity(states: Floats) -> Floats:
@@ -76,25 +77,17 @@ def real_sensitivity(states: Floats) -> Floats:
     )
 
 
-class Real:
+class Real(Tracker):
     """The sensitivity itself: what an omniscient observer would say."""
 
     broadcasts = True
-
-    def begin(self, norms: Floats, bound: float, *, equal: bool) -> None:
-        """Nothing to remember."""
 
     def perturbed(self, states: Floats, norms: Floats, bound: float) -> Floats:
         """The same at every node."""
         return np.repeat(real_sensitivity(states)[:, None], states.shape[1], 1)
 
-    def sent(
-        self, noises: Floats, scale: Floats, matrix: Floats, *, synchronises: bool
-    ) -> None:
-        """Nothing to remember."""
 
-
-class Paper:
+class Paper(Tracker):
     """Equation 22, or the paper's published code: from the network's maximum."""
 
     broadcasts = True
@@ -131,7 +124,7 @@ class Paper:
             self._start = np.zeros_like(noises)
 
 
-class Certified:
+class Certified(Tracker):
     """`Spread` of each run, from the norms that all nodes broadcast."""
 
     broadcasts = True
@@ -168,7 +161,7 @@ class Certified:
         self._spreads = [s.synchronised() if synchronises else s for s in mixed]
 
 
-class DataIndependent:
+class DataIndependent(Tracker):
     """`Spread` from bounds that everyone knows: the same number in every run.
 
     ``quantile`` bounds a node's noise over its scale; where that fails, so does this.
@@ -214,7 +207,7 @@ class DataIndependent:
         return Spread.equal(nodes, norm, window=self._window)
 
 
-class Perturbation:
+class Perturbation(Tracker):
     """Twice the bound of what a node adds: how far one record can move a message."""
 
     broadcasts = False
@@ -231,11 +224,6 @@ class Perturbation:
         said = np.full(norms.shape, 2 * (bound + self._fresh))
         self._fresh = 0.0
         return said
-
-    def sent(
-        self, noises: Floats, scale: Floats, matrix: Floats, *, synchronises: bool
-    ) -> None:
-        """Nothing to remember."""
 
 
 def noise_quantile(dims: int, nodes: int, rounds: int, failure: float) -> float:

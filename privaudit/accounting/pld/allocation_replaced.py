@@ -96,7 +96,8 @@ class _Way:
         mean, size = sums
         inner, width = mass[:-1], np.diff(edges)
         over = mean[:-1] - edges[:-1] * inner + 4 * (error + 8 * UNIT) * size[:-1]
-        upper = np.clip(over / width, 0.0, inner)
+        part = np.divide(over, width, out=inner.copy(), where=width > 0)
+        upper = np.clip(part, 0.0, inner)
         found = np.zeros(edges.size)
         found[:-1] = inner - upper
         found[1:] += upper

@@ -40,7 +40,7 @@ _FEWEST, _MOST, _ROUNDED = 2000, 5000, 0.02
 _FAR, _JUMPS = 7.0, 2  # deviations, and batches by themselves, to either side of sums
 _DENSE = 25.0  # events for each e-fold of their chance
 _AWAY = 1e-3  # of the tail that may be lost, what each sum loses at either end
-_LEAST_MASS = 1e-150
+_LEAST_MASS = 1e-290  # what is below all doubles is no share of it, however often
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,14 +91,18 @@ class _Sum:
         return self.laws[:, : self.size + 1]
 
     def kept(self, lost: float) -> _Sum:
-        """Leave out of all laws what hardly counts in any, or is no safe double."""
+        """Leave out of all laws what hardly counts in any, and raise what is no double.
+
+        Raised masses are no share of those that events have which P or Q likes.
+        """
         most = self.told.max((0, 1))
         first = int(np.searchsorted(np.cumsum(most), lost))
         last = most.size - int(np.searchsorted(np.cumsum(most[::-1]), lost))
+        first = min(first, most.size - 1)
         last = max(last, first + 1)
         laws = self.laws[:, :, first:last].copy()
         kept = dataclasses.replace(self, low=self.low + first, laws=laws)
-        kept.laws[:, :, kept.told.min((0, 1)) < _LEAST_MASS] = 0.0
+        np.maximum(kept.told, _LEAST_MASS, out=kept.told)
         return kept
 
     def added(self, other: _Sum, lost: float) -> _Sum:
@@ -170,7 +174,8 @@ class _Scorer:
             up = max(up, float(score.max()) - mean)
             down = max(down, mean - float(score.min()))
         jumps = min(self.taken, _JUMPS)
-        wide = 2 * _FAR * math.sqrt(variance) + jumps * (up + down)
+        # Scores that are all alike are one sum, whatever the step.
+        wide = 2 * _FAR * math.sqrt(variance) + jumps * (up + down) or 1.0
         kept = wide * self.kept  # as of the scores before
         step = math.sqrt(_ROUNDED * variance / self.batches)
         few = min(_FEWEST, self.most)
@@ -286,7 +291,8 @@ def scored(
         for loss in np.interp(falls - heights[0], -heights, losses).tolist():
             for _ in range(_TURNS):
                 best = max(tests, key=lambda test: test.height(loss))
-                if best.rest is None or best.height(loss) <= 0:
+                alone = best.rest is None or best.rest.laws.shape[2] == 1
+                if alone or best.height(loss) <= 0:
                     break
                 tests.append(scorer.test(scorer.answered(best, loss)))
                 if tests[-1].height(loss) < 1.01 * best.height(loss):

@@ -135,6 +135,11 @@ def run_training(
             f"--require consistent is about a claim, and {training.algorithm} makes "
             "none: it has no noise"
         )
+    if not training.family.private and settings.epsilon is not None:
+        raise ValueError(
+            f"{training.algorithm} adds no noise, so that no epsilon holds: leave "
+            "--epsilon out, or use its private form"
+        )
     # Of a noise that is given nobody claims what it is worth, unless they say so.
     is_claim = settings.noise_multiplier is None or settings.epsilon is not None
     if claimed and not is_claim:

@@ -220,6 +220,11 @@ class TestRuns:
         assert "seed = None, not 1" in err
         assert "is shown again" not in err
 
+    def test_of_no_noise_no_epsilon_is_claimed(self, capsys):
+        status, _, err = call(capsys, "train", "sgd", *QUICK, "--epsilon", 4)
+        assert status == BAD_USAGE
+        assert "sgd adds no noise, so that no epsilon holds" in err
+
     def test_a_file_that_is_meant(self, capsys, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         (tmp_path / "plan.toml").touch()

@@ -119,7 +119,7 @@ class TestLinks:
         monkeypatch.setattr("secrets.token_hex", lambda size: "0" * 2 * size)
         with RunFolder.opened(tmp_path / "run") as folder:
             (folder / f"scores.npz.{'0' * 16}.part").symlink_to(victim)
-            with pytest.raises(FolderError, match="File exists"):
+            with pytest.raises(FolderError, match="a file is where a folder should be"):
                 folder.write("scores.npz", b"whole")
 
     def test_a_link_for_the_lock(self, tmp_path):

@@ -85,10 +85,13 @@ def load(path: pathlib.Path) -> dict[str, Any]:
                 )
             at = nodes[0].index(where) if nodes else 0
             (tests if _is_test(cells, table.test) else rows[at]).append(record)
-    except (OSError, msgspec.ValidationError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
+    except OSError as error:
         raise ValueError(
-            f"data {path}: {why} (below [columns] stand such as age = [20, 90] and sex "
+            f"data {path}: {error.filename}: {error.strerror or error}"
+        ) from None
+    except (msgspec.ValidationError, ValueError) as error:
+        raise ValueError(
+            f"data {path}: {error} (below [columns] stand such as age = [20, 90] and sex "
             '= ["F", "M"]; docs/tutorial.md has one)'
         ) from None
     shares = [_data(each) for each in rows]

@@ -133,7 +133,7 @@ def test_the_tutorials_trains(tmp_path, monkeypatch, capsys):
         ("[20, 90]", "[]", "got nothing"),
         ('["north", "south"]', '["north", "west"]', "line 4 of patients.csv is of cli"),
         ("outcome", "result", "must name, between commas, .*missing: result"),
-        ("patients.csv", "none.csv", "No such file"),
+        ("patients.csv", "none.csv", "none.csv: No such file"),
         ("test = 3", "test = 1", "Expected `int` >= 2 - at `\\$.test`"),
         ("test = 3", "tset = 3", "unknown field `tset`"),
         ("[20, 90]", "'number'", r"got `str` .* stand such as age = \[20, 90\] and"),

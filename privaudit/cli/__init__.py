@@ -140,7 +140,9 @@ def main(arguments: list[str] | None = None) -> int:
     except ValueError as error:
         return _say(str(error), BAD_USAGE)
     except KeyboardInterrupt:
-        return _say("stopped; what is in a folder goes on by the same command", COULD_NOT)
+        return _say(
+            "stopped; what is in a folder goes on by the same command", COULD_NOT
+        )
     except MemoryError:
         return _say("out of memory; ask for fewer runs, or a smaller model", COULD_NOT)
     except (BrokenPipeError, SystemExit):  # the latter is rich's, with status 1

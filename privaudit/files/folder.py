@@ -305,7 +305,7 @@ class RunFolder:
             why = error.strerror or error
             if error.errno == errno.ELOOP:
                 why = "it is a symbolic link, which is not followed: remove it"
-            if error.errno in (errno.EEXIST, errno.ENOTDIR):
+            if action != "write to" and error.errno in (errno.EEXIST, errno.ENOTDIR):
                 why = "a file is where a folder should be; choose another with --out"
             elif action != "read":
                 why = (

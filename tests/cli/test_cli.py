@@ -400,7 +400,7 @@ class TestErrors:
         monkeypatch.setattr(gdp, "epsilon", stopped)
         status, out, err = call(capsys, "convert", "--mu", 1, "--delta", 0.1)
         assert (status, out) == (COULD_NOT, "")
-        assert "the same command goes on" in err
+        assert "what is in a folder goes on by the same command" in err
 
     def test_folders_that_are_not_runs(self, capsys, tmp_path):
         (tmp_path / "notes.txt").write_text("mine")

@@ -113,13 +113,19 @@ class TestLinks:
             assert (folder / "scores.npz").read_bytes() == b"whole"
             assert not (folder / "scores.npz").is_symlink()
 
+    @pytest.mark.parametrize("more", ["", "x"])
+    def test_a_file_where_a_folder_should_be(self, tmp_path, more):
+        (tmp_path / "run").touch()
+        with pytest.raises(FolderError, match="file is where a folder .* with --out"):
+            RunFolder.opened(tmp_path / "run" / more)
+
     def test_a_link_where_the_part_of_this_write_would_be(
         self, tmp_path, victim, monkeypatch
     ):
         monkeypatch.setattr("secrets.token_hex", lambda size: "0" * 2 * size)
         with RunFolder.opened(tmp_path / "run") as folder:
             (folder / f"scores.npz.{'0' * 16}.part").symlink_to(victim)
-            with pytest.raises(FolderError, match="a file is where a folder should be"):
+            with pytest.raises(FolderError, match="File exists"):
                 folder.write("scores.npz", b"whole")
 
     def test_a_link_for_the_lock(self, tmp_path):

@@ -116,8 +116,12 @@ class TestLinks:
     @pytest.mark.parametrize("more", ["", "x"])
     def test_a_file_where_a_folder_should_be(self, tmp_path, more):
         (tmp_path / "run").touch()
-        with pytest.raises(FolderError, match="file is where a folder .* with --out"):
-            RunFolder.opened(tmp_path / "run" / more)
+        said = r"file is where a folder .* with --out"
+        with (
+            pytest.raises(FolderError, match=said),
+            RunFolder.opened(tmp_path / "run" / more),
+        ):
+            pass
 
     def test_a_link_where_the_part_of_this_write_would_be(
         self, tmp_path, victim, monkeypatch

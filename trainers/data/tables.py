@@ -91,8 +91,8 @@ def load(path: pathlib.Path) -> dict[str, Any]:
         ) from None
     except (msgspec.ValidationError, ValueError) as error:
         raise ValueError(
-            f"data {path}: {error} (below [columns] stand such as age = [20, 90] and sex "
-            '= ["F", "M"]; docs/tutorial.md has one)'
+            f"data {path}: {error} (below [columns] stand such as age = [20, 90] and "
+            'sex = ["F", "M"]; docs/tutorial.md has one)'
         ) from None
     shares = [_data(each) for each in rows]
     test = [each for each in tests if each[1] != NO_CLASS]

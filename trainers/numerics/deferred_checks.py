@@ -46,7 +46,7 @@ class Watch:
 
     @property
     def counted(self) -> int:
-        """Number of deferred checks so far."""
+        """Number of counted conditions that were true so far."""
         return int(self._counted)
 
     def settle(self) -> None:

@@ -285,7 +285,7 @@ class Streams:
         return 0 if self.journal is None else self.journal.begun(purpose, node)
 
     def others(self, purpose: Purpose, node: int, release: int) -> int:
-        """Number of other sums ``node`` released there before this run was resumed."""
+        """Number of other sums of ``node`` there before this run was resumed."""
         journal = self.journal
         return 0 if journal is None else journal.others(purpose, node, release)
 

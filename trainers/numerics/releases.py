@@ -128,11 +128,11 @@ class ReleaseJournal:
         return any(content[end - _HASH : end] == mark for end in ends)
 
     def others(self, purpose: Purpose, node: int, release: int) -> int:
-        """Number of other sums were released there, by earlier processes."""
+        """Number of other sums that earlier processes released there."""
         return self._others.get((PURPOSES[purpose], node, release), 0)
 
     def begun(self, purpose: Purpose, node: int) -> int:
-        """Number of releases earlier processes began, by the last one's number."""
+        """Number of releases that earlier processes began, by the last one's."""
         kind = PURPOSES[purpose]
         numbers = [k for of, whose, k in self._before if (of, whose) == (kind, node)]
         return 1 + max(numbers, default=-1)

@@ -16,6 +16,7 @@ from privaudit.files.folder import FolderError, RunFolder, write_whole
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     runs: int = 3
     name: str = "a"
+    epsilon: float = 1.0
 
 
 def test_a_new_folder_is_made_and_settled(tmp_path):
@@ -31,6 +32,8 @@ def test_other_settings_are_named(tmp_path):
         folder.settle(Config())
         with pytest.raises(FolderError, match="runs = 3, not 4"):
             folder.settle(Config(runs=4))
+        with pytest.raises(FolderError, match=r"epsilon = 1\.0, not 2\.0"):
+            folder.settle(Config(runs=4, epsilon=2.0))  # from which others follow
 
 
 def test_somebody_elses_folder_is_left_alone(tmp_path):

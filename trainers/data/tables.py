@@ -86,9 +86,9 @@ def load(path: pathlib.Path) -> dict[str, Any]:
             at = nodes[0].index(where) if nodes else 0
             (tests if _is_test(cells, table.test) else rows[at]).append(record)
     except OSError as error:
-        raise ValueError(
-            f"data {path}: {error.filename}: {error.strerror or error}"
-        ) from None
+        of = "" if error.filename == str(path) else f"{error.filename}: "
+        at = "" if path.is_absolute() else f" (seen from {pathlib.Path.cwd()})"
+        raise ValueError(f"data {path}: {of}{error.strerror or error}{at}") from None
     except (msgspec.ValidationError, ValueError) as error:
         raise ValueError(
             f"data {path}: {error} (below [columns] stand such as age = [20, 90] and "

@@ -171,3 +171,10 @@ def test_no_record_swallows_another(told, row, said):
         told(table=CSV.replace("\n", f"\n{row}\n", 1))
     with pytest.raises(ValueError, match="line 1: it goes on in another"):
         told(table=CSV.replace("outcome", 'outcome,"note\na,b"', 1))
+
+
+def test_a_table_that_is_not_there_is_looked_for_from_here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = rf"data d\.toml: No such file or directory \(seen from {tmp_path}\)"
+    with pytest.raises(ValueError, match=said):
+        tables.load(pathlib.Path("d.toml"))

@@ -38,6 +38,7 @@ _LITTLE, _LITTLE_OF_MORE = 0.002, 0.003
 # Released batches that are not taken for alike and whole, a record in four or five of
 # all: of different shifts, or of one. Of more that is no narrower, and slower.
 _MOST_DIFFERENT, _MOST_CUT = 128, 40
+_FEW = 16  # different batches of which a record replaced is removed and added
 
 
 def is_allocated(entry: Entry) -> bool:
@@ -132,6 +133,10 @@ class Allocated:
         apart = few == taken and sum(epoch.counts) <= own and shift <= MOST_PARTED_SHIFT
         whole = few <= min(most, MOST_APART if apart else MOST_TAKEN)
         little = _LITTLE if taken == 2 else _LITTLE_OF_MORE
+        few_differ = opposed and differ and t <= _FEW and taken <= MOST_TAKEN
+        if few_differ and not quick:
+            yield epoch, self.often
+            return
         if opposed or (added < little and (len(epoch.shifts) == 1 or not whole)):
             most, whole = 1, False
         if whole:

@@ -452,11 +452,15 @@ class TestSound:
         )
         assert infinite == 0
         assert [p.sum(), q.sum()] == pytest.approx([1, 1])
+        epoch = Epoch(*zip(*kinds, strict=True), batches, 2, True)
+        above = allocation._through_none(epoch, 1e-12)
+        up, down, top = above.p, above.q, above.lacking
         for loss in (-1.0, 0.0, 0.5, 1.0, 2.0, 4.0):
             truth = (weight * np.maximum(one - math.exp(loss) * other, 0)).sum()
             found = np.maximum(p - math.exp(loss) * q, 0).sum()
             assert found <= truth + 3e-4  # the quadrature's error
             assert found >= 0.975 * truth - 3e-4
+            assert truth - 3e-4 <= np.maximum(up - math.exp(loss) * down, 0).sum() + top
 
     @pytest.mark.parametrize("seed", range(20))
     def test_events_that_are_not_nested_tell_no_more_than_outputs(self, seed):
@@ -477,6 +481,20 @@ class TestSound:
                 found = np.maximum(p - math.exp(loss) * q, 0).sum()
                 assert found <= truth + 1e-12
                 assert events is some or found >= truth - 1e-12
+
+    @pytest.mark.parametrize(
+        ("noise", "taken", "delta", "most"),
+        [((4.04, 4.4, 4.7, 5), 3, 3e-4, 0.01), ((1, 1.3, 1.7, 2), 3, 1e-9, 0.08)],
+    )
+    def test_few_different_batches_of_a_record_replaced(
+        self, noise, taken, delta, most
+    ):
+        """Removed, and then the other one added: by blocks of one 15 and 33 % open."""
+        how = RandomAllocation(len(noise), taken)
+        entries = tuple(Entry(release(z, how)) for z in noise)
+        ledger = Ledger(nodes=(entries,))
+        found = Certificate.of(ledger, "replace-one").epsilon(delta)
+        assert found.lower <= found.upper <= (1 + most) * found.lower
 
     @pytest.mark.filterwarnings("error")
     def test_one_batch_of_an_epoch_tells_by_itself(self):

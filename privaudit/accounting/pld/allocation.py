@@ -36,7 +36,7 @@ from privaudit.accounting.pld.allocation_plane import (
     shape_of,
     two_laws,
 )
-from privaudit.accounting.pld.allocation_replaced import replaced
+from privaudit.accounting.pld.allocation_replaced import dominating, replaced
 from privaudit.accounting.pld.allocation_scores import MOST_TAKEN as MOST_SCORED
 from privaudit.accounting.pld.allocation_scores import scored
 from privaudit.accounting.pld.cells import Direction
@@ -62,6 +62,7 @@ _LEAST_TAIL, _TAIL_ABOVE, _TAIL_SMALL = 1e-25, 1e-15, 1e-18
 _TAIL_BELOW, _TAIL_PLANE = 1e-18, 1e-13
 _TAIL_CURVE = 1e-15  # from below
 _LEAST_MASS = 1e-150  # products of two do not underflow
+_BETWEEN, _MOST_BETWEEN = 800, 200.0  # losses of two steps, and the largest
 _SKETCHED = 4000
 _COARSE = 250  # points that are enough to lay a grid
 
@@ -246,7 +247,7 @@ def epoch_masses(epoch: Epoch, side: Side, tail: float) -> Masses | None:
     usual = _TAIL_ABOVE if tail >= _TAIL_ABOVE else _TAIL_SMALL
     usual = usual if tail >= usual else _LEAST_TAIL
     if epoch.opposed and epoch.taken > 1:
-        return _scored(epoch)
+        return _scored(epoch) if side == "below" else _through_none(epoch, usual)
     if epoch.opposed:
         tail = max(1000.0 ** math.floor(math.log(tail, 1000) + 1e-9), _LEAST_TAIL)
         tail = usual if epoch.blocks else tail
@@ -268,8 +269,45 @@ def _curve(epoch: Epoch, side: Side, tail: float) -> Masses | None:
 
 
 @functools.lru_cache(maxsize=48)
+def _through_none(epoch: Epoch, tail: float) -> Masses | None:
+    """A record replaced, from above: removed, and then the other one added.
+
+    On any event P <= e^a N + h_a, N <= e^b Q + h_b: H at e^(a + b) is h_a + e^a h_b at
+    most. Where noise differs and batches are few this is less than blocks of one lose.
+    """
+    plain = dataclasses.replace(epoch, opposed=False)
+    # What is lost counts e^a times.
+    away, back = (epoch_masses(plain, way, _LEAST_TAIL) for way in ("remove", "add"))
+    if away is None or back is None:
+        return None
+    # If a record is added what lacks of P only makes more of its bound.
+    back = Masses(back.q, back.p, 0.0, back.accuracy)
+    top = 1.0
+    while top < _MOST_BETWEEN and _height(away, top) > tail:
+        top *= 1.5
+    losses = np.linspace(0.0, top, _BETWEEN)
+    to, fro = (
+        np.array([_height(law, x) for x in losses.tolist()]) for law in (away, back)
+    )
+    found, rise = [], np.exp(losses)
+    for n in range(2 * _BETWEEN - 1):  # in all as many steps
+        some = slice(max(n - _BETWEEN + 1, 0), min(n, _BETWEEN - 1) + 1)
+        found.append((to[some] + rise[some] * fro[some][::-1]).min())
+    h = np.minimum(np.array(found) * (1 + 64 * UNIT), 1.0)
+    step = float(losses[1]) * (1 + 16 * UNIT)
+    return Masses(*dominating(step * np.arange(h.size, dtype=np.float64), h))
+
+
+def _height(law: Masses, loss: float) -> float:
+    """An upper bound on what P exceeds exp(loss) Q by."""
+    error = law.accuracy + (law.p.size + 16) * UNIT
+    over = law.p * (1 + error) - math.exp(loss) * (1 - error) * law.q
+    return (float(np.maximum(over, 0.0).sum()) + law.lacking) * (1 + error)
+
+
+@functools.lru_cache(maxsize=48)
 def _scored(epoch: Epoch) -> Masses | None:
-    """From below alone; from above replaced records have blocks of one."""
+    """From below alone."""
     if max(epoch.shifts) > _MOST_SHIFT or epoch.taken > MOST_SCORED:
         return None
     kinds = list(zip(epoch.shifts, epoch.counts, strict=True))

@@ -337,7 +337,12 @@ def replaced(
     known = _knots(
         lambda x: value_above(kinds, batches, x, tail, work, loud), tail, work
     )
-    a, h = np.exp(list(known)), np.array(list(known.values()))
+    return dominating(np.array(list(known)), np.array(list(known.values())))
+
+
+def dominating(losses: Floats, h: Floats) -> tuple[Floats, Floats, float, float]:
+    """The pair, its own mirror image, of bounds ``h`` at losses that rise from 0."""
+    a = np.exp(losses)
     kept = _hull(a, h)
     a, h = a[kept], h[kept]
     if a.size > 1:  # no higher than the chord between the next and its mirror image

@@ -517,6 +517,12 @@ class TestSound:
             ((1.0,), (1,), 24, 24, True),
             ((1.0,), (1,), 9, 3, False),
             ((1e-20, 2.0), (3, 1), 4, 3, False),
+            ((0.5, 1.0), (1, 1), 2, 2, True),  # in all batches
+            ((0.5, 1.0), (1, 2), 3, 3, False),
+            ((1.0,), (2,), 3, 3, False),
+            ((1 / 3.055,), (2,), 9, 4, False),  # hours, by steps of scores alike
+            ((1 / 0.98,), (2,), 11, 2, True),
+            ((1 / 0.69,), (2,), 8, 4, True),
         ],
     )
     def test_any_epoch_has_a_pair(self, shifts, counts, batches, taken, opposed):

@@ -38,6 +38,7 @@ _LOSSES, _WORK = (18, 9), (6e9, 2e9)
 # square for each batch.
 _FEWEST, _MOST, _ROUNDED = 2000, 5000, 0.02
 _FAR, _JUMPS = 7.0, 2  # deviations, and batches by themselves, to either side of sums
+_LEAST_KEPT = 0.02  # part of the range of sums that is kept, as a guess
 _DENSE = 25.0  # events for each e-fold of their chance
 _AWAY = 1e-3  # of the tail that may be lost, what each sum loses at either end
 _LEAST_MASS = 1e-290  # what is below all doubles is no share of it, however often
@@ -180,8 +181,10 @@ class _Scorer:
         step = math.sqrt(_ROUNDED * variance / self.batches)
         few = min(_FEWEST, self.most)
         step = min(max(step, kept / self.most), kept / few)
+        step = max(step, (up + down) / (2 * self.most))  # sums of one batch, whatever
         whole, rest = self._sums(scores, step)
-        self.kept = whole.laws.shape[2] * step / wide
+        # Of scores that are all alike, or nearly, one sum is kept: no guess for others.
+        self.kept = max(whole.laws.shape[2] * step / wide, _LEAST_KEPT)
         law = whole.laws[:, self.taken]
         error = whole.accuracy + (law.shape[1] + 8) * UNIT
         more, less = self._events(law[:, ::-1], error), self._events(law[::-1], error)
@@ -291,7 +294,8 @@ def scored(
         for loss in np.interp(falls - heights[0], -heights, losses).tolist():
             for _ in range(_TURNS):
                 best = max(tests, key=lambda test: test.height(loss))
-                alone = best.rest is None or best.rest.laws.shape[2] == 1
+                rest = best.rest if taken < batches else None
+                alone = rest is None or rest.laws.shape[2] == 1
                 if alone or best.height(loss) <= 0:
                     break
                 tests.append(scorer.test(scorer.answered(best, loss)))

@@ -133,8 +133,7 @@ class Allocated:
         apart = few == taken and sum(epoch.counts) <= own and shift <= MOST_PARTED_SHIFT
         whole = few <= min(most, MOST_APART if apart else MOST_TAKEN)
         little = _LITTLE if taken == 2 else _LITTLE_OF_MORE
-        few_differ = opposed and differ and t <= _FEW and taken <= MOST_TAKEN
-        if few_differ and not quick:
+        if opposed and differ and t <= _FEW and taken <= min(most, MOST_TAKEN):
             yield epoch, self.often
             return
         if opposed or (added < little and (len(epoch.shifts) == 1 or not whole)):

@@ -155,7 +155,8 @@ class _Scorer:
         self.losses, work = _LOSSES[which], _WORK[which]
         tests = len(_ODDS) + self.losses * _TURNS
         share = work / tests / (taken + 1) / (taken + 2) / sums
-        self.most, self.kept = min(_MOST, 4 * math.sqrt(share)), 1.0
+        self.most = min(_MOST, 4 * math.sqrt(share))
+        self.part = 1.0  # of the range of sums that is kept, as of the scores before
 
     def first(self, odds: float) -> _Test:
         """Scores as losses are if each batch is the record's with such odds."""
@@ -177,14 +178,14 @@ class _Scorer:
         jumps = min(self.taken, _JUMPS)
         # Scores that are all alike are one sum, whatever the step.
         wide = 2 * _FAR * math.sqrt(variance) + jumps * (up + down) or 1.0
-        kept = wide * self.kept  # as of the scores before
+        kept = wide * self.part
         step = math.sqrt(_ROUNDED * variance / self.batches)
         few = min(_FEWEST, self.most)
         step = min(max(step, kept / self.most), kept / few)
         step = max(step, (up + down) / (2 * self.most))  # sums of one batch, whatever
         whole, rest = self._sums(scores, step)
         # Of scores that are all alike, or nearly, one sum is kept: no guess for others.
-        self.kept = max(whole.laws.shape[2] * step / wide, _LEAST_KEPT)
+        self.part = max(whole.laws.shape[2] * step / wide, _LEAST_KEPT)
         law = whole.laws[:, self.taken]
         error = whole.accuracy + (law.shape[1] + 8) * UNIT
         more, less = self._events(law[:, ::-1], error), self._events(law[::-1], error)

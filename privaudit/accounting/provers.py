@@ -136,22 +136,23 @@ class Steps:
         """For privacy loss distributions."""
         if self.attained:
             return compose_columns(self._columns, self.others)
-        base = found = compose_entries(self.plain, self.relation)
+        found = compose_entries(self.plain, self.relation)
         if not self.epochs:  # known batches are no more than a bound
             return dataclasses.replace(found, exact=False)
         above = [some.above(self.relation) for some in self.epochs]
         if beside := [one for _, some in above for one in some]:
             found = compose_entries([*self.plain, *beside], self.relation)
+        epochs = tuple(one for some, _ in above for one in some)
+        known = functools.cache(self._attained)
+        return dataclasses.replace(found, epochs=epochs, attained=known)
+
+    def _attained(self) -> Composition:
         told = [some.below(self.relation) for some in self.epochs]
         below = [one for some, _ in told for one in some]
-        if beside := [one for _, some in told for one in some]:
-            base = compose_entries([*self.plain, *beside], self.relation)
-        base = base.attained or base
-        return dataclasses.replace(
-            found,
-            epochs=tuple(one for some, _ in above for one in some),
-            attained=dataclasses.replace(base, others=(*base.others, *below)),
-        )
+        beside = [one for _, some in told for one in some]
+        base = compose_entries([*self.plain, *beside], self.relation)
+        base = base.attained() if base.attained else base
+        return dataclasses.replace(base, others=(*base.others, *below))
 
     @functools.cached_property
     def in_ones(self) -> Composition | None:

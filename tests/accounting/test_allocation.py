@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import special, stats
 
 from privaudit.accounting import Certificate, account, gdp
-from privaudit.accounting.allocation import epochs_of
+from privaudit.accounting.allocation import Allocated, epochs_of
 from privaudit.accounting.pld import (
     Composition,
     allocation,
@@ -534,6 +534,14 @@ class TestSound:
         told = np.log(law.p[law.p > 0] / law.q[law.p > 0]).max()
         far = sum(s * n for s, n in zip(shifts, counts, strict=True)) / 4
         assert min(far, 0.5) / 9 <= told + 1e-9 <= 670 or shifts[0] < 1e-9
+
+    def test_an_upper_side_does_not_wait_for_a_lower_one(self, monkeypatch):
+        def asked(*_):
+            raise RuntimeError
+
+        monkeypatch.setattr(Allocated, "below", asked)
+        found = one_of(7, 2.0, taken=3).epsilon(1e-4, sides="upper")
+        assert 0.1 < found.upper < 3
 
     def test_the_mean_tells_of_records_replaced_in_many(self):
         """Of 40 of 300, 2 * 40 / sqrt(300) apart: beside no other loss, too."""

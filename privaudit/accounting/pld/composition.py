@@ -69,9 +69,9 @@ class Composition:
     # and nothing is known from below
     exact: bool = True
     bounded: bool = True  # whether there is any bound: far too little noise has none
-    # what some data sets attain, where that is less than ``families``: the lower sides
-    # are its
-    attained: Composition | None = None
+    # makes what some data sets attain, where that is less than ``families``: the lower
+    # sides are its, and an upper one does not wait for it
+    attained: Callable[[], Composition] | None = None
     # of random allocations, and how many there are of each; what is known from below is
     # among the others of ``attained``
     epochs: tuple[tuple[Epoch, int], ...] = ()
@@ -325,7 +325,7 @@ class Composition:
         self, target: Target, width: float, fine: float
     ) -> dict[Direction, float]:
         """A lower bound from what two data sets attain."""
-        base = self.attained or self
+        base = self if self.attained is None else self.attained()
         families = tuple(
             dataclasses.replace(family, scheme="poisson")
             if family.scheme == "fixed"

@@ -201,7 +201,8 @@ def compose_columns(columns: Floats, others: Others) -> Composition:
     if (shift == attained).all():
         return found
     known = _composition(below)
-    return dataclasses.replace(found, exact=found.exact and known.exact, attained=known)
+    exact = found.exact and known.exact
+    return dataclasses.replace(found, exact=exact, attained=lambda: known)
 
 
 def _others_of(entries: Sequence[Entry], relation: Relation) -> Others:

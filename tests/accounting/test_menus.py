@@ -35,6 +35,8 @@ class TestSound:
         [
             ([("gaussian", 5.5, 1.0), ("gaussian", 1.4, 0.2)], 2.0, 1e-5),
             ([("gaussian", 3.5, 1.0), ("guarantee", 0.3, 0.0)], 4.0, 1e-5),
+            # Of fixed numbers few have shares of delta between .5 and .6.
+            ([("guarantee", 0.17, 1e-6), ("discrete-laplace", 0.12, 1.0)], 2.0, 1e-5),
             pytest.param(
                 [("discrete-laplace", 0.18, 1.0), ("guarantee", 0.33, 1e-7)],
                 *(4.0, 1e-5),
@@ -54,7 +56,7 @@ class TestSound:
             epsilon=epsilon, delta=delta, typical=[release_of(one) for one in kinds]
         )
         assert budget._filter.name == "filter of the menu"
-        assert 0.85 <= played(kinds, epsilon, delta, budget) <= _FINE
+        assert 0.9 <= played(kinds, epsilon, delta, budget) <= _FINE
 
     @pytest.mark.full
     @examples(30)

@@ -38,6 +38,7 @@ _ABOVE = 15.0  # log of how much larger a constant is, tilted, at the upper end
 _ROOM = math.log(1000.0)  # by which errors may grow beside delta
 _ENOUGH = 0.98  # of delta
 _TRIES = 10  # of how much a number fixed beforehand may have
+_MOST_GROWN = 12_000  # states looked at for one more, some seconds
 
 
 def _norm(values: Floats) -> float:
@@ -247,7 +248,34 @@ class Menu:
             else:
                 high = share
             share = (low + high) / 2 if low else share * min(0.99 / reached, 0.95)
-        return good
+        return good and good._grown(views, whole, delta)
+
+    def _grown(
+        self, views: Sequence[_View], whole: dict[Counts, float], delta: float
+    ) -> Menu:
+        """With states one by one, where shares of ``whole`` go by large steps."""
+        found, refused, left = self, set(), _MOST_GROWN
+        while found.reached <= _ENOUGH and left > 0:
+            edge = [
+                state
+                for state in whole.keys() - found.admitted - refused
+                if all(
+                    (*state[:i], n - 1, *state[i + 1 :]) in found.admitted
+                    for i, n in enumerate(state)
+                    if n
+                )
+            ]
+            if not edge:
+                break
+            least = min(edge, key=lambda state: (whole[state], state))
+            admitted = found.admitted | {least}
+            reached = max(_reached(one, admitted) for one in views) / delta
+            left -= len(admitted)
+            if reached <= 1:
+                found = Menu(self.bundles, admitted, reached)
+            else:
+                refused.add(least)
+        return found
 
 
 def _view(

@@ -31,9 +31,8 @@ from privaudit.auditing.experiments.plan import planted_together
 from privaudit.auditing.experiments.progress import Block, Progress
 from privaudit.files.folder import RunFolder
 from privaudit.ledger import Ledger as Ledger
-from trainers.network.engine import Observer
 from trainers.numerics.randomness import Streams
-from trainers.oracles.oracle import MEMORY_LIMIT, ReleaseObserver
+from trainers.oracles.oracle import MEMORY_LIMIT
 from trainers.runs.measures import CurveRecorder, accuracy
 from trainers.runs.outcome import Curves
 from trainers.runs.problem import Observers, Problem
@@ -41,6 +40,8 @@ from trainers.runs.problem import Observers, Problem
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Copied:
+    """Stands before an observer, which calculates on the host, in doubles."""
+
     to: Any  # an observer of messages, or of releases
 
     def messages(self, k: int, sent: Mapping[str, Tensor]) -> None:
@@ -50,28 +51,6 @@ class _Copied:
         self, index: int, at: Tensor, gradient: Tensor, nodes: Sequence[int]
     ) -> None:
         self.to.release(index, at.cpu(), gradient.cpu(), nodes)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class OnHost:
-    """Stands before ``watcher``, which calculates on the host, in doubles."""
-
-    watcher: Watcher
-
-    @property
-    def observers(self) -> tuple[Observer, ...]:
-        """As the watcher's."""
-        return tuple(map(_Copied, self.watcher.observers))
-
-    @property
-    def release_observers(self) -> tuple[ReleaseObserver, ...]:
-        """As the watcher's."""
-        return tuple(map(_Copied, self.watcher.release_observers))
-
-    def after_round(self, done: int, models: Tensor) -> None:
-        """Show the models, (runs, nodes, dims), if the watcher looks at them."""
-        if type(self.watcher).after_round is not Watcher.after_round:
-            self.watcher.after_round(done, models.cpu())
 
 
 _SHOWN = 10  # runs that the training curves are the mean of
@@ -144,12 +123,12 @@ def train_block(
     problem = scene.problem
     gradients = problem.gradients()
     watchers = [one.watch(audit.block, gradients) for one in adversaries]
-    shown = [OnHost(watcher) for watcher in watchers]
     curve = CurveRecorder(problem, gradients)
 
     def after_round(done: int, models: torch.Tensor, _: object) -> None:
-        for one in shown:
-            one.after_round(done, models)
+        for one in watchers:
+            if type(one).after_round is not Watcher.after_round:  # it looks at them
+                one.after_round(done, models.cpu())
         if number == 0:
             curve(done, models[:_SHOWN])
 
@@ -160,8 +139,8 @@ def train_block(
         start=scene.start.repeat(audit.block, len(problem.shares), 1),
         planted=scene.canary.planted(planted, replaces=scene.replaces),
         observers=Observers(
-            tuple(seen for one in shown for seen in one.observers),
-            tuple(seen for one in shown for seen in one.release_observers),
+            tuple(_Copied(seen) for one in watchers for seen in one.observers),
+            tuple(_Copied(seen) for one in watchers for seen in one.release_observers),
             after_round,
         ),
         memory_limit=memory_limit,

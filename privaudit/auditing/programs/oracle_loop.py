@@ -20,7 +20,7 @@ from privaudit.auditing.attacks.canaries import (
     quiet_gradients,
 )
 from privaudit.auditing.attacks.contract import Scene
-from privaudit.auditing.attacks.noisy_gradients import NoisyGradients
+from privaudit.auditing.attacks.likelihood import NoisyGradients
 from privaudit.auditing.bounds.ledger_family import BOTH, has_family
 from privaudit.auditing.conclude import BEST, AuditedScores, Tested, conclude, stronger
 from privaudit.auditing.experiments.judgement import estimator_named

@@ -190,8 +190,6 @@ def bound_of_file(file: pathlib.Path, settings: ScoreSettings) -> Bounded:
     if settings.design is not None and settings.design not in DESIGNS:
         raise ValueError(f"--design is {' or '.join(DESIGNS)}, got {settings.design!r}")
     delta, claim = settings.delta, None
-    if settings.method not in _KNOWN:
-        raise _no_method(settings.method)
     if settings.epsilon is not None:
         claim = claim_of(settings.epsilon, delta, settings.relation)
     try:
@@ -230,7 +228,9 @@ def _estimator(settings: ScoreSettings, design: str = "coin-flip") -> Estimator:
     if design == "one-run" and method == "best":
         method = "one-run"
     if method not in _KNOWN:
-        raise _no_method(method)
+        raise ValueError(
+            f"there is no method {method!r}; choose one of {', '.join(_KNOWN)}"
+        )
     estimator = _KNOWN[method]
     if order is None:
         return estimator
@@ -242,12 +242,6 @@ def _estimator(settings: ScoreSettings, design: str = "coin-flip") -> Estimator:
             "betting-gaussian"
         )
     return dataclasses.replace(estimator, order=cast("Order", order))
-
-
-def _no_method(method: str) -> ValueError:
-    return ValueError(
-        f"there is no method {method!r}; choose one of {', '.join(_KNOWN)}"
-    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -11,10 +11,9 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from privaudit.cli import FINE
-from privaudit.cli.options import Flat, Json, Require
+from privaudit.cli.options import Flat, Json, Require, Sign, check_key, kept
 from privaudit.cli.output import status_of, tell
 from privaudit.cli.plan import number, own_task
-from privaudit.cli.signing import Sign, check_key, kept
 from privaudit.files.folder import TRIES
 from privaudit.settings import RunSettings, TrainingSettings
 from privaudit.task_settings import changes_of

@@ -80,8 +80,7 @@ class Relay:
         ledger = plain.ledger(noise_multiplier)
         protocol = protocol_of(plain, ledger)
         first, later = _relayed(protocol)
-        told = protocol.seen_by(observer)
-        row = _loudest(protocol, told, later)
+        row = _loudest(protocol, protocol.seen_by(observer), later)
         # Before the thresholds all records pull one way, at every earlier sum of it.
         own = np.flatnonzero(protocol.owner == CANARY_NODE)
         before = own[own < later]
@@ -124,8 +123,7 @@ class Relay:
                 observers=Observers(messages=(heard,)),
             )
             found.append(heard.rows[self.message][:, 0].double())
-        score = self.sign * torch.cat(found).numpy()
-        return Scores(member, score, "coin-flip")
+        return Scores(member, self.sign * torch.cat(found).numpy(), "coin-flip")
 
     @property
     def _far(self) -> float:

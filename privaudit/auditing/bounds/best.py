@@ -135,5 +135,4 @@ def most_shown(
         worlds = generator(seed, "worlds").permutation(member)
     member = worlds
     scores = Scores(member, member.astype(float), design or estimator.designs[0])
-    bound = estimator(scores, delta, confidence, threat_model="all", seed=seed)
-    return bound.epsilon
+    return estimator(scores, delta, confidence, threat_model="all", seed=seed).epsilon

@@ -138,5 +138,4 @@ def audit(
         ours=True,
         stronger=stronger("noisy-gradients", "gradient"),
     )
-    rates = attack_rates(scores, how.confidence)
-    return AuditedScores.of(found, scores, rates)
+    return AuditedScores.of(found, scores, attack_rates(scores, how.confidence))

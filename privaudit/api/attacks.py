@@ -22,7 +22,7 @@ from privaudit.auditing.bounds import (
 )
 from privaudit.auditing.conclude import Tested, conclude
 from privaudit.auditing.rates import AttackRates, attack_rates
-from privaudit.auditing.scores import DESIGNS, Design, Scores
+from privaudit.auditing.scores import Design, Scores
 from privaudit.figure_settings import ScoreSettings, SelfcheckSettings
 from privaudit.files.arguments import public
 from privaudit.files.json import Summary
@@ -187,8 +187,6 @@ class Bounded:
 
 def bound_of_file(file: pathlib.Path, settings: ScoreSettings) -> Bounded:
     """The bound that the scores in ``file`` give, and the verdict on the claim."""
-    if settings.design is not None and settings.design not in DESIGNS:
-        raise ValueError(f"--design is {' or '.join(DESIGNS)}, got {settings.design!r}")
     delta, claim = settings.delta, None
     if settings.epsilon is not None:
         claim = claim_of(settings.epsilon, delta, settings.relation)

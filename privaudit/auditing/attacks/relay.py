@@ -111,7 +111,8 @@ class Relay:
         rng = np.random.default_rng([seed, runs])
         member = rng.random(runs) < 0.5
         found = []
-        canary = Dataset(torch.ones(1, 1), torch.full((1, 1), -self._far))
+        far = _FAR * len(self.problem.shares[CANARY_NODE])
+        canary = Dataset(torch.ones(1, 1), torch.full((1, 1), -far))
         for block, first in enumerate(range(0, runs, _BLOCK)):
             planted = torch.from_numpy(member[first : first + _BLOCK])
             heard = Record([list(range(self.problem.training.nodes))], dims=1)
@@ -124,10 +125,6 @@ class Relay:
             )
             found.append(heard.rows[self.message][:, 0].double())
         return Scores(member, self.sign * torch.cat(found).numpy(), "coin-flip")
-
-    @property
-    def _far(self) -> float:
-        return _FAR * len(self.problem.shares[CANARY_NODE])
 
 
 def _problem(settings: dict, thresholds: np.ndarray, records: int) -> Problem:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from privaudit.files import json as _json
-from privaudit.files.folder import FolderError, content_of, write_whole
+from privaudit.files.folder import FolderError, content_of, numbered, write_whole
 from privaudit.report.axis import Item, together
 from privaudit.report.demo import is_demo, load_views, page_of
 from privaudit.report.joining import join
@@ -123,8 +123,7 @@ class Site:
     def _keep(self, name: str, html: str) -> str:
         """Keep a page at a place that no other has, which is returned."""
         plain = re.sub(r"[^A-Za-z0-9.-]+", "-", name).strip("-.") or "page"
-        ends = itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
-        places = (f"pages/{plain}{end}.html" for end in ends)
+        places = (f"{one}.html" for one in numbered(pathlib.Path("pages", plain)))
         place = next(one for one in places if one not in self.pages)
         self.pages[place] = html.encode()
         return place

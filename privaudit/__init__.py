@@ -78,7 +78,8 @@ privaudit.api.audits: audit audit_algorithm audit_program sweep
 privaudit.api.canaries: canaries
 privaudit.api.probes: probe
 privaudit.settings: AuditSettings ProgramSettings TrainingSettings
-privaudit.api.evidence: verify join
+privaudit.api.evidence: verify
+privaudit.report.joining: join
 privaudit.api.demo: demo
 privaudit.accounting.tuning: repeat_and_select
 privaudit.accounting.filters: Budget BudgetExceeded

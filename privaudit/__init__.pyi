@@ -13,7 +13,6 @@ from privaudit.api.audits import audit_program as audit_program
 from privaudit.api.audits import sweep as sweep
 from privaudit.api.canaries import canaries as canaries
 from privaudit.api.demo import demo as demo
-from privaudit.api.evidence import join as join
 from privaudit.api.evidence import verify as verify
 from privaudit.api.loops import oracle as oracle
 from privaudit.api.own_training import train as train
@@ -31,6 +30,7 @@ from privaudit.release import PoissonSampling as PoissonSampling
 from privaudit.release import RandomAllocation as RandomAllocation
 from privaudit.release import Release as Release
 from privaudit.release import SamplingWithoutReplacement as SamplingWithoutReplacement
+from privaudit.report.joining import join as join
 from privaudit.results import Bracket as Bracket
 from privaudit.results import Claim as Claim
 from privaudit.results import Finding as Finding

@@ -219,7 +219,7 @@ class AuditRecord(AttackSettings, RunIdentity, Generic[Task]):
     account: str = "certified"  # the account that certifies the run's ledger
     adversary: str = "final-loss"
     canary: str = "blank"
-    # a name in `privaudit.auditing.experiments.planted.PLANTED`: a bug of the training
+    # a name in `privaudit.auditing.experiments.plan.PLANTED`: a bug of the training
     # that its ledger does not know of; None for the training as it is
     planted_bug: str | None = None
     # by which data are dealt and models start, where the training was run before; None:

@@ -22,7 +22,7 @@ from privaudit.auditing.bounds import (
 )
 from privaudit.auditing.conclude import Tested, conclude
 from privaudit.auditing.rates import AttackRates, attack_rates
-from privaudit.auditing.scores import DESIGNS, Design, Scores
+from privaudit.auditing.scores import Design, Scores
 from privaudit.figure_settings import ScoreSettings, SelfcheckSettings
 from privaudit.files.arguments import public
 from privaudit.files.json import Summary
@@ -187,11 +187,7 @@ class Bounded:
 
 def bound_of_file(file: pathlib.Path, settings: ScoreSettings) -> Bounded:
     """The bound that the scores in ``file`` give, and the verdict on the claim."""
-    if settings.design is not None and settings.design not in DESIGNS:
-        raise ValueError(f"--design is {' or '.join(DESIGNS)}, got {settings.design!r}")
     delta, claim = settings.delta, None
-    if settings.method not in _KNOWN:
-        raise _no_method(settings.method)
     if settings.epsilon is not None:
         claim = claim_of(settings.epsilon, delta, settings.relation)
     try:
@@ -230,7 +226,9 @@ def _estimator(settings: ScoreSettings, design: str = "coin-flip") -> Estimator:
     if design == "one-run" and method == "best":
         method = "one-run"
     if method not in _KNOWN:
-        raise _no_method(method)
+        raise ValueError(
+            f"there is no method {method!r}; choose one of {', '.join(_KNOWN)}"
+        )
     estimator = _KNOWN[method]
     if order is None:
         return estimator
@@ -242,12 +240,6 @@ def _estimator(settings: ScoreSettings, design: str = "coin-flip") -> Estimator:
             "betting-gaussian"
         )
     return dataclasses.replace(estimator, order=cast("Order", order))
-
-
-def _no_method(method: str) -> ValueError:
-    return ValueError(
-        f"there is no method {method!r}; choose one of {', '.join(_KNOWN)}"
-    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -157,8 +157,7 @@ def audit_algorithm(
     workers
         Number of threads; by default one per processor. Results do not depend on it.
     watch
-        "bar", "none", or an object that is told the progress, see
-        `privaudit.api.watch`. None: bars in a terminal or a notebook.
+        As in `privaudit.train`.
 
     Returns
     -------
@@ -189,8 +188,7 @@ def audit_algorithm(
     """
     need("an audit of an algorithm", "train")
     from privaudit.auditing.experiments import plan as plans
-    from privaudit.auditing.experiments.experiment import run
-    from privaudit.auditing.experiments.over_ranks import run_on_ranks
+    from privaudit.auditing.experiments.experiment import run, run_on_ranks
     from trainers.network.ranks import launched
     from trainers.runs.budget import noise_of
     from trainers.runs.material import Material
@@ -322,8 +320,7 @@ def audit(
         Number of processes that call ``scores_of``. With more than one it must be a
         function at the top level of a module.
     watch
-        "bar", "none", or an object that is told the progress, see
-        `privaudit.api.watch`. None: bars in a terminal or a notebook.
+        As in `privaudit.train`.
 
     Returns
     -------
@@ -423,8 +420,7 @@ def audit_program(
         Number of commands that run at once, by default one per processor; or of
         processes that call a function, by default one.
     watch
-        "bar", "none", or an object that is told the progress, see
-        `privaudit.api.watch`. None: bars in a terminal or a notebook.
+        As in `privaudit.train`.
 
     Returns
     -------
@@ -553,8 +549,7 @@ def sweep(
     workers
         Number of audits that run at once; by default one per processor.
     watch
-        "bar", "none", or an object that is told the progress of each, see
-        `privaudit.api.watch`. None: bars in a terminal or a notebook.
+        As in `privaudit.train`, of each.
 
     Returns
     -------

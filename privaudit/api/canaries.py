@@ -251,8 +251,7 @@ def _made(
         drawn = random.random((count, *inputs.shape[1:]))
         made = (low * (1 - drawn) + high * drawn).astype(inputs.dtype)
         return made, random.choice(classes, count)
-    order = random.permutation(len(inputs))
-    chosen = order[places % len(inputs)]
+    chosen = random.permutation(len(inputs))[places % len(inputs)]
     made = inputs[chosen].copy()
     for far in _FAR:
         again = _come_again(made)

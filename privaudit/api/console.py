@@ -99,117 +99,10 @@ def bars() -> Bars:
     )
 
 
-@contextlib.contextmanager
-def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error, or lines, moved by calling it with (done, total)."""
-    if not speaks():
-        yield lambda done, total: None
-        return
-    drawn = bars()
-    if drawn.disable:
-        lines, pace = Seldom(), Pace()
-
-        def tell(done: int, total: int) -> None:
-            left = pace.left(done, total)
-            if lines.due():
-                note(f"{label}: {done:,} of {total:,}{left}")
-
-        yield tell
-        return
-    with drawn as bar:
-        task = bar.add_task(label, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
 def note(message: str) -> None:
     """A line about what is going on, on standard error; of ranks, the first speaks."""
     if speaks():
         print(visible(message), file=sys.stderr, flush=True)
-
-
-class Console(Watch):
-    """Bars where standard error is a terminal, else a line now and then."""
-
-    def note(self, message: str) -> None:
-        note(message)
-
-    def warn(self, message: str) -> None:
-        note(f"warning: {message}")
-
-    def runs(self) -> contextlib.AbstractContextManager[Callable[[int, int], None]]:
-        return progress_bar("runs")
-
-    def training(
-        self, algorithm: str, claim: Claim | None
-    ) -> contextlib.AbstractContextManager[Callable[[Progress], None]]:
-        return live_view(algorithm, None if claim is None else claim.epsilon)
-
-    def sweep(
-        self, audits: int
-    ) -> contextlib.AbstractContextManager[Callable[[SweepProgress], None]]:
-        return sweep_view(audits)
-
-    def row(self, row: Row) -> None:
-        from privaudit.auditing.selfcheck import table
-
-        note(table([row]).splitlines()[1])
-
-
-def watching(watch: Watch | str | None) -> Watch:
-    """Listener of a long call: ``watch``, "bar", "none"; None: bars, where seen."""
-    if isinstance(watch, Watch):
-        return watch
-    if watch not in (None, "bar", "none"):
-        raise ValueError(
-            f'watch is "bar", "none" or a privaudit.api.watch.Watch, got {watch!r}'
-        )
-    shown = sys.stderr.isatty() or "ipykernel" in sys.modules
-    if watch == "none" or (watch is None and not shown):
-        return SILENT
-    return Console()
-
-
-@contextlib.contextmanager
-def sweep_view(audits: int) -> Iterator[Callable[[SweepProgress], None]]:
-    """A bar for the sweep and for each audit at work, or lines now and then."""
-    ended = 0
-    lines, pace = Seldom(), Pace()
-    at_work: dict[str, tuple[int, int]] = {}  # runs done, of how many
-    with bars() as drawn:
-        whole = drawn.add_task("audits", total=audits)
-        tasks: dict[str, int] = {}
-
-        def tell(state: SweepProgress) -> None:
-            nonlocal ended
-            if state.ended:
-                ended += 1
-                at_work.pop(state.name, None)
-            else:
-                at_work[state.name] = state.done, state.total
-            share = sum(done / max(1, total) for done, total in at_work.values())
-            left = pace.left(round(1000 * (ended + share)), 1000 * audits)
-            if state.ended:
-                drawn.update(whole, completed=ended)
-                if state.name in tasks:
-                    drawn.remove_task(tasks.pop(state.name))  # type: ignore[arg-type]
-                line = visible(f"[{ended} of {audits}] {state.name}: {_outcome(state)}")
-                if not drawn.disable:
-                    drawn.console.print(line, markup=False, highlight=False)
-                else:
-                    note(line)
-                return
-            if drawn.disable and lines.due():
-                runs = "; ".join(
-                    f"{name}: {done:,} of {total:,} runs"
-                    for name, (done, total) in at_work.items()
-                )
-                note(f"{ended} of {audits} audits{left}; at work: {runs}")
-            if state.name not in tasks:
-                shown = visible(state.name)
-                tasks[state.name] = drawn.add_task(shown, total=state.total)
-            drawn.update(tasks[state.name], completed=state.done)  # type: ignore[arg-type]
-
-        yield tell
 
 
 def _outcome(state: SweepProgress) -> str:
@@ -297,37 +190,132 @@ class _View:
         return table
 
 
-@contextlib.contextmanager
-def live_view(name: str, claimed: float | None) -> Iterator[Callable[[Progress], None]]:
-    """A view on standard error, moved by each round's progress; or lines, seldom."""
-    from rich.console import Console
-    from rich.live import Live
+class Console(Watch):
+    """Bars where standard error is a terminal, else a line now and then."""
 
-    console = Console(stderr=True)
-    if not speaks():
-        yield lambda now: None
-        return
-    view = _View(name, claimed)
-    if not (console.is_terminal or console.is_jupyter):
-        lines = Seldom()
+    def note(self, message: str) -> None:
+        note(message)
 
-        def tell(now: Progress) -> None:
-            view.update(now)
-            if lines.due():
-                note(view.line())
+    def warn(self, message: str) -> None:
+        note(f"warning: {message}")
 
-        yield tell
-        return
-    with Live(
-        view.table(), console=console, transient=True, auto_refresh=False
-    ) as live:
-        last = 0.0
+    @contextlib.contextmanager
+    def runs(self) -> Iterator[Callable[[int, int], None]]:
+        """A bar on standard error, or lines, moved by calling it with (done, total)."""
+        if not speaks():
+            yield lambda done, total: None
+            return
+        drawn = bars()
+        if drawn.disable:
+            lines, pace = Seldom(), Pace()
 
-        def show(now: Progress) -> None:
-            nonlocal last
-            view.update(now)
-            if time.monotonic() - last > 0.1 or now.done == now.rounds:
-                last = time.monotonic()
-                live.update(view.table(), refresh=True)
+            def tell(done: int, total: int) -> None:
+                left = pace.left(done, total)
+                if lines.due():
+                    note(f"runs: {done:,} of {total:,}{left}")
 
-        yield show
+            yield tell
+            return
+        with drawn as bar:
+            task = bar.add_task("runs", total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+
+    @contextlib.contextmanager
+    def training(
+        self, algorithm: str, claim: Claim | None
+    ) -> Iterator[Callable[[Progress], None]]:
+        """A view on standard error, moved by each round; or lines, seldom."""
+        from rich.console import Console as Screen
+        from rich.live import Live
+
+        console = Screen(stderr=True)
+        if not speaks():
+            yield lambda now: None
+            return
+        view = _View(algorithm, None if claim is None else claim.epsilon)
+        if not (console.is_terminal or console.is_jupyter):
+            lines = Seldom()
+
+            def tell(now: Progress) -> None:
+                view.update(now)
+                if lines.due():
+                    note(view.line())
+
+            yield tell
+            return
+        with Live(
+            view.table(), console=console, transient=True, auto_refresh=False
+        ) as live:
+            last = 0.0
+
+            def show(now: Progress) -> None:
+                nonlocal last
+                view.update(now)
+                if time.monotonic() - last > 0.1 or now.done == now.rounds:
+                    last = time.monotonic()
+                    live.update(view.table(), refresh=True)
+
+            yield show
+
+    @contextlib.contextmanager
+    def sweep(self, audits: int) -> Iterator[Callable[[SweepProgress], None]]:
+        """A bar for the sweep and for each audit at work, or lines now and then."""
+        ended = 0
+        lines, pace = Seldom(), Pace()
+        at_work: dict[str, tuple[int, int]] = {}  # runs done, of how many
+        with bars() as drawn:
+            whole = drawn.add_task("audits", total=audits)
+            tasks: dict[str, int] = {}
+
+            def tell(state: SweepProgress) -> None:
+                nonlocal ended
+                if state.ended:
+                    ended += 1
+                    at_work.pop(state.name, None)
+                else:
+                    at_work[state.name] = state.done, state.total
+                share = sum(done / max(1, total) for done, total in at_work.values())
+                left = pace.left(round(1000 * (ended + share)), 1000 * audits)
+                if state.ended:
+                    drawn.update(whole, completed=ended)
+                    if state.name in tasks:
+                        drawn.remove_task(tasks.pop(state.name))  # type: ignore[arg-type]
+                    line = visible(
+                        f"[{ended} of {audits}] {state.name}: {_outcome(state)}"
+                    )
+                    if not drawn.disable:
+                        drawn.console.print(line, markup=False, highlight=False)
+                    else:
+                        note(line)
+                    return
+                if drawn.disable and lines.due():
+                    runs = "; ".join(
+                        f"{name}: {done:,} of {total:,} runs"
+                        for name, (done, total) in at_work.items()
+                    )
+                    note(f"{ended} of {audits} audits{left}; at work: {runs}")
+                if state.name not in tasks:
+                    shown = visible(state.name)
+                    tasks[state.name] = drawn.add_task(shown, total=state.total)
+                drawn.update(tasks[state.name], completed=state.done)  # type: ignore[arg-type]
+
+            yield tell
+
+    def row(self, row: Row) -> None:
+        from privaudit.auditing.selfcheck import table
+
+        note(table([row]).splitlines()[1])
+
+
+def watching(watch: Watch | str | None) -> Watch:
+    """Listener of a long call: ``watch``, "bar", "none"; None: bars, where seen."""
+    if isinstance(watch, Watch):
+        return watch
+    if watch not in (None, "bar", "none"):
+        raise ValueError(
+            f'watch is "bar", "none" or a privaudit.api.watch.Watch, got {watch!r}'
+        )
+    shown = sys.stderr.isatty() or "ipykernel" in sys.modules
+    if watch == "none" or (watch is None and not shown):
+        return SILENT
+    return Console()

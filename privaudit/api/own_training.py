@@ -238,8 +238,7 @@ class TrainedModels:
         return "\n".join([*known, result.warning])
 
     def _repr_html_(self) -> str:
-        upper = self.result.upper()
-        head = f"{len(self.models)} models, {symbols(upper)}"
+        head = f"{len(self.models)} models, {symbols(self.result.upper())}"
         return box(head, str(self).splitlines())
 
 

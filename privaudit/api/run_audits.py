@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import os
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
@@ -81,8 +81,7 @@ class AuditedRun:
     @property
     def verdict(self) -> Finding:
         """Claim, account and audit together, of the attacker that shows most."""
-        best = max(self.results.values(), key=lambda one: one.lower().epsilon)
-        return best.verdict
+        return max(self.results.values(), key=lambda one: one.lower().epsilon).verdict
 
     @property
     def lower(self) -> LowerBound:
@@ -250,8 +249,9 @@ def audit_run(
     )
 
 
-@contextlib.contextmanager
-def _folder_for(plan: Any, path: pathlib.Path, *, again: bool) -> Iterator[RunFolder]:
+def _folder_for(
+    plan: Any, path: pathlib.Path, *, again: bool
+) -> contextlib.AbstractContextManager[RunFolder]:
     """The folder at ``path``, or of the next number, that is empty or of ``plan``."""
     for number in itertools.count(2):
         folder = RunFolder(path)
@@ -260,8 +260,7 @@ def _folder_for(plan: Any, path: pathlib.Path, *, again: bool) -> Iterator[RunFo
         if again and folder.read("config.json", type(plan)) == plan:
             break
         path = path.with_name(f"{path.name.rstrip('0123456789-')}-{number}")
-    with RunFolder.opened(path) as folder:
-        yield folder
+    return RunFolder.opened(path)
 
 
 def _attackers(

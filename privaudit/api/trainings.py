@@ -238,8 +238,7 @@ def run_in_folder(
         problem = problem_of(training, material=material)
         if own.planned is not None:
             check_planned(own.planned, problem.sizes)
-        by_real_clock = is_by_real_clock(problem)
-        runner = _runner(settings, by_real_clock, party)
+        runner = _runner(settings, is_by_real_clock(problem), party)
         together = type(runner) is not OneProcess
         clip = None
         if settings.clip_quantile is not None:
@@ -361,8 +360,7 @@ def warnings_of(
     if is_own(training.data):
         found += of_records(problem)
     parameters = parameter_count(problem.module)
-    own = settings.each_budget
-    return [*found, *advice(problem, noise, claim, own, parameters)]
+    return [*found, *advice(problem, noise, claim, settings.each_budget, parameters)]
 
 
 def own_data(values: dict[str, Any]) -> dict[str, Any]:
@@ -395,10 +393,20 @@ def _runner(
     from trainers.runs.run import OneProcess
 
     together = by_torchrun() if party is not None else launched()
-    _check_keys(settings, together, by_real_clock)
+    seed, key_file = settings.seed, settings.key_file
+    if key_file is not None and (together or seed is not None):
+        raise ValueError(
+            "--key-file is for one process and a secret key: leave it out with --seed, "
+            "and under torchrun, where each rank keeps its own key in the run's folder"
+        )
+    if seed is not None and by_real_clock:
+        raise ValueError(
+            "--seed is not for clock=real: workers' batches and noise come from secret "
+            "keys, whatever the seed; --public-seed deals the data and draws the start"
+        )
     if party is not None:
         runner = ClockParties if by_real_clock else Parties
-        return runner(party, settings.key_file)
+        return runner(party, key_file)
     if launched() and by_real_clock:
         raise ValueError(
             "by the real clock processes share no memory and no key: each is a party; "
@@ -415,24 +423,7 @@ def _runner(
         return OverShards(settings.shards)
     if launched():
         return OverRanks()
-    return (ClockAlone if by_real_clock else OneProcess)(settings.key_file)
-
-
-def _check_keys(
-    settings: TrainingSettings, on_ranks: bool, by_real_clock: bool
-) -> None:
-    """``ValueError`` for a seed or a key's file that would have no effect."""
-    seed, key_file = settings.seed, settings.key_file
-    if key_file is not None and (on_ranks or seed is not None):
-        raise ValueError(
-            "--key-file is for one process and a secret key: leave it out with --seed, "
-            "and under torchrun, where each rank keeps its own key in the run's folder"
-        )
-    if seed is not None and by_real_clock:
-        raise ValueError(
-            "--seed is not for clock=real: workers' batches and noise come from secret "
-            "keys, whatever the seed; --public-seed deals the data and draws the start"
-        )
+    return (ClockAlone if by_real_clock else OneProcess)(key_file)
 
 
 def recipe_of(what: str) -> Recipe:

@@ -19,8 +19,6 @@ def attacked(
     finding: PaperFinding, folder: pathlib.Path, workers: int | None
 ) -> PaperFinding:
     """The finding with what its attack shows of both forms; runs in ``folder``."""
-    if finding.claim.attack is None:
-        return finding
     return dataclasses.replace(
         finding,
         audited=_attack(finding.claim, folder, workers, corrected=False),
@@ -33,17 +31,15 @@ def _attack(
 ) -> LowerBound:
     attack = claim.attack
     assert attack is not None
+    noise = attack.corrected_noise if corrected else attack.noise_multiplier
+    settings = dict(setting.split("=", 1) for setting in attack.settings)
     if isinstance(attack, RelayAttack):
-        return _relayed(claim, attack, corrected=corrected)
-    settings: dict[str, Any] = dict(
-        setting.split("=", 1)  # type: ignore[misc]
-        for setting in attack.settings
-    )
+        return _relayed(claim, attack, settings, noise)
     name = f"{claim.paper}-{claim.name}" + ("-corrected" if corrected else "")
     return audit_of(
         claim,
         training_of(attack.algorithm, settings, claim.key),
-        attack.corrected_noise if corrected else attack.noise_multiplier,
+        noise,
         AttackSettings(
             adversary="noisy-gradients",
             canary="gradient",
@@ -58,19 +54,18 @@ def _attack(
     )
 
 
-def _relayed(claim: PaperClaim, attack: RelayAttack, *, corrected: bool) -> LowerBound:
+def _relayed(
+    claim: PaperClaim, attack: RelayAttack, settings: dict[str, Any], noise: float
+) -> LowerBound:
     """Seconds of computing: nothing is kept."""
     from privaudit.accounting.views import Observer
     from privaudit.auditing.attacks.relay import Relay
     from privaudit.auditing.bounds import ESTIMATORS
 
-    settings = dict(setting.split("=", 1) for setting in attack.settings)
     relay = Relay.of(
         {"algorithm": attack.algorithm, **settings},
         Observer.of(attack.observer),
-        noise_multiplier=attack.corrected_noise
-        if corrected
-        else attack.noise_multiplier,
+        noise_multiplier=noise,
         delta=claim.delta,
     )
     return ESTIMATORS["rank-walk"](

@@ -217,11 +217,8 @@ def claims_beside(module: str, **common: Any) -> Callable[..., PaperClaim]:
 
     def claim(key: str, **given: Any) -> PaperClaim:
         values = {**told.get("words", {}), **given}
-        facts: dict[str, Any] = {
-            "name": key,
-            **told.get("all", {}),
-            **told["claims"][key],
-        }
+        facts: dict[str, Any] = {"name": key, **told.get("all", {})}
+        facts |= told["claims"][key]
         filled = {
             name: value.format(**values)
             if isinstance(value, str)

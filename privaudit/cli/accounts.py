@@ -91,8 +91,7 @@ def epsilon(
     certificate = certificate_of(run, noise_multiplier, ledger or (), worth)
     if event is not None:
         write_event(certificate, event)
-    found = epsilon_of(certificate, delta, how, directions=json)
-    tell(found, as_json=json)
+    tell(epsilon_of(certificate, delta, how, directions=json), as_json=json)
 
 
 def _warn(run: ReleaseSettings) -> None:
@@ -126,8 +125,7 @@ def convert(
     """
     from privaudit.api.figures import converted
 
-    found = converted(mu, epsilon, delta)
-    tell(found, as_json=json)
+    tell(converted(mu, epsilon, delta), as_json=json)
 
 
 def consensus(
@@ -144,8 +142,7 @@ def consensus(
     """
     from trainers.runs.consensus import consensus
 
-    found = consensus(settings)
-    tell(found, as_json=json)
+    tell(consensus(settings), as_json=json)
 
 
 def views(

@@ -9,10 +9,20 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from privaudit.cli import COULD_NOT, FINE
-from privaudit.cli.options import Changes, Flat, Json, Kept, Out, Own, Require
+from privaudit.cli.options import (
+    Changes,
+    Flat,
+    Json,
+    Kept,
+    Out,
+    Own,
+    Require,
+    Sign,
+    check_key,
+    kept,
+)
 from privaudit.cli.output import status_of, tell
 from privaudit.cli.runs import differing
-from privaudit.cli.signing import Sign, check_key, kept
 from privaudit.files.arguments import given_fields
 from privaudit.files.folder import SIGNATURE
 from privaudit.settings import AuditSettings, ProgramSettings

@@ -33,8 +33,7 @@ def emit(value: Mapping[str, Any], sentences: list[str], *, as_json: bool) -> No
     read. In JSON such characters are within strings, where they are escaped alike.
     """
     if as_json:
-        text = _json.encode({"schema": SCHEMA, **value}, indent=0).decode()
-        print(visible(text))
+        print(visible(_json.encode({"schema": SCHEMA, **value}, indent=0).decode()))
     else:
         print("\n".join(map(visible, sentences)))
 

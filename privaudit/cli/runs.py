@@ -6,9 +6,8 @@ import pathlib
 from typing import TYPE_CHECKING
 
 from privaudit.cli import COULD_NOT, FINE, REFUTED
-from privaudit.cli.options import Json, Require
+from privaudit.cli.options import Json, Require, Sign, Signer, Signers, check_key
 from privaudit.cli.output import emit, status_of, tell
-from privaudit.cli.signing import Sign, Signer, Signers, check_key
 
 if TYPE_CHECKING:
     from privaudit.report.verify import EvidenceError
@@ -125,7 +124,7 @@ def join(
         A file for the statement: a page if its name ends in .html; else JSON, with the
         ledger of all nodes.
     """
-    from privaudit.api.evidence import join
+    from privaudit.report.joining import join
     from privaudit.report.verify import EvidenceError
 
     try:

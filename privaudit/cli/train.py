@@ -11,9 +11,17 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from privaudit.cli import FINE
-from privaudit.cli.options import Changes, Flat, Json, Kept, Own, Require
+from privaudit.cli.options import (
+    Changes,
+    Flat,
+    Json,
+    Kept,
+    Own,
+    Require,
+    check_key,
+    kept,
+)
 from privaudit.cli.output import status_of, tell
-from privaudit.cli.signing import check_key, kept
 from privaudit.settings import TrainingSettings
 from privaudit.task_settings import changes_of, laid_over
 

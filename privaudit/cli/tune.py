@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import pathlib
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -11,11 +10,10 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from privaudit.cli import FINE
-from privaudit.cli.options import Flat, Json, Require
+from privaudit.cli.options import Flat, Json, Require, Sign, check_key, kept
 from privaudit.cli.output import status_of, tell
 from privaudit.cli.plan import number, own_task
-from privaudit.cli.signing import Sign, check_key, kept
-from privaudit.files.folder import TRIES
+from privaudit.files.folder import TRIES, numbered
 from privaudit.settings import RunSettings, TrainingSettings
 from privaudit.task_settings import changes_of
 
@@ -140,11 +138,9 @@ def _grid(texts: Sequence[str]) -> dict[str, list[Any]]:
 
 def _folder(name: str) -> pathlib.Path:
     """A folder of tries that were stopped, or a new one."""
-    first = pathlib.Path("runs") / f"tune-{name}"
-    more = (first.with_name(f"{first.name}-{k}") for k in itertools.count(2))
     return next(
         path
-        for path in itertools.chain([first], more)
+        for path in numbered(pathlib.Path("runs", f"tune-{name}"))
         if not path.exists()
         or ((path / TRIES).is_dir() and not (path / "result.json").exists())
     )

@@ -191,7 +191,7 @@ class RunFolder:
         The first that is there, ``fits`` and is not in use; else a new one.
         """
         default = pathlib.Path(default)
-        for path in _numbered(default):
+        for path in numbered(default):
             if not os.path.lexists(path):
                 break
             with contextlib.ExitStack() as stack:
@@ -205,7 +205,7 @@ class RunFolder:
                     continue
                 yield folder
                 return
-        for path in _numbered(default):
+        for path in numbered(default):
             with cls(path)._explained("make"):
                 try:
                     path.mkdir(parents=True)  # by one process alone
@@ -327,7 +327,8 @@ def _mode(path: pathlib.Path) -> int:
         return 0
 
 
-def _numbered(path: pathlib.Path) -> Iterator[pathlib.Path]:
+def numbered(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """``path``, ``path``-2, and so on."""
     yield path
     for number in itertools.count(2):
         yield path.with_name(f"{path.name}-{number}")

@@ -82,6 +82,7 @@ class Item:
             ("claimed", self.claimed, claimed, ""),
             ("certified", self.certified, up, worth),
             ("audited", self.audited, down, ""),
+            ("delta", self.delta, "{:g}".format, ""),
         )
         verdict = self.why or self.verdict or ""
         return [
@@ -94,11 +95,6 @@ class Item:
                 )
                 for head, value, said, more in figures
             ),
-            (
-                "delta",
-                "" if self.delta is None else f"{self.delta:g}",
-                -1.0 if self.delta is None else self.delta,
-            ),
             ("neighbours", self.relation, self.relation),
             ("what", self.kind, self.kind),
         ]
@@ -109,8 +105,7 @@ class Item:
         return any(self._positive())
 
     def _positive(self) -> list[float]:
-        known = (self.claimed, self.certified, self.audited, self.proved)
-        return [one for one in known if one and one < math.inf]
+        return [one for one in (*_marks(self), self.proved) if 0 < one < math.inf]
 
     def __str__(self) -> str:
         said = [

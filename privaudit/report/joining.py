@@ -18,6 +18,7 @@ from privaudit.accounting.account import bound_of
 from privaudit.accounting.certificate import Certificate
 from privaudit.accounting.overlaps import may_be_worst
 from privaudit.accounting.views import ANY_NODE, Observer, account_observed
+from privaudit.files.arguments import public
 from privaudit.files.folder import FolderError
 from privaudit.files.signature import public_key
 from privaudit.ledger import Ledger
@@ -34,6 +35,7 @@ _EACH_ITS_OWN = ("device", "compiled", "torch_version", "party", "training")
 Path = str | os.PathLike[str]
 
 
+@public
 def join(
     folders: Iterable[Path],
     *,
@@ -41,7 +43,50 @@ def join(
     signers: Sequence[Path] = (),
     observer: str | None = None,
 ) -> Joint:
-    """As `privaudit.api.evidence.join`."""
+    """Join the folders of all parties of one training into a statement on its epsilon.
+
+    Each folder is checked as by `verify`, and each account is computed again from the
+    party's ledger, so that no party's figure has to be believed.
+
+    Parameters
+    ----------
+    folders
+        One folder per party, in any order.
+    overlap
+        At how many parties the same record (or user) may be. The bound composes the
+        releases of the worst so many nodes.
+    signers
+        Files with the parties' public keys, one per folder in the same order: each
+        party must have signed its folder. If empty, nothing proves who wrote them.
+    observer
+        For whom the statement holds, as of `privaudit.train`: "any-node", or a node's
+        number as text. It rests on the noise of all others. None: for an observer of
+        all releases, such as a server that relays what is not sealed.
+
+    Returns
+    -------
+    A `Joint` with the bound ``upper``, the ``verdict``, and a statement of each of the
+    ``parties``. ``save`` writes it as JSON, with the ledger of all nodes, or, to a name
+    in .html, as a page.
+
+    Raises
+    ------
+    privaudit.report.verify.EvidenceError
+        If a folder's figures disagree with its evidence, or a signature does not hold.
+    privaudit.files.folder.FolderError
+        If a folder holds no finished training.
+    ValueError
+        If the folders are not those of all parties of one run; if ``overlap`` is larger
+        than the number of parties; or if it makes too many combinations of nodes.
+
+    Examples
+    --------
+    >>> import privaudit as pa
+    >>> pa.join([])
+    Traceback (most recent call last):
+    ...
+    ValueError: give the folders of all parties, each as OUT/party-N
+    """
     single = isinstance(folders, (str, os.PathLike))
     paths = [] if single else [_path(folder) for folder in folders]
     if not paths:

@@ -8,6 +8,7 @@ import numpy as np
 from msgspec import UNSET
 from numpy.typing import NDArray
 
+from privaudit.auditing.bounds.two_binomial import ceiling
 from privaudit.report.load import FinishedAudit, Paged
 from privaudit.report.numbers import claimed, down, seer, up
 from privaudit.report.program import FinishedProgram
@@ -19,15 +20,9 @@ def allowed_tpr(
     epsilon: float, delta: float, fpr: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Least and largest TPR at ``fpr`` that (epsilon, delta)-DP allows."""
-
-    def most(rate: NDArray[np.float64]) -> NDArray[np.float64]:
-        if epsilon == math.inf:
-            return np.ones_like(rate)
-        here = np.exp(min(epsilon, 700.0)) * rate + delta
-        there = 1 - np.exp(-epsilon) * (1 - delta - rate)
-        return np.clip(np.minimum(here, there), 0, 1)
-
-    return 1 - most(1 - fpr), most(fpr)
+    if epsilon == math.inf:
+        return np.zeros_like(fpr), np.ones_like(fpr)
+    return 1 - ceiling(1 - fpr, epsilon, delta), ceiling(fpr, epsilon, delta)
 
 
 def most_right(epsilon: float, delta: float) -> float:

@@ -19,7 +19,7 @@ from privaudit.report import (
     limits,
     meaning,
     plots,
-    program_page,
+    program,
     recorded,
     table,
     views,
@@ -163,7 +163,7 @@ def _content(run: Paged | FinishedProgram) -> dict[str, Any]:
     if (attacked := attacked_in(run)) is not None:
         content |= _of_attack(attacked, upper)
     if isinstance(run, FinishedProgram):
-        return content | program_page.content(run)
+        return content | program.content(run)
     if isinstance(run, recorded.FinishedRecord):
         return content | recorded.content(run)
     content |= {
@@ -180,8 +180,7 @@ def _content(run: Paged | FinishedProgram) -> dict[str, Any]:
     if isinstance(run, FinishedTraining) and attacked is not None:
         content |= words.attacks(run)
     if isinstance(attacked, FinishedAudit):
-        standing = limits.certificate_of(attacked).standing
-        content["otherwise"] = WORDS[standing].otherwise
+        content["otherwise"] = WORDS[limits.certificate_of(attacked).standing].otherwise
     return content
 
 

@@ -8,13 +8,13 @@ import os
 import pathlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from privaudit.files import json as _json
-from privaudit.files.folder import FolderError, content_of, write_whole
+from privaudit.files.folder import FolderError, content_of, numbered, write_whole
 from privaudit.report.axis import Item, together
 from privaudit.report.demo import is_demo, load_views, page_of
 from privaudit.report.joining import join
@@ -81,13 +81,13 @@ class Site:
         """A run, a sweep, the demo, a study, a folder of these, or a file of claims."""
         path = pathlib.Path(path)
         if path.is_file():
-            self._add(self._claims(path))
+            self.items += self._claims(path)
         elif is_demo(path):
             self._shown(self._demo, path)
         elif is_sweep(path):
             self._shown(self._sweep, path)
         elif (path / "config.json").exists():
-            self._add([self._run(path, path.name)])
+            self.items += [self._run(path, path.name)]
         elif (path / "README.md").exists() and (path / "results.json").exists():
             self._shown(self._study, path)
         else:
@@ -98,7 +98,7 @@ class Site:
         try:
             add(path)
         except FolderError as error:
-            self._add([self._wrong(path.name, str(error))])
+            self.items += [self._wrong(path.name, str(error))]
 
     def write(self, out: Path) -> pathlib.Path:
         """Put all pages into ``out``, a site's folder; return that of the overview."""
@@ -111,8 +111,8 @@ class Site:
                 f"{folder} holds something other than a site; choose a new or empty "
                 "folder with --out"
             )
-        pages = dict(self.pages)
-        pages["index.html"] = self._overview("Privacy, item by item", self.items, 0)
+        overview = self._overview("Privacy, item by item", self.items, 0)
+        pages = {**self.pages, "index.html": overview.encode()}
         known = [dataclasses.asdict(item) for item in self.items]
         pages[SITE] = _json.encode({"schema": 1, "items": known}, indent=1)
         for place, content in pages.items():
@@ -120,20 +120,11 @@ class Site:
             write_whole(folder / place, content)
         return folder / "index.html"
 
-    def _add(self, items: Iterable[Item]) -> None:
-        self.items += items
-
-    def _place(self, name: str) -> str:
-        """A page's place that no other has."""
-        plain = re.sub(r"[^A-Za-z0-9.-]+", "-", name).strip("-.") or "page"
-        for number in range(1, len(self.pages) + 2):
-            place = f"pages/{plain}{'' if number == 1 else f'-{number}'}.html"
-            if place not in self.pages:
-                return place
-        raise AssertionError("there are more names than pages")
-
     def _keep(self, name: str, html: str) -> str:
-        place = self._place(name)
+        """Keep a page at a place that no other has, which is returned."""
+        plain = re.sub(r"[^A-Za-z0-9.-]+", "-", name).strip("-.") or "page"
+        places = (f"{one}.html" for one in numbered(pathlib.Path("pages", plain)))
+        place = next(one for one in places if one not in self.pages)
         self.pages[place] = html.encode()
         return place
 
@@ -161,13 +152,13 @@ class Site:
             else Item(name=f"{path.name} {row.name}", kind="audit", why=row.why)
             for row in rows
         ]
-        place = self._place(path.name)
         short = [
             dataclasses.replace(item, name=row.name)
             for item, row in zip(items, rows, strict=True)
         ]
-        self.pages[place] = self._overview(_titled("Sweep", path.name), short, 1)
-        self._add([Item(name=path.name, kind="sweep", page=place), *items])
+        page = self._overview(_titled("Sweep", path.name), short, 1)
+        place = self._keep(path.name, page)
+        self.items += [Item(name=path.name, kind="sweep", page=place), *items]
 
     def _demo(self, path: pathlib.Path) -> None:
         checked = verify(path, signer=self._signer)
@@ -176,7 +167,7 @@ class Site:
         page = None
         if not checked.differences:
             page = self._keep(path.name, page_of(path, views, str(checked)))
-        self._add([Item(name=path.name, kind="demo", page=page), *items])
+        self.items += [Item(name=path.name, kind="demo", page=page), *items]
 
     def _claims(self, path: pathlib.Path) -> Iterator[Item]:
         """Items of the output of `privaudit claims --json`."""
@@ -201,8 +192,8 @@ class Site:
             )
             for one in found
         ]
-        place = self._place(path.stem)
-        self.pages[place] = self._overview(_titled("Claims", path.stem), items, 1)
+        page = self._overview(_titled("Claims", path.stem), items, 1)
+        place = self._keep(path.stem, page)
         yield Item(name=path.stem, kind="claims", page=place)
         yield from items
 
@@ -241,7 +232,7 @@ class Site:
             },
         )  # fmt: skip
         place = self._keep(path.name, page)
-        self._add([Item(name=path.name, kind="study", page=place)])
+        self.items += [Item(name=path.name, kind="study", page=place)]
 
     def _several(self, path: pathlib.Path) -> None:
         inside = sorted(x for x in path.glob("*/") if not x.name.startswith("."))
@@ -275,9 +266,9 @@ class Site:
             item = self._wrong(name, f"disagrees with its evidence: {error}")
         except (FolderError, ValueError) as error:  # such as a party that is missing
             item = Item(name=name, kind="joint", why=str(error))
-        self._add([item, *runs])
+        self.items += [item, *runs]
 
-    def _overview(self, title: str, items: Sequence[Item], depth: int) -> bytes:
+    def _overview(self, title: str, items: Sequence[Item], depth: int) -> str:
         drawn = {x: together(items, width=width, name=x) for x, width in WIDTHS.items()}
         words = (item.verdict or ("not shown" if item.why else "") for item in items)
         counts = Counter(filter(None, words))
@@ -291,7 +282,7 @@ class Site:
             counts=", ".join(f"{count} {word}" for word, count in counts.items()),
             judged=counts.total(),
             drawn=any(item.drawn for item in items),
-        ).encode()
+        )
 
 
 def _text(path: pathlib.Path) -> str:

@@ -472,8 +472,7 @@ def _training_again(run: FinishedTraining) -> Any:
         every = UNSET if observer is None else worst_bound(account(None))
         verdict = None
         if claim is not None:
-            budgets = run.config.own_budgets
-            verdict = verdict_by_node(claim, budgets, run.ledger, nodes)
+            verdict = verdict_by_node(claim, run.config.own_budgets, run.ledger, nodes)
     except ValueError as error:
         return cannot_be(run, error)
     again = msgspec.structs.replace(
@@ -510,8 +509,7 @@ def _audit_again(run: FinishedAudit, unchecked: list[str]) -> Any:
 
 
 def _program_again(run: FinishedProgram) -> Any:
-    folder = RunFolder(run.path)
-    done = programs.kept_batches(run.config, folder)
+    done = programs.kept_batches(run.config, RunFolder(run.path))
     worlds = programs.arrays(run.config, done)[0]
     wrong = np.flatnonzero(worlds != run.scores.member)
     if len(wrong):

@@ -35,6 +35,8 @@ def story(run: Finished) -> list[str]:
     """Describe what was done, in sentences."""
     settings = run.config.settings
     nodes = len(run.ledger.nodes)
+    party = None if isinstance(run, FinishedAudit) else run.config.party
+    every = nodes if party is None else len(party.sizes)
     times = (
         f"{len(run.scores):,} times from the same start"
         if isinstance(run, FinishedAudit) and not run.config.one_run
@@ -43,7 +45,7 @@ def story(run: Finished) -> list[str]:
     lines = [
         f"{settings.algorithm.upper()} was trained {times}, for {settings.rounds:,} "
         f"rounds, on {settings.train:,} {_records(settings)}, "
-        f"{_dealt(settings, _all_nodes(run))}."
+        f"{_dealt(settings, every)}."
     ]
     if isinstance(run, FinishedAudit):
         bug = run.config.planted_bug
@@ -63,7 +65,6 @@ def story(run: Finished) -> list[str]:
             right = f"{100 * result.accuracy:.1f} %"
             lines.append(f"The models get {right} of the test images right.")
     else:
-        party = run.config.party
         if party is not None:
             lines.append(
                 f"All figures here are of party {party.party} of {party.parties} and "
@@ -79,12 +80,6 @@ def story(run: Finished) -> list[str]:
         if run.result.gradients:
             lines.append(f"Gradients of a record, by layer: {run.result.gradients}.")
     return lines
-
-
-def _all_nodes(run: Finished) -> int:
-    """Number of nodes of the network, also where the run is one party's."""
-    party = None if isinstance(run, FinishedAudit) else run.config.party
-    return len(run.ledger.nodes) if party is None else len(party.sizes)
 
 
 def _worlds(run: FinishedAudit) -> str:

@@ -119,8 +119,7 @@ def neighbours(
                 if beside := extremes.beside(end, far):  # a count that moves, say
                     more = draw(st.sampled_from([more, *beside]))
                 like, many = others or rows or [build([])], len(rows)
-                some = st.sampled_from([0, many // 2])
-                here = many - draw(some)
+                here = many - draw(st.sampled_from([0, many // 2]))
                 others = [found.record(more, row) for row in like]
                 rows = [
                     found.record(end if at < here else more, row)

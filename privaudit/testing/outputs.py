@@ -350,8 +350,7 @@ def _apart(output: Any) -> tuple[Hashable, list[tuple[Path, Any]]] | None:
         form = "list" if isinstance(output, list) else "tuple"
         return form, [((at,), part) for at, part in enumerate(output)]
     if isinstance(output, Mapping):
-        keys = sorted(output, key=repr)
-        return "dictionary", [((key,), output[key]) for key in keys]
+        return "dictionary", [((key,), output[key]) for key in sorted(output, key=repr)]
     if isinstance(output, Set):
         if _are_names(output):
             return "set", [((part,), True) for part in sorted(output, key=repr)]

@@ -20,10 +20,10 @@ import torch
 from measuring import Row
 
 from privaudit.accounting import account_nodes
+from privaudit.auditing.experiments.experiment import Block, Progress
 from privaudit.auditing.experiments.judgement import judge
 from privaudit.auditing.experiments.plan import Audit
 from privaudit.auditing.experiments.presets import AUDITED
-from privaudit.auditing.experiments.progress import Block, Progress
 from privaudit.files.folder import RunFolder
 from privaudit.results import Claim
 from trainers.network.named_graphs import mixing

@@ -12,8 +12,7 @@ import torch
 
 from privaudit.auditing.experiments import demo
 from privaudit.auditing.experiments.demo import run_demo
-from privaudit.auditing.experiments.plan import Audit
-from privaudit.auditing.experiments.planted import HalfNoise
+from privaudit.auditing.experiments.plan import Audit, HalfNoise
 from privaudit.auditing.experiments.presets import AUDITED, training_upon
 from privaudit.auditing.experiments.sweep import Sweep
 from privaudit.cli import FINE, REFUTED, main

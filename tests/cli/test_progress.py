@@ -6,10 +6,13 @@ import time
 
 import pytest
 
-from privaudit.api.console import live_view, progress_bar, sweep_view
+from privaudit.api.console import Console
 from privaudit.auditing.experiments.sweep_run import Progress as Swept
+from privaudit.settings import claim_of
 from trainers.runs.measures import Measured
 from trainers.runs.run import Progress
+
+CLAIM = claim_of(1.0, 1e-5, "add-or-remove-one")
 
 
 @pytest.fixture
@@ -22,7 +25,7 @@ def clock(monkeypatch):
 
 class TestInALog:
     def test_a_line_after_a_while_then_each_minute(self, clock, capsys):
-        with progress_bar("runs") as bar:
+        with Console().runs() as bar:
             for second in range(200):
                 clock[0] = float(second)
                 bar(second * 10, 2000)
@@ -34,14 +37,14 @@ class TestInALog:
         ]
 
     def test_what_was_done_before_is_no_pace(self, clock, capsys):
-        with progress_bar("runs") as bar:
+        with Console().runs() as bar:
             bar(1000, 2000)  # resumed
             clock[0] = 20.0
             bar(1100, 2000)
         assert capsys.readouterr().err == "runs: 1,100 of 2,000, about 3 min left\n"
 
     def test_a_sweep_says_what_is_at_work(self, clock, capsys):
-        with sweep_view(2) as tell:
+        with Console().sweep(2) as tell:
             tell(Swept("one", 100))
             clock[0] = 20.0
             tell(Swept("one", 100, done=50))
@@ -54,7 +57,7 @@ class TestInALog:
         ]
 
     def test_training_says_how_long_it_takes(self, clock, capsys):
-        with live_view("dp-dsgd", 1.0) as show:
+        with Console().training("dp-dsgd", CLAIM) as show:
             for done in range(1, 41):
                 clock[0] = done / 2
                 measured = Measured(20, 0.5, 0.4, 0.0) if done == 20 else None
@@ -64,14 +67,14 @@ class TestInALog:
         ]
 
     def test_short_work_says_nothing(self, clock, capsys):
-        with progress_bar("runs") as bar, live_view("sgd", None) as show:
+        with Console().runs() as bar, Console().training("sgd", None) as show:
             bar(1, 1)
             show(Progress(1, 1, None, None))
         assert capsys.readouterr().err == ""
 
     def test_other_ranks_are_silent(self, clock, capsys, monkeypatch):
         monkeypatch.setenv("RANK", "1")
-        with progress_bar("runs") as bar, live_view("sgd", None) as show:
+        with Console().runs() as bar, Console().training("sgd", None) as show:
             clock[0] = 100.0
             bar(1, 2)
             show(Progress(1, 2, None, None))

@@ -4,7 +4,8 @@ from privaudit.auditing.attacks.actions import Actions
 from privaudit.auditing.attacks.contract import Adversary as Adversary
 from privaudit.auditing.attacks.contract import Scene as Scene
 from privaudit.auditing.attacks.contract import Watcher as Watcher
-from privaudit.auditing.attacks.final_loss import AllLosses, FinalLoss
+from privaudit.auditing.attacks.final_loss import RMIA, AllLosses, FinalLoss, LiRA
+from privaudit.auditing.attacks.likelihood import NoisyGradients
 from privaudit.auditing.attacks.messages import (
     AllModels,
     FinalModels,
@@ -12,8 +13,6 @@ from privaudit.auditing.attacks.messages import (
     Observing,
 )
 from privaudit.auditing.attacks.neighbour import Neighbour
-from privaudit.auditing.attacks.noisy_gradients import NoisyGradients
-from privaudit.auditing.attacks.references import RMIA, LiRA
 
 ADVERSARIES: dict[str, type[Adversary]] = {
     adversary.name: adversary

@@ -7,12 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from privaudit.auditing.attacks.contract import (
-    Adversary,
-    Differentiator,
-    Scene,
-    Watcher,
-)
+from privaudit.auditing.attacks.contract import Adversary, Scene, Watcher
+from trainers.gradients.differentiator import Differentiator
 from trainers.network.engine import Observer
 from trainers.numerics.keys import Key
 from trainers.numerics.randomness import Streams

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from privaudit.auditing.attacks.canaries import CANARY_NODE, Canary, is_silent
 from trainers.algorithms.family import Noise
-from trainers.gradients.differentiator import Differentiator as Differentiator
+from trainers.gradients.differentiator import Differentiator
 from trainers.network.engine import Observer
 from trainers.oracles.oracle import Mechanism, ReleaseObserver
 from trainers.runs.problem import Problem

@@ -1,4 +1,7 @@
-"""Likelihood ratios and matched filters of the canary in one noisy gradient."""
+"""Likelihood ratios and matched filters of the canary in one noisy gradient.
+
+And the white-box adversary of accounts, who sums them.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,9 @@ from torch import Tensor
 
 from privaudit.accounting.factorization import Buffers, turn_norm, turn_rows
 from privaudit.auditing.attacks.canaries import CANARY_NODE, reference_of, repeated
-from privaudit.auditing.attacks.contract import Differentiator, Scene
+from privaudit.auditing.attacks.contract import Adversary, Scene, Watcher
 from trainers.data import Dataset
+from trainers.gradients.differentiator import Differentiator
 from trainers.oracles.oracle import Mechanism, ReleaseObserver, clip_weights
 
 _MOST_PARTS = 64
@@ -223,3 +227,52 @@ class MatchedFilter:
         gradients = self._reference.gradients(theta, *of_runs).double()
         weights = clip_weights(torch.linalg.vector_norm(gradients, dim=2), clip)
         return gradients * weights[:, :, None]
+
+
+class NoisyGradients(Adversary):
+    """All that the canary's node releases, with all other records known."""
+
+    name = "noisy-gradients"
+    reads_models = False
+    sees = "all noisy gradients of its node, with all other records known"
+
+    def watch(self, runs: int, gradients: Differentiator) -> Watcher:
+        return _Watcher(self.scene, gradients, runs)
+
+
+class _Watcher(Watcher):
+    def __init__(self, scene: Scene, gradients: Differentiator, runs: int) -> None:
+        self._scene = scene
+        self._gradients = gradients
+        secret = scene.mechanism.is_secret(scene.rate) and not scene.replaces
+        self._turns = TurnScores(scene.mechanism, secret=secret)
+        self._total = self._turns.none(runs, len(scene.canary))
+        self._filter = (
+            None if scene.canary.direction is not None else MatchedFilter(scene)
+        )
+
+    @property
+    def release_observers(self) -> tuple[ReleaseObserver, ...]:
+        return self._turns.observers(self)
+
+    def release(
+        self, index: int, at: Tensor, gradient: Tensor, nodes: Sequence[int]
+    ) -> None:
+        """Add this release's evidence to the running score."""
+        if CANARY_NODE not in nodes:
+            return
+        column = list(nodes).index(CANARY_NODE)
+        at, gradient = at[:, column], gradient[:, column]
+        score = self._total[self._turns.part(index)]
+        if self._filter is not None:
+            score += self._filter(index, at, gradient)[:, None]
+            return
+        scene = self._scene
+        clip, noise = scene.scales(index)
+        along = scene.canary.along(gradient) * scene.divisors[CANARY_NODE]
+        along -= expected_projection(scene, self._gradients, CANARY_NODE, index, at)
+        shift = clip * self._turns.moved(index) / noise
+        score += log_ratio(along / noise, shift, scene.rate, replaces=scene.replaces)
+
+    def score(self, models: Tensor) -> Tensor:
+        return self._turns.mean(self._total)

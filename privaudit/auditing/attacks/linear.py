@@ -206,8 +206,7 @@ class LinearMap:
         if colluding:
             others = [p for p, (node, _) in enumerate(inputs) if node != CANARY_NODE]
             seen = np.concatenate([seen, np.eye(width)[1:][others]])
-        turns = tuple(place[key] for key in dry.asked)
-        return cls(inputs, seen, asked, told, turns)
+        return cls(inputs, seen, asked, told, tuple(place[key] for key in dry.asked))
 
     @property
     def own(self) -> np.ndarray:

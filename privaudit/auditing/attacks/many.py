@@ -11,15 +11,17 @@ import torch
 from torch import Tensor
 
 from privaudit.auditing.attacks.canaries import CANARY_NODE, reference_of
-from privaudit.auditing.attacks.contract import Differentiator, Scene, Watcher
-from privaudit.auditing.attacks.final_loss import canary_losses, losses
-from privaudit.auditing.attacks.likelihood import TurnScores, clipped_sum, log_ratio
-from privaudit.auditing.attacks.references import (
+from privaudit.auditing.attacks.contract import Scene, Watcher
+from privaudit.auditing.attacks.final_loss import (
     NO_PROBABILITY,
     References,
+    canary_losses,
+    losses,
     population,
 )
+from privaudit.auditing.attacks.likelihood import TurnScores, clipped_sum, log_ratio
 from privaudit.auditing.membership import lira, rmia
+from trainers.gradients.differentiator import Differentiator
 from trainers.numerics.randomness import public_generator
 from trainers.oracles.oracle import ReleaseObserver, clip_weights
 

@@ -12,12 +12,7 @@ from torch import Tensor
 from privaudit.accounting.views import ANY_NODE, observed_by
 from privaudit.accounting.views import Observer as Who
 from privaudit.auditing.attacks.canaries import CANARY_NODE
-from privaudit.auditing.attacks.contract import (
-    Adversary,
-    Differentiator,
-    Scene,
-    Watcher,
-)
+from privaudit.auditing.attacks.contract import Adversary, Scene, Watcher
 from privaudit.auditing.attacks.likelihood import (
     MatchedFilter,
     expected_projection,
@@ -26,6 +21,7 @@ from privaudit.auditing.attacks.likelihood import (
 )
 from privaudit.auditing.attacks.linear import LinearMap, Reader, Record
 from privaudit.results import Relation, seen_by
+from trainers.gradients.differentiator import Differentiator
 from trainers.network.engine import Observer
 from trainers.oracles.oracle import ReleaseObserver
 from trainers.runs.problem import Problem

@@ -8,18 +8,14 @@ import torch
 from torch import Tensor
 
 from privaudit.auditing.attacks.canaries import CANARY_NODE
-from privaudit.auditing.attacks.contract import (
-    Adversary,
-    Differentiator,
-    Scene,
-    Watcher,
-)
+from privaudit.auditing.attacks.contract import Adversary, Scene, Watcher
 from privaudit.auditing.attacks.likelihood import clipped_sum, log_ratio
 from privaudit.auditing.attacks.messages import LinearAdversary, heard_by
 from privaudit.auditing.attacks.perturbed import PerturbedWatcher
 from trainers.algorithms.asynchronous.virtual_time import Asynchronous
 from trainers.algorithms.dinno import Dinno
 from trainers.algorithms.optimisers import OPTIMISERS, Adam
+from trainers.gradients.differentiator import Differentiator
 from trainers.network.engine import Observer
 from trainers.oracles.messages.oracle import MessageMechanism
 

@@ -18,10 +18,11 @@ import torch
 from torch import Tensor
 
 from privaudit.auditing.attacks.canaries import CANARY_NODE, repeated
-from privaudit.auditing.attacks.contract import Differentiator, Scene, Watcher
+from privaudit.auditing.attacks.contract import Scene, Watcher
 from privaudit.auditing.attacks.likelihood import mixture_ratio
 from trainers.algorithms.partpsp.partpsp import PartPsp
 from trainers.data import Dataset
+from trainers.gradients.differentiator import Differentiator
 from trainers.gradients.per_sample import PerSample, parameter_places
 from trainers.network.engine import Observer
 from trainers.network.mixing import Mixing

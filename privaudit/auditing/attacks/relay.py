@@ -80,8 +80,7 @@ class Relay:
         ledger = plain.ledger(noise_multiplier)
         protocol = protocol_of(plain, ledger)
         first, later = _relayed(protocol)
-        told = protocol.seen_by(observer)
-        row = _loudest(protocol, told, later)
+        row = _loudest(protocol, protocol.seen_by(observer), later)
         # Before the thresholds all records pull one way, at every earlier sum of it.
         own = np.flatnonzero(protocol.owner == CANARY_NODE)
         before = own[own < later]
@@ -112,7 +111,8 @@ class Relay:
         rng = np.random.default_rng([seed, runs])
         member = rng.random(runs) < 0.5
         found = []
-        canary = Dataset(torch.ones(1, 1), torch.full((1, 1), -self._far))
+        far = _FAR * len(self.problem.shares[CANARY_NODE])
+        canary = Dataset(torch.ones(1, 1), torch.full((1, 1), -far))
         for block, first in enumerate(range(0, runs, _BLOCK)):
             planted = torch.from_numpy(member[first : first + _BLOCK])
             heard = Record([list(range(self.problem.training.nodes))], dims=1)
@@ -124,12 +124,7 @@ class Relay:
                 observers=Observers(messages=(heard,)),
             )
             found.append(heard.rows[self.message][:, 0].double())
-        score = self.sign * torch.cat(found).numpy()
-        return Scores(member, score, "coin-flip")
-
-    @property
-    def _far(self) -> float:
-        return _FAR * len(self.problem.shares[CANARY_NODE])
+        return Scores(member, self.sign * torch.cat(found).numpy(), "coin-flip")
 
 
 def _problem(settings: dict, thresholds: np.ndarray, records: int) -> Problem:

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privaudit.auditing.bounds.contract import ANY, Estimator, Evidence, generator
+from privaudit.auditing.bounds.contract import ANY, Estimator, Found, generator
 from privaudit.auditing.bounds.rank_walk import RankWalk
 from privaudit.auditing.bounds.two_binomial import TwoBinomial
 from privaudit.auditing.scores import Design, Scores
@@ -33,9 +33,7 @@ class Best(Estimator):
         "two-binomial"
     )
 
-    def find(
-        self, scores: Scores, delta: float, alpha: float, seed: int
-    ) -> tuple[float, Evidence]:
+    def find(self, scores: Scores, delta: float, alpha: float, seed: int) -> Found:
         chosen = (
             BestOf((RankWalk(), TwoBinomial()), SHARES)
             if scores.design == "coin-flip"
@@ -90,9 +88,7 @@ class BestOf(Estimator):
         """Return whether all of them are."""
         return all(one.limited_by_runs for one in self.estimators)
 
-    def find(
-        self, scores: Scores, delta: float, alpha: float, seed: int
-    ) -> tuple[float, Evidence]:
+    def find(self, scores: Scores, delta: float, alpha: float, seed: int) -> Found:
         """See ``Estimator.find``. Raises ``ValueError`` where one of them refuses."""
         equal = (1 / len(self.estimators),) * len(self.estimators)
         found = []
@@ -139,5 +135,4 @@ def most_shown(
         worlds = generator(seed, "worlds").permutation(member)
     member = worlds
     scores = Scores(member, member.astype(float), design or estimator.designs[0])
-    bound = estimator(scores, delta, confidence, threat_model="all", seed=seed)
-    return bound.epsilon
+    return estimator(scores, delta, confidence, threat_model="all", seed=seed).epsilon

@@ -58,7 +58,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from privaudit.auditing.bounds._bets import WEIGHTS, bet_on_guesses, bet_on_regions
-from privaudit.auditing.bounds.contract import Estimator, Evidence, generator
+from privaudit.auditing.bounds.contract import Estimator, Evidence, Found, generator
 from privaudit.auditing.scores import (
     LEAST_CHANCE,
     Design,
@@ -227,9 +227,7 @@ class Betting(Estimator):
         """Claim that the bets are against."""
         return self.against
 
-    def find(
-        self, scores: Scores, delta: float, alpha: float, seed: int
-    ) -> tuple[float, Evidence]:
+    def find(self, scores: Scores, delta: float, alpha: float, seed: int) -> Found:
         if delta == 0 and self.against == "mu-Gaussian DP":
             return 0.0, Evidence(note="at delta 0 there is no Gaussian to bet against")
         game = Game(delta, 1 - alpha, self.epsilons, self.against)

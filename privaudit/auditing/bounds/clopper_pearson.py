@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privaudit.auditing.bounds.binomial import limit_down, limit_up
-from privaudit.auditing.bounds.contract import Estimator, Evidence, Rate
+from privaudit.auditing.bounds.contract import Estimator, Evidence, Found, Rate
 from privaudit.auditing.bounds.threshold import called, choose, split
 from privaudit.auditing.scores import Scores
 from privaudit.task_settings import Inside
@@ -33,9 +33,7 @@ class AtThreshold(Estimator):
     ) -> tuple[float, Rate, Rate]:
         """Epsilon, TPR and FPR: ``hits`` of ``runs`` members, ``alarms`` of others."""
 
-    def find(
-        self, scores: Scores, delta: float, alpha: float, seed: int
-    ) -> tuple[float, Evidence]:
+    def find(self, scores: Scores, delta: float, alpha: float, seed: int) -> Found:
         parts = split(scores, self.choosing_share, seed, self.name)
         runs, others = len(parts.members_left), len(parts.non_members_left)
         if not (runs and others):

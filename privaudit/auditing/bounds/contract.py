@@ -79,6 +79,9 @@ class Evidence:
         )
 
 
+Found = tuple[float, Evidence]  # what an estimator finds: epsilon, and why
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
     """A lower bound on epsilon and the evidence that it rests on."""
@@ -114,9 +117,7 @@ class Estimator(Checked, abc.ABC):
         return True
 
     @abc.abstractmethod
-    def find(
-        self, scores: Scores, delta: float, alpha: float, seed: int
-    ) -> tuple[float, Evidence]:
+    def find(self, scores: Scores, delta: float, alpha: float, seed: int) -> Found:
         """Epsilon, above the true one with probability at most ``alpha``; and why.
 
         Less than 0 is read as 0. ``seed`` must not depend on the scores.

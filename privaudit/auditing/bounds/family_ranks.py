@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import optimize, special
 
 from privaudit.auditing.bounds._ranks import chance_of_top
-from privaudit.auditing.bounds.contract import Evidence, generator
+from privaudit.auditing.bounds.contract import Found, generator
 from privaudit.auditing.bounds.top_half import (
     NoiseFamily,
     OfFamily,
@@ -63,9 +63,7 @@ class RanksOfFamily(OfFamily):
     top_share: Inside = 0.02
     simulations: AtLeastOne = 999
 
-    def find(
-        self, scores: Scores, delta: float, alpha: float, seed: int
-    ) -> tuple[float, Evidence]:
+    def find(self, scores: Scores, delta: float, alpha: float, seed: int) -> Found:
         order, right, flipped = ranked(scores, generator(seed, self.name))
         alpha *= self.reversed_share if flipped else 1 - self.reversed_share
         evidence = evidence_of_top(scores, order, right, flipped)

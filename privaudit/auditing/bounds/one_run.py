@@ -35,7 +35,7 @@ from scipy import special
 
 from privaudit.accounting.pld.closed_form import epsilon_down
 from privaudit.auditing.bounds.binomial import mass
-from privaudit.auditing.bounds.contract import Estimator, Evidence, generator
+from privaudit.auditing.bounds.contract import Estimator, Evidence, Found, generator
 from privaudit.auditing.scores import Design, Scores
 from privaudit.files.arguments import Checked
 from privaudit.task_settings import Inside
@@ -96,9 +96,7 @@ class _OneRun(Estimator):
     ) -> float:
         """Epsilon from ``right`` of ``guesses``, at level ``alpha``; 0 if none."""
 
-    def find(
-        self, scores: Scores, delta: float, alpha: float, seed: int
-    ) -> tuple[float, Evidence]:
+    def find(self, scores: Scores, delta: float, alpha: float, seed: int) -> Found:
         canaries = len(scores)
         best, note = 0.0, "no more right guesses than by chance"
         for one in self.guesses(scores, alpha, seed):

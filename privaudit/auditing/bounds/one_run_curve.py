@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from privaudit.accounting import Certificate
 from privaudit.accounting.allocation import is_allocated
 from privaudit.accounting.pld import compose_entries
-from privaudit.auditing.bounds.contract import Evidence
+from privaudit.auditing.bounds.contract import Evidence, Found
 from privaudit.auditing.bounds.ledger_family import noise_family, scaled
 from privaudit.auditing.bounds.one_run import Guesses, OneRunGaussian, curve_refuted
 from privaudit.auditing.bounds.top_half import NoiseFamily, least_noise_refuted
@@ -60,9 +60,7 @@ class OneRunOfFamily(OneRunGaussian):
         """False: it ends at the least noise of the family."""
         return False
 
-    def find(
-        self, scores: Scores, delta: float, alpha: float, seed: int
-    ) -> tuple[float, Evidence]:
+    def find(self, scores: Scores, delta: float, alpha: float, seed: int) -> Found:
         canaries = len(scores)
         guesses = self.guesses(scores, alpha, seed)
 

@@ -13,7 +13,7 @@ from scipy import special
 from privaudit.auditing.bounds._null_walk import LARGEST, NullWalk, reaches
 from privaudit.auditing.bounds._ranks import Pair
 from privaudit.auditing.bounds.binomial import least_hits, limit_down
-from privaudit.auditing.bounds.contract import Estimator, Evidence, generator
+from privaudit.auditing.bounds.contract import Estimator, Evidence, Found, generator
 from privaudit.auditing.scores import Scores, chance_of_counts
 from privaudit.task_settings import AtLeastOne, Inside, Positive
 
@@ -53,9 +53,7 @@ class RankWalk(Estimator):
     # low scores say "member"
     reversed_share: Inside = 0.05
 
-    def find(
-        self, scores: Scores, delta: float, alpha: float, seed: int
-    ) -> tuple[float, Evidence]:
+    def find(self, scores: Scores, delta: float, alpha: float, seed: int) -> Found:
         random = generator(seed, self.name)
         # What a prefix shows is counted from the odds that it has without a leak.
         odds = math.log(scores.member_runs) - math.log(scores.non_member_runs)

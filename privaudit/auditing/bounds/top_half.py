@@ -37,7 +37,7 @@ from scipy import special
 from privaudit.accounting.pld.closed_form import epsilon_down
 from privaudit.auditing.bounds._ranks import Pair, chance_of_top
 from privaudit.auditing.bounds.binomial import limit_down
-from privaudit.auditing.bounds.contract import Estimator, Evidence, generator
+from privaudit.auditing.bounds.contract import Estimator, Evidence, Found, generator
 from privaudit.auditing.scores import Scores
 from privaudit.task_settings import Inside
 
@@ -67,9 +67,7 @@ class TopHalf(Estimator):
         """Mechanisms that are mu-GDP for some mu, and as bad as that."""
         return "mu-Gaussian DP"
 
-    def find(
-        self, scores: Scores, delta: float, alpha: float, seed: int
-    ) -> tuple[float, Evidence]:
+    def find(self, scores: Scores, delta: float, alpha: float, seed: int) -> Found:
         if scores.design == "coin-flip":
             accuracy, evidence = self.accuracy(scores, alpha, seed)
             mu = 2 * special.ndtri(accuracy)
@@ -94,9 +92,7 @@ class TopHalf(Estimator):
             low, high = (middle, high) if gaussian(middle) else (low, middle)
         return epsilon_down(low, delta), evidence
 
-    def accuracy(
-        self, scores: Scores, alpha: float, seed: int
-    ) -> tuple[float, Evidence]:
+    def accuracy(self, scores: Scores, alpha: float, seed: int) -> Found:
         """Lower limit of the accuracy (1 + tau) / 2 of coin-flip runs, >= 1/2."""
         runs = len(scores)
         order = np.lexsort((generator(seed, self.name).random(runs), -scores.score))
@@ -200,9 +196,7 @@ class TopHalfOfFamily(OfFamily):
 
     reversed_share: Inside = 0.05
 
-    def find(
-        self, scores: Scores, delta: float, alpha: float, seed: int
-    ) -> tuple[float, Evidence]:
+    def find(self, scores: Scores, delta: float, alpha: float, seed: int) -> Found:
         half, family = TopHalf(self.reversed_share), self.family
         if scores.design == "coin-flip":
             accuracy, evidence = half.accuracy(scores, alpha, seed)

@@ -86,7 +86,11 @@ class TwoBinomial(AtThreshold):
         needed[alarm_counts <= alarms] = np.minimum(
             needed[alarm_counts <= alarms], hits
         )
-        test = _Test.build(needed, alarm_counts, runs, others, delta, alpha - gamma)
+        possible = needed <= runs
+        needed, alarm_counts = needed[possible], alarm_counts[possible]
+        first = np.arange(0, len(needed), max(1, len(needed) // _BLOCKS))
+        sizes = runs, others
+        test = _Test(needed[first], alarm_counts, first, *sizes, delta, alpha - gamma)
         few = np.linspace(low, high, 9)
         guess = _root(
             lambda epsilon: math.log(test.chance(epsilon, few, few).max() / test.alpha),
@@ -150,21 +154,6 @@ class _Test:
     others: int
     delta: float
     alpha: float
-
-    @classmethod
-    def build(
-        cls,
-        needed: Ints,
-        alarms: Ints,
-        runs: int,
-        others: int,
-        delta: float,
-        alpha: float,
-    ) -> _Test:
-        possible = needed <= runs
-        needed, alarms = needed[possible], alarms[possible]
-        first = np.arange(0, len(needed), max(1, len(needed) // _BLOCKS))
-        return cls(needed[first], alarms, first, runs, others, delta, alpha)
 
     def chance(self, epsilon: float, of_alarms: Floats, of_hits: Floats) -> Floats:
         """P(T >= t) with B from ``of_alarms``, A from the ceiling of ``of_hits``."""

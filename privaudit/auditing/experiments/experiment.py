@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,12 +29,14 @@ from privaudit.auditing.experiments.looks import stages
 from privaudit.auditing.experiments.outcome import AuditResult
 from privaudit.auditing.experiments.plan import Audit as Audit
 from privaudit.auditing.experiments.plan import planted_together
-from privaudit.auditing.experiments.progress import Block, Progress
-from privaudit.files.folder import RunFolder
+from privaudit.auditing.scores import read_npz, run_arrays
+from privaudit.files import json as _json
+from privaudit.files import npz as _npz
+from privaudit.files.folder import FolderError, RunFolder
 from privaudit.ledger import Ledger as Ledger
-from trainers.network.engine import Observer
+from trainers.network.ranks import gathered, joined, told
 from trainers.numerics.randomness import Streams
-from trainers.oracles.oracle import MEMORY_LIMIT, ReleaseObserver
+from trainers.oracles.oracle import MEMORY_LIMIT
 from trainers.runs.measures import CurveRecorder, accuracy
 from trainers.runs.outcome import Curves
 from trainers.runs.problem import Observers, Problem
@@ -41,6 +44,8 @@ from trainers.runs.problem import Observers, Problem
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Copied:
+    """Stands before an observer, which calculates on the host, in doubles."""
+
     to: Any  # an observer of messages, or of releases
 
     def messages(self, k: int, sent: Mapping[str, Tensor]) -> None:
@@ -50,28 +55,6 @@ class _Copied:
         self, index: int, at: Tensor, gradient: Tensor, nodes: Sequence[int]
     ) -> None:
         self.to.release(index, at.cpu(), gradient.cpu(), nodes)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class OnHost:
-    """Stands before ``watcher``, which calculates on the host, in doubles."""
-
-    watcher: Watcher
-
-    @property
-    def observers(self) -> tuple[Observer, ...]:
-        """As the watcher's."""
-        return tuple(map(_Copied, self.watcher.observers))
-
-    @property
-    def release_observers(self) -> tuple[ReleaseObserver, ...]:
-        """As the watcher's."""
-        return tuple(map(_Copied, self.watcher.release_observers))
-
-    def after_round(self, done: int, models: Tensor) -> None:
-        """Show the models, (runs, nodes, dims), if the watcher looks at them."""
-        if type(self.watcher).after_round is not Watcher.after_round:
-            self.watcher.after_round(done, models.cpu())
 
 
 _SHOWN = 10  # runs that the training curves are the mean of
@@ -127,6 +110,103 @@ def attacker(
     return OwnScore(scene, given.scores[audit.adversary], audit.adversary)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Block:
+    """Results of one block of runs."""
+
+    member: np.ndarray  # (block,) bool, or (block, canaries)
+    score: np.ndarray  # float64, likewise
+    accuracy: np.ndarray  # (block,) float64
+    ledger: Ledger
+
+
+class Progress:
+    """Blocks that are done, with their results; `scores.npz` between kills."""
+
+    def __init__(self, audit: Audit, folder: RunFolder) -> None:
+        self.audit = audit
+        self.folder = folder
+        self.done: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+        self.ledger: Ledger | None = None
+        if folder.has("scores.npz"):
+            self._read()
+
+    def _read(self) -> None:
+        # Written in the order ledger, curves, scores: scores vouch for the others.
+        self.ledger = self.folder.read("ledger.json", Ledger)
+        try:
+            member, score, _ = read_npz(self.folder / "scores.npz")
+            with _npz.opened(self.folder / "scores.npz") as file:
+                blocks = file["block"].astype(int)
+                arrays = member, score, file["accuracy"]
+        except (OSError, ValueError) as error:
+            raise self.folder.broken("scores.npz", error) from None
+        for array in arrays:
+            if len(array) != len(blocks):
+                raise self.folder.broken("scores.npz", "its arrays differ in length")
+        for number in np.unique(blocks):
+            rows = blocks == number
+            known = 0 <= number < self.audit.blocks
+            if not known or rows.sum() != self._size(number):
+                raise self.folder.broken("scores.npz", f"block {number} is not whole")
+            member, score, right = (array[rows] for array in arrays)
+            self.done[int(number)] = (member, score, right)
+
+    def _size(self, number: int) -> int:
+        return min(self.audit.block, self.audit.runs - number * self.audit.block)
+
+    @property
+    def runs(self) -> int:
+        """Number of runs that are done."""
+        return sum(len(kept[0]) for kept in self.done.values())
+
+    def add(self, number: int, block: Block, curves: Curves | None) -> None:
+        """Keep a finished block."""
+        if self.ledger is None:
+            self.ledger = block.ledger
+            self.folder.write("ledger.json", block.ledger.to_json().encode())
+        elif block.ledger != self.ledger:
+            raise FolderError(
+                f"block {number} released something else than the blocks before it: "
+                "an algorithm's releases must not depend on the data or on chance"
+            )
+        if curves is not None:
+            self.folder.write("curves.json", _json.encode(curves))
+        kept = self._size(number)
+        self.done[number] = (
+            block.member[:kept],
+            block.score[:kept],
+            block.accuracy[:kept],
+        )
+        self._write()
+
+    def _write(self) -> None:
+        numbers = sorted(self.done)
+        member, score, right = self.arrays()
+        content = _npz.packed(
+            **run_arrays(member, score),
+            design="coin-flip",
+            accuracy=right,
+            block=np.repeat(numbers, [len(self.done[n][0]) for n in numbers]),
+        )
+        self.folder.write("scores.npz", content)
+
+    def arrays(
+        self, blocks: int | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Worlds, scores and accuracies of the first ``blocks``, by default all."""
+        columns = zip(
+            *(self.done[number] for number in sorted(self.done)[:blocks]), strict=True
+        )
+        member, score, right = (np.concatenate(column) for column in columns)
+        return member, score, right
+
+    def cut(self, blocks: int) -> None:
+        """Leave those after the first ``blocks`` out: an earlier call began more."""
+        self.done = {n: kept for n, kept in self.done.items() if n < blocks}
+        self._write()
+
+
 def train_block(
     audit: Audit,
     adversaries: Sequence[Adversary],
@@ -144,12 +224,12 @@ def train_block(
     problem = scene.problem
     gradients = problem.gradients()
     watchers = [one.watch(audit.block, gradients) for one in adversaries]
-    shown = [OnHost(watcher) for watcher in watchers]
     curve = CurveRecorder(problem, gradients)
 
     def after_round(done: int, models: torch.Tensor, _: object) -> None:
-        for one in shown:
-            one.after_round(done, models)
+        for one in watchers:
+            if type(one).after_round is not Watcher.after_round:  # it looks at them
+                one.after_round(done, models.cpu())
         if number == 0:
             curve(done, models[:_SHOWN])
 
@@ -160,8 +240,8 @@ def train_block(
         start=scene.start.repeat(audit.block, len(problem.shares), 1),
         planted=scene.canary.planted(planted, replaces=scene.replaces),
         observers=Observers(
-            tuple(seen for one in shown for seen in one.observers),
-            tuple(seen for one in shown for seen in one.release_observers),
+            tuple(_Copied(seen) for one in watchers for seen in one.observers),
+            tuple(_Copied(seen) for one in watchers for seen in one.release_observers),
             after_round,
         ),
         memory_limit=memory_limit,
@@ -278,3 +358,67 @@ def run_all(
         results.append(judge(one, kept.ledger, kept.arrays(), seconds, by.told))
         end(folder, one.claim, kept.ledger, results[-1])
     return results
+
+
+def run_on_ranks(
+    audit: Audit,
+    opened: contextlib.AbstractContextManager[RunFolder],
+    *,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> AuditResult | None:
+    """As `run`, over the ranks that torchrun started; None but at rank 0.
+
+    Blocks are dealt out one a rank at a time; scores are one process's, bit for bit.
+    All ranks must call, with equal arguments; rank 0 alone enters ``opened``.
+    `FolderError` at every rank; `RankLostError` if another one ends, or does not answer
+    in time.
+    """
+    if audit.stop_when_refuted:
+        raise ValueError(
+            "stop_when_refuted is for one process: ranks make all runs; leave it out"
+        )
+    adversary = attacker(audit, audit.problem())
+    torch.set_num_threads(1)  # the bits of a sum depend on how threads share it
+    with joined(audit.device) as (rank, size), contextlib.ExitStack() as stack:
+        folder, known, state, missing = None, None, None, []
+        with _told_to_all():
+            if rank == 0:
+                folder = stack.enter_context(opened)
+                if folder.settle(audit) and folder.has("result.json"):
+                    known = folder.read("result.json", AuditResult)
+                else:
+                    state = Progress(audit, folder)
+                    missing = [n for n in range(audit.blocks) if n not in state.done]
+        finished, missing = told((known is not None, missing))
+        if finished:
+            return known
+        began = time.monotonic()
+        for first in range(0, len(missing), size):
+            mine = missing[first + rank : first + rank + 1]
+            found = [(n, *train_block(audit, [adversary], n)[0]) for n in mine]
+            blocks = gathered(found)
+            with _told_to_all():
+                if blocks is not None and state is not None:
+                    for block in (block for each in blocks for block in each):
+                        state.add(*block)
+                    progress(state.runs, audit.runs)
+        if state is None or folder is None:
+            return None
+        assert state.ledger is not None
+        seconds = time.monotonic() - began
+        result = judge(audit, state.ledger, state.arrays(), seconds, adversary.told)
+        end(folder, audit.claim, state.ledger, result)
+        return result
+
+
+@contextlib.contextmanager
+def _told_to_all() -> Iterator[None]:
+    """Raise at every rank the errors of rank 0 in here."""
+    why = ""
+    try:
+        yield
+    except FolderError as error:
+        why = str(error)
+    why = told(why)
+    if why:
+        raise FolderError(why)

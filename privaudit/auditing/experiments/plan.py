@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import torch
 from msgspec import UNSET
+from torch import Tensor
 
 from privaudit.accounting.account import method_named
 from privaudit.accounting.views import (
@@ -23,6 +25,7 @@ from privaudit.auditing.attacks.canaries import (
     CANARY_NODE,
     CRAFTED,
     KINDS,
+    MISLABELLED,
     RECORD,
     TOGETHER,
 )
@@ -32,11 +35,11 @@ from privaudit.auditing.attacks.messages import FinalModels
 from privaudit.auditing.attacks.perturbed import is_overheard
 from privaudit.auditing.bounds import ESTIMATORS
 from privaudit.auditing.bounds.ledger_family import BOTH, FAMILY
-from privaudit.auditing.experiments import one_run_plan
 from privaudit.auditing.experiments.judgement import accounts_of
-from privaudit.auditing.experiments.planted import PLANTED
+from privaudit.auditing.experiments.one_run_bounds import NAMES
 from privaudit.auditing.experiments.presets import AUDITED, training_upon
 from privaudit.files.user_code import is_place
+from privaudit.ledger import Ledger
 from privaudit.records import AuditRecord
 from privaudit.results import Claim, Relation, worst_bound
 from privaudit.settings import (
@@ -48,13 +51,33 @@ from privaudit.settings import (
 )
 from privaudit.task_settings import is_own
 from privaudit.version import __version__
+from trainers.algorithms.family import Noise
 from trainers.gradients.per_sample import parameter_count
 from trainers.numerics.device import check_device
+from trainers.numerics.randomness import Streams
 from trainers.oracles.capabilities import GivesGradients, GivesMessages, gives
 from trainers.runs.budget import check_noise
 from trainers.runs.material import Material
 from trainers.runs.problem import Problem
 from trainers.runs.training import Training
+
+
+class HalfNoise(Problem):
+    """Trains with half the noise that its ledger states."""
+
+    def train(
+        self, noise_multiplier: Noise, streams: Streams, **more: Any
+    ) -> tuple[Tensor, Ledger]:
+        if isinstance(noise_multiplier, tuple):
+            half: Noise = tuple(each / 2 for each in noise_multiplier)
+        else:
+            half = noise_multiplier / 2
+        models, _ = super().train(half, streams, **more)
+        return models, self.ledger(noise_multiplier)
+
+
+# Bugs to plant in an audited training, of which no ledger knows.
+PLANTED: dict[str, type[Problem]] = {"half-noise": HalfNoise}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -198,8 +221,7 @@ def planted_together(audit: Audit, problem: Problem) -> int:
     if audit.canaries is not None:
         return audit.canaries
     several = audit.estimator in (FAMILY, BOTH) and not _alone(audit)
-    dims = parameter_count(problem.module)
-    return min(TOGETHER, dims) if several else 1
+    return min(TOGETHER, parameter_count(problem.module)) if several else 1
 
 
 def _alone(audit: Audit) -> str:
@@ -238,9 +260,9 @@ def planned(
     ``training``: upon what audits start from; ``where``, ``source``: where that and the
     claim are from.
     """
-    canaries = (settings.canaries or one_run_plan.CANARIES) if settings.one_run else 0
+    canaries = (settings.canaries or _CANARIES) if settings.one_run else 0
     if canaries:
-        what = one_run_plan.training_of(algorithm, training, canaries)
+        what = training_of(algorithm, training, canaries)
     else:
         start = {} if is_own(str(training.get("data", ""))) else AUDITED
         what = training_upon(algorithm, training, start, where)
@@ -270,7 +292,7 @@ def attack_on(
     check_noise(what, settings.noise_multiplier)
     seen = settings.adversary
     if canaries:
-        attack = one_run_plan.attack_of(settings, what, canaries)
+        attack = _attack_in_one_run(settings, what, canaries)
     elif settings.observer is not None:
         named = check_observer(algorithm, settings.observer, what.nodes)
         if named != ANY_NODE and CANARY_NODE in Observer.parse(named).nodes:
@@ -308,3 +330,64 @@ def attack_on(
         noise_multiplier=settings.noise_multiplier or 0.0,
         account=settings.account,
     )
+
+
+_CANARIES = 2000  # of one run, by default
+_ROOM = 1.5  # parameters a canary, in the model that such audits start from
+_FEATURES, _CLASSES = 64, 3  # of the digits that audits start from
+
+
+def training_of(algorithm: str, given: Mapping[str, Any], canaries: int) -> Training:
+    """The training of a one-run audit: ``given`` settings upon those it starts from.
+
+    An audit's, with a model that has room for so many gradients, and all records.
+    """
+    hidden = math.ceil(_ROOM * canaries / (_FEATURES + _CLASSES))
+    start = {**AUDITED, "model": "tanh-mlp", "hidden": hidden, "batch_size": 1.0}
+    training = training_upon(algorithm, given, start, "--set")
+    if "batch_size" in given:
+        return training
+    start["batch_size"] = float(min(Problem.of(training).sizes))
+    return training_upon(algorithm, given, start, "--set")
+
+
+def _attack_in_one_run(
+    settings: AuditSettings, training: Training, canaries: int
+) -> dict[str, Any]:
+    """Adversary and canary, decided; ``ValueError`` for what cannot be in one run."""
+    mechanism = training.mechanism(1.0)
+    if not gives(training.family.oracle, GivesGradients):
+        raise ValueError(
+            f"one run with many canaries is for algorithms that release gradients; "
+            f"{training.algorithm} releases something else: leave --one-run out"
+        )
+    if mechanism.sampling != "poisson":
+        raise ValueError(
+            "many canaries are each one record more, which needs Poisson sampling; "
+            f"got sampling {mechanism.sampling}"
+        )
+    if training.family.stays_home(training.setting()):
+        raise ValueError(
+            f"parts of the models of {training.algorithm} stay at their nodes with "
+            "these settings, where one run cannot be read: leave --one-run out"
+        )
+    seen = settings.adversary or "noisy-gradients"
+    if seen not in MANY:
+        raise ValueError(
+            f"in one run with many canaries the adversary is {', '.join(MANY)}; got "
+            f"{seen!r}"
+        )
+    if settings.estimator not in NAMES:
+        raise ValueError(
+            "one run with many canaries is judged by the estimators "
+            f"{' and '.join(NAMES)}; got {settings.estimator!r}"
+        )
+    canary = settings.canary
+    if canary is None:
+        room = Problem.of(training).start(settings.seed).shape[2]
+        canary = CRAFTED if room >= canaries else MISLABELLED
+    if canary not in KINDS:
+        raise ValueError(
+            f"many canaries are {', '.join(KINDS[:-1])} or {KINDS[-1]}; got {canary!r}"
+        )
+    return {"adversary": seen, "canary": canary, "runs": canaries, "canaries": canaries}

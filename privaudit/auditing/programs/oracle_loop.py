@@ -20,7 +20,7 @@ from privaudit.auditing.attacks.canaries import (
     quiet_gradients,
 )
 from privaudit.auditing.attacks.contract import Scene
-from privaudit.auditing.attacks.noisy_gradients import NoisyGradients
+from privaudit.auditing.attacks.likelihood import NoisyGradients
 from privaudit.auditing.bounds.ledger_family import BOTH, has_family
 from privaudit.auditing.conclude import BEST, AuditedScores, Tested, conclude, stronger
 from privaudit.auditing.experiments.judgement import estimator_named
@@ -138,5 +138,4 @@ def audit(
         ours=True,
         stronger=stronger("noisy-gradients", "gradient"),
     )
-    rates = attack_rates(scores, how.confidence)
-    return AuditedScores.of(found, scores, rates)
+    return AuditedScores.of(found, scores, attack_rates(scores, how.confidence))

@@ -9,8 +9,7 @@ import torch
 import privaudit as pa
 from privaudit.auditing.attacks.canaries import canaries_of
 from privaudit.auditing.experiments.one_run_bounds import one_run_estimator
-from privaudit.auditing.experiments.one_run_plan import training_of
-from privaudit.auditing.experiments.plan import planned
+from privaudit.auditing.experiments.plan import planned, training_of
 from privaudit.cli import main
 from trainers.data import Dataset, PrivateData
 from trainers.runs.problem import Problem

@@ -28,7 +28,7 @@ from privaudit.ledger import Ledger
 from privaudit.release import PoissonSampling, Release
 from privaudit.report.limits import sentences
 from privaudit.report.load import load, load_any
-from privaudit.report.program_page import content
+from privaudit.report.program import content
 from privaudit.results import Claim
 from privaudit.settings import ProgramSettings
 

@@ -115,7 +115,6 @@ class Butterfly:
         )
 
     def models(self, state: State) -> Tensor:
-        """The common model."""
         return state.theta
 
 
@@ -206,7 +205,6 @@ class ButterflyFamily(Family[ButterflyOptions]):
     takes_optimisers = False
 
     def algorithm(self, setting: Setting[ButterflyOptions]) -> Butterfly:
-        """With its exchanges a step."""
         graph, nodes = self._graph(setting.mixing), setting.nodes
         made = self.make(
             setting.step_sizes,
@@ -232,7 +230,6 @@ class ButterflyFamily(Family[ButterflyOptions]):
         return dataclasses.replace(plain, summed=most)
 
     def runner(self, algorithm: Butterfly, mixing: Mixing) -> Network:
-        """On its graph; ``ValueError`` on others."""
         self._graph(mixing)
         return Network(algorithm, mixing, self.needs)
 

@@ -55,7 +55,6 @@ class DecorFamily(Family[DecorOptions]):
     def mechanism(
         self, setting: Setting[DecorOptions], noise_multiplier: float
     ) -> Mechanism:
-        """The plain one, with a secret of every two neighbours."""
         plain = super().mechanism(setting, noise_multiplier)
         joined = (setting.mixing.matrices != 0).any(0)
         pairs = np.argwhere(np.triu(joined | joined.T, 1))

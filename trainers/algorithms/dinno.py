@@ -98,12 +98,10 @@ class Dinno(OfParameters):
     optimiser_state: OptimiserState = "kept"
 
     def init(self, start: Tensor) -> State:
-        """All nodes at ``start``, duals 0."""
         dual = torch.zeros_like(start)
         return State(start, dual, OPTIMISERS[self.optimiser].init(start))
 
     def round(self, state: State, inbox: Inbox, private: Gradients, k: int) -> State:
-        """One step up the dual, ``inner_steps`` down the primal."""
         optimiser, rho = OPTIMISERS[self.optimiser], self.rho(k)
         near, degree = inbox.neighbour_sum("theta"), inbox.degree  # with the node's own
         dual = state.dual + rho * (degree * state.theta - near)
@@ -125,5 +123,4 @@ class DinnoFamily(Family[DinnoOptions]):
     takes_optimisers = False
 
     def releases(self, setting: Setting[DinnoOptions]) -> int:
-        """Rounds times inner steps."""
         return setting.rounds * setting.options.inner_steps

@@ -25,15 +25,12 @@ class OfParameters:
     step_size: Schedule
 
     def init(self, start: Tensor) -> State:
-        """All nodes at ``start``."""
         return State(theta=start)
 
     def messages(self, state: State, k: int) -> dict[str, Tensor]:
-        """The parameters."""
         return {"theta": state.theta}
 
     def models(self, state: State) -> Tensor:
-        """The parameters."""
         return state.theta
 
 
@@ -50,6 +47,5 @@ class Dsgd(OfParameters):
     def round(
         self, state: State, inbox: Mapping[str, Tensor], private: Gradients, k: int
     ) -> State:
-        """Mix, and step along a gradient at the unmixed parameters."""
         gradient = private.gradient(at=state.theta)
         return State(theta=inbox["theta"] - self.step_size(k) * gradient)

@@ -37,18 +37,15 @@ class Dsgt:
     by_coordinate: ClassVar[bool] = True
 
     def init(self, start: Tensor) -> State:
-        """All nodes at ``start``, nothing tracked."""
         zero = torch.zeros_like(start)
         return State(theta=start, tracker=zero, last=zero)
 
     def messages(self, state: State, k: int) -> dict[str, Tensor]:
-        """The parameters and the tracker."""
         return {"theta": state.theta, "tracker": state.tracker}
 
     def round(
         self, state: State, inbox: Mapping[str, Tensor], private: Gradients, k: int
     ) -> State:
-        """Step along the mixed tracker, and track the gradient found there."""
         tracker = inbox["tracker"]
         theta = inbox["theta"] - self.step_size(k) * tracker
         gradient = private.gradient(at=theta)
@@ -57,5 +54,4 @@ class Dsgt:
         )
 
     def models(self, state: State) -> Tensor:
-        """The parameters."""
         return state.theta

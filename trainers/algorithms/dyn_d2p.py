@@ -90,7 +90,6 @@ class DynCD2p(ConstD2p, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def clips(self) -> Schedule:
-        """Relative clip norms, falling from 1 almost to 1 / rho_c."""
         return Shrinking(1.0, self.rho_c)
 
 
@@ -108,7 +107,6 @@ class DynMuD2p(ConstD2p, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def budgets(self) -> Schedule:
-        """Relative budgets of the steps, rising from 1 almost to rho_mu."""
         return Growing(1.0, self.rho_mu)
 
 
@@ -150,7 +148,6 @@ class GeneralD2p(ConstD2p, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def clips(self) -> Schedule:
-        """As set."""
         return _read(self.clip_schedule, "clip_schedule")
 
     @property
@@ -158,7 +155,6 @@ class GeneralD2p(ConstD2p, frozen=True, kw_only=True, forbid_unknown_fields=True
         return _read(self.noise_schedule, "noise_schedule")
 
     def relative_noise(self, rounds: int) -> Values:
-        """Noise over clip norm."""
         return values_of(self._noise, rounds) / values_of(self.clips, rounds)
 
     def paper_noise(self, mu: float, rate: float, rounds: int) -> float:

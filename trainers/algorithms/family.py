@@ -140,4 +140,3 @@ class HasPaperNoise(Protocol):
 
     def paper_noise(self, setting: Setting, epsilon: float, delta: float) -> float:
         """The noise multiplier by the paper's own account."""
-        ...

@@ -61,14 +61,12 @@ class Fedavg(OfParameters):
     """
 
     def local(self, state: State, private: Gradients, k: int) -> State:
-        """The users' updates at each node."""
         gradient = private.gradient(at=state.theta)
         return State(theta=state.theta - self.step_size(k) * gradient)
 
     def round(
         self, state: State, inbox: Mapping[str, Tensor], private: Gradients, k: int
     ) -> State:
-        """Mix."""
         return State(theta=inbox["theta"])
 
 
@@ -79,14 +77,12 @@ class FedavgFamily(Family[FedavgOptions]):
     no_rates: str = "draws users, with the chance that user_rate sets"
 
     def algorithm(self, setting: Setting[FedavgOptions]) -> Fedavg:
-        """The algorithm, with one global step size."""
         size = setting.options.global_step_size
         return self.make(lambda k: size)
 
     def mechanism(
         self, setting: Setting[FedavgOptions], noise_multiplier: float
     ) -> UpdateMechanism:
-        """Users by coins, local steps by the options; clipped and noised if private."""
         options = setting.options
         return UpdateMechanism(
             options.user_rate,

@@ -92,7 +92,6 @@ class MfFamily(Family[OptionsType]):
     def mechanism(
         self, setting: Setting[OptionsType], noise_multiplier: float
     ) -> Mechanism:
-        """The plain one, with a strategy."""
         assert isinstance(setting.options, MfOptions)
         plain = super().mechanism(setting, noise_multiplier)
         most = _most_parts(plain, setting.sizes)
@@ -130,13 +129,11 @@ class MfButterflyFamily(ButterflyFamily):
         return _noise(options.band, options.parts, self.releases(setting), most)
 
     def algorithm(self, setting: Setting[ButterflyOptions]) -> Butterfly:
-        """With its exchanges a step, and the strategy."""
         shares = self._noise(setting)["strategy"][1:]
         return dataclasses.replace(super().algorithm(setting), shares=shares)
 
     def mechanism(
         self, setting: Setting[ButterflyOptions], noise_multiplier: float
     ) -> Mechanism:
-        """The plain one, with a strategy."""
         plain = super().mechanism(setting, noise_multiplier)
         return dataclasses.replace(plain, **self._noise(setting))

@@ -55,11 +55,9 @@ class Muffliato(OfParameters):
     by_coordinate: ClassVar[bool] = True
 
     def init(self, start: Tensor) -> State:
-        """All nodes at ``start``."""
         return State(theta=start, last=start)
 
     def local(self, state: State, private: Gradients, k: int) -> State:
-        """Before a step's first round of gossip, a step along a gradient."""
         if k % self.gossips:
             return state
         theta = state.theta - self.step_size(k) * private.gradient(at=state.theta)
@@ -68,7 +66,6 @@ class Muffliato(OfParameters):
     def round(
         self, state: State, inbox: Mapping[str, Tensor], private: Gradients, k: int
     ) -> State:
-        """A round of gossip."""
         theta = self.gamma * inbox["theta"] + (1 - self.gamma) * state.last
         return State(theta=theta, last=state.theta)
 

@@ -52,13 +52,11 @@ class Momentum(Checked, Optimiser):
     by_coordinate: ClassVar[bool] = True  # and to the bit, which lerp is not
 
     def init(self, at: Tensor) -> Tensor:
-        """At rest."""
         return torch.zeros_like(at)
 
     def direction(
         self, state: Tensor, at: Tensor, gradient: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The velocity, twice."""
         if self.weight_decay:
             gradient = gradient + self.weight_decay * at
         moved = self.decay * state + gradient
@@ -88,13 +86,11 @@ class Adam(Checked, Optimiser):
     weight_decay: NotNegative = 0.0
 
     def init(self, at: Tensor) -> Moments:
-        """No steps yet."""
         return Moments(torch.zeros_like(at), torch.zeros_like(at), 0)
 
     def step(
         self, state: Moments, at: Tensor, gradient: Tensor, step_size: float
     ) -> tuple[Tensor, Moments]:
-        """One step."""
         mean, spread, moments = self._moments(state, gradient)
         kept = at * (1 - step_size * self.weight_decay) if self.weight_decay else at
         return kept - step_size * mean / (spread + self.epsilon), moments
@@ -154,28 +150,23 @@ class Optimised:
         return all(getattr(one, "by_coordinate", False) for one in both)
 
     def init(self, start: Tensor) -> State:
-        """Both at their beginning."""
         return State(self.algorithm.init(start), self.optimiser.init(start))
 
     def local(self, state: State, private: Any, k: int) -> State:
-        """Step of the algorithm before it sends, if there is any."""
         if not isinstance(self.algorithm, WorksFirst):
             return state
         oracle = _Directions(private, self.optimiser, state.optimiser)
         return State(self.algorithm.local(state.algorithm, oracle, k), oracle.state)
 
     def messages(self, state: State, k: int) -> dict[str, Tensor]:
-        """The algorithm's."""
         return self.algorithm.messages(state.algorithm, k)
 
     def round(self, state: State, inbox: Inbox, private: Any, k: int) -> State:
-        """The algorithm's."""
         oracle = _Directions(private, self.optimiser, state.optimiser)
         after = self.algorithm.round(state.algorithm, inbox, oracle, k)
         return State(after, oracle.state)
 
     def models(self, state: State) -> Tensor:
-        """The algorithm's."""
         return self.algorithm.models(state.algorithm)
 
 
@@ -188,7 +179,6 @@ class _Directions:
         self.state = state
 
     def gradient(self, at: Tensor) -> Tensor:
-        """The direction of a step at ``at``, (runs, nodes, dims)."""
         noisy = self._private.gradient(at=at)
         found, self.state = self._optimiser.direction(self.state, at, noisy)
         return found

@@ -23,12 +23,10 @@ class Sgd(OfParameters):
     by_coordinate: ClassVar[bool] = True
 
     def messages(self, state: State, k: int) -> dict[str, Tensor]:
-        """Nothing leaves a node."""
         return {}
 
     def round(
         self, state: State, inbox: Mapping[str, Tensor], private: Gradients, k: int
     ) -> State:
-        """One step."""
         gradient = private.gradient(at=state.theta)
         return State(theta=state.theta - self.step_size(k) * gradient)

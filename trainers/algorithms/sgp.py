@@ -24,23 +24,18 @@ class Sgp:
     step_size: Schedule
 
     def init(self, start: Tensor) -> PushSum:
-        """All nodes at ``start``, with weight 1."""
         return PushSum.begin(start)
 
     def local(self, state: PushSum, private: Gradients, k: int) -> PushSum:
-        """A step along a gradient at the de-biased parameters."""
         return state.plus(private.gradient(at=state.z) * -self.step_size(k))
 
     def messages(self, state: PushSum, k: int) -> dict[str, Tensor]:
-        """x, the stepped parameters, and the weight w."""
         return state.messages()
 
     def round(
         self, state: PushSum, inbox: Mapping[str, Tensor], private: Gradients, k: int
     ) -> PushSum:
-        """Return the push-sum state of what came."""
         return PushSum.received(inbox)
 
     def models(self, state: PushSum) -> Tensor:
-        """The de-biased parameters."""
         return state.z

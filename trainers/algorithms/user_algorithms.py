@@ -108,7 +108,6 @@ class UserOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Arguments of a user's algorithm: all of its options, None as well."""
 
     def arguments(self, rounds: int) -> dict[str, object]:
-        """By name."""
         return {name: getattr(self, name) for name in self.__struct_fields__}
 
 

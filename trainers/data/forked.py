@@ -141,7 +141,6 @@ def public(call: Callable[[], Found], pickler: Any = pickle) -> Found:
 
 
 def kind(tensors: Sequence[Tensor]) -> list[Any]:
-    """Shapes and types."""
     return [(part.shape, part.dtype) for part in tensors]
 
 
@@ -275,7 +274,6 @@ class _Child:
         return self.status is not None
 
     def kill(self) -> None:
-        """End it."""
         if not self._is_over():
             os.kill(self.pid, signal.SIGKILL)
 
@@ -299,7 +297,6 @@ def _be_a_child(
     others: Sequence[int],
     write: int,
 ) -> None:
-    """Answer and end."""
     global _inside
     try:
         _inside = True

@@ -38,7 +38,6 @@ class Generators:
         self._states = self.now()
 
     def begin(self, seed: int) -> None:
-        """Have all of them begin at ``seed``."""
         for _, begin in self._held:
             begin(seed)
 
@@ -47,7 +46,6 @@ class Generators:
         return self._states != self.now()
 
     def now(self) -> list[bytes]:
-        """Their states."""
         return [pickle.dumps(state()) for state, _ in self._held]
 
 

@@ -20,11 +20,9 @@ class Records(Protocol):
     @property
     def example(self) -> tuple[Tensor, Tensor]:
         """An input and a target, of which shape and type are looked at."""
-        ...
 
     def read(self, index: Tensor, seeds: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Records at ``index``, (samples,), that draw by ``seeds`` or their numbers."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -55,13 +53,11 @@ class Dataset:
         return len(self.targets)
 
     def select(self, index: Tensor) -> Dataset:
-        """The samples at ``index``."""
         users = None if self.users is None else self.users[index]
         return Dataset(self.inputs[index], self.targets[index], users)
 
     @property
     def example(self) -> tuple[Tensor, Tensor]:
-        """See `Records.example`."""
         return self.inputs[0], self.targets[0]
 
     def read(self, index: Tensor, seeds: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -152,17 +148,14 @@ class PrivateData:
 
     @property
     def nodes(self) -> int:
-        """Number of nodes."""
         return len(self.sizes)
 
     @property
     def device(self) -> torch.device:
-        """Device of the records."""
         return self.inputs.device
 
     @property
     def values_per_record(self) -> int:
-        """Numbers in one record's inputs."""
         return self.inputs[0, 0].numel()
 
     def present(self, runs: int, planted: Tensor | None) -> Tensor:
@@ -175,7 +168,6 @@ class PrivateData:
         return _taken(self.inputs, place), _taken(self.targets, place)
 
     def to(self, device: str) -> PrivateData:
-        """Copy these data to another device."""
         names = ("inputs", "targets", "direction", "coordinates")
         parts = {name: getattr(self, name) for name in names}
         moved = {name: one.to(device) for name, one in parts.items() if one is not None}
@@ -204,16 +196,13 @@ class ReadAsAsked(Drawn):
 
     @property
     def nodes(self) -> int:
-        """Number of nodes."""
         return len(self.sizes)
 
     @property
     def values_per_record(self) -> int:
-        """Numbers in one record's inputs."""
         return self.shares[0].example[0].numel()
 
     def present(self, runs: int, planted: Tensor | None) -> Tensor:
-        """As `PrivateData.present`."""
         if planted is not None:
             raise ValueError("records that are read as asked for have no canary")
         return present_rows(self, runs, None)
@@ -233,7 +222,6 @@ class ReadAsAsked(Drawn):
         return inputs.to(self.device), targets.to(self.device)
 
     def to(self, device: str) -> ReadAsAsked:
-        """The same, with batches on another device."""
         return ReadAsAsked(self.shares, device)
 
 

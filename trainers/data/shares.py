@@ -114,7 +114,6 @@ class Lazy:
         return inputs, targets
 
     def select(self, index: Tensor) -> Lazy:
-        """Those at ``index``."""
         users = None if self.users is None else self.users[index]
         return dataclasses.replace(self, records=self.records[index], users=users)
 
@@ -315,7 +314,6 @@ class _Collated(TorchDataset):
 
     @property
     def example(self) -> Any:
-        """Example of the loader's data set, collated."""
         return self._alone(_declared(self._data, "the data set of a DataLoader"))
 
     def __len__(self) -> int:

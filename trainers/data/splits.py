@@ -153,7 +153,6 @@ class Partition:
 
     @classmethod
     def parse(cls, text: str) -> Partition:
-        """Read ``text``."""
         kind, _, value = text.partition(":")
         if kind in ("classes", "even", "given") and not value:
             return cls(kind)

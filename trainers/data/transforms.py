@@ -72,7 +72,6 @@ class Transformed(Drawn):
             self._data.draws_from(streams, numbers)
 
     def records(self, node: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of records ``index`` (rows, samples) of nodes ``node``."""
         if isinstance(self._data, Drawn):
             self._data.release = self.release
         inputs, targets = self._data.records(node, index)

@@ -166,7 +166,6 @@ class ByFlare(Exchange):
             self._carry(other, "alive", "", b"")
 
     def check(self) -> None:
-        """As `Exchange.check`; and whether FLARE has ended the job."""
         super().check()
         if self._aborted() and not self._over:
             raise PartyLostError(f"the job was aborted; {GO_ON} at every party")

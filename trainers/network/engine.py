@@ -29,7 +29,6 @@ class Gradients(Protocol):
 
     def gradient(self, at: Tensor) -> Tensor:
         """A (noisy) gradient at ``at``, (runs, nodes, dims)."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -74,19 +73,15 @@ class Algorithm(Protocol):
 
     def init(self, start: Tensor) -> Any:
         """The state before the first round, from ``start`` (runs, nodes, dims)."""
-        ...
 
     def messages(self, state: Any, k: int) -> dict[str, Tensor]:
         """All that leaves a node in round ``k``: what others can see."""
-        ...
 
     def round(self, state: Any, inbox: Inbox, private: Any, k: int) -> Any:
         """The state after round ``k``, from the mixed messages and the oracle."""
-        ...
 
     def models(self, state: Any) -> Tensor:
         """Each node's model, (runs, nodes, dims)."""
-        ...
 
 
 @runtime_checkable
@@ -95,7 +90,6 @@ class WorksFirst(Protocol):
 
     def local(self, state: Any, private: Any, k: int) -> Any:
         """The state that the messages of round ``k`` are made of."""
-        ...
 
 
 @runtime_checkable
@@ -107,7 +101,6 @@ class KnowsPlaces(Protocol):
 
     def numbered(self, state: Any, nodes: range) -> Any:
         """The state before the first round, of nodes that know their numbers."""
-        ...
 
 
 def begun(algorithm: Algorithm, start: Tensor, nodes: range) -> Any:
@@ -159,15 +152,12 @@ class Runner(Protocol):
     @property
     def algorithm(self) -> Any:
         """The algorithm that every node runs."""
-        ...
 
     def begin(self, start: Tensor) -> Any:
         """The state before the first round; `trainers.runs.checkpoint` packs it."""
-        ...
 
     def run(self, start: Tensor, private: Any, rounds: int, **how: Any) -> Tensor:
         """As `Network.run`."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -191,7 +181,6 @@ class Network:
         return self.mixing.nodes
 
     def begin(self, start: Tensor) -> Any:
-        """The state before the first round, from ``start`` (runs, nodes, dims)."""
         return begun(self.algorithm, start, range(self.nodes))
 
     def deliver(self, sent: Mapping[str, Tensor], k: int) -> Inbox:

@@ -13,7 +13,6 @@ _TRIES = 2000  # random graphs drawn before a search gives up
 
 
 def complete(nodes: int) -> Topology:
-    """Every pair joined."""
     check_nodes(nodes)
     return Topology(np.ones((1, nodes, nodes), dtype=bool))
 
@@ -24,7 +23,6 @@ def path(nodes: int) -> Topology:
 
 
 def ring(nodes: int) -> Topology:
-    """Each node joined with the next, the last with the first."""
     return Topology.of_edges(nodes, [(i, (i + 1) % nodes) for i in range(nodes)])
 
 

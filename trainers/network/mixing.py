@@ -87,7 +87,6 @@ class Mixing:
 
     @property
     def nodes(self) -> int:
-        """Number of nodes."""
         return self.matrices.shape[1]
 
     def at(self, k: int) -> np.ndarray:

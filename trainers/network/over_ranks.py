@@ -36,16 +36,13 @@ class RankInbox(Inbox):
     _is_part: bool = False  # whether other processes have more coordinates
 
     def __getitem__(self, name: str) -> Tensor:
-        """sum_j w_ij times what j sent."""
         return self._sum(name, self._mixing.terms(self._k))
 
     def neighbour_sum(self, name: str) -> Tensor:
-        """Unweighted sum over those that a node hears, itself among them."""
         return self._sum(name, self._mixing.heard(self._k))
 
     @property
     def degree(self) -> Tensor:
-        """Number of nodes that a node hears, itself among them, (nodes here, 1)."""
         like = next(iter(self._sent.values()))
         degree = self._mixing.degree(self._k)
         here = tuple(degree[node] for node in self._own)
@@ -82,16 +79,13 @@ class RankNetwork(Network):
 
     @property
     def nodes(self) -> int:
-        """Number of nodes run here."""
         return len(self.ranks.held)
 
     def begin(self, start: Tensor) -> Any:
-        """The state of the nodes here before the first round."""
         return begun(self.algorithm, start, self.ranks.held)
 
     @functools.cached_property
     def traffic(self) -> Traffic:
-        """Counts what was sent from here."""
         return Traffic()
 
     def deliver(self, sent: Mapping[str, Tensor], k: int) -> Inbox:
@@ -144,7 +138,6 @@ class RankNetwork(Network):
             self._under_way.pop()()
 
     def run(self, *given: Any, **more: Any) -> Tensor:
-        """As `Network.run`."""
         found = super().run(*given, **more)
         self._settle()
         return found

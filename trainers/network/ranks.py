@@ -61,16 +61,13 @@ class Ranks:
             )
 
     def held_by(self, rank: int) -> range:
-        """The nodes that ``rank`` holds."""
         return dealt(rank, self.size, self.nodes)
 
     @property
     def held(self) -> range:
-        """The nodes that this rank holds."""
         return self.held_by(self.rank)
 
     def holder(self, node: int) -> int:
-        """The rank that holds ``node``."""
         return next(r for r in range(self.size) if node in self.held_by(r))
 
 

@@ -54,7 +54,6 @@ class Shards:
 
     @property
     def size(self) -> int:
-        """Number of shards."""
         return self.mesh.size(1)
 
     @property
@@ -184,7 +183,6 @@ class Shards:
         return tuple(hashlib.blake2b(one, digest_size=32).digest() for one in joined)
 
     def wait(self) -> None:
-        """Wait until all shards are here."""
         with explained():
             dist.barrier(group=self.group)
 

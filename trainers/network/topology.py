@@ -49,7 +49,6 @@ class Topology:
 
     @property
     def nodes(self) -> int:
-        """Number of nodes."""
         return self.hears.shape[1]
 
     @property

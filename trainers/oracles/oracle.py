@@ -148,7 +148,6 @@ class Oracle:
         return self._recorder.ledger()
 
     def releases_of(self, node: int) -> int:
-        """Number of releases of ``node`` so far."""
         return self._releases[node]
 
     def next_release(self, nodes: Sequence[int]) -> int:

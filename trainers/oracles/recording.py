@@ -18,7 +18,6 @@ class Recording:
     def release(
         self, index: int, at: Tensor, gradient: Tensor, nodes: Sequence[int]
     ) -> None:
-        """Keep a release; see `trainers.oracles.oracle.ReleaseObserver`."""
         self.releases.append((at.clone(), gradient.clone()))
         self.nodes.append(tuple(nodes))
 
@@ -42,7 +41,6 @@ class Tape:
         return next(self._left)[1].clone()
 
     def releases_of(self, node: int) -> int:
-        """Number of releases of ``node`` so far."""
         return self._asked[node]
 
 
@@ -53,7 +51,6 @@ class Messages:
         self.sent: list[dict[str, Tensor]] = []
 
     def messages(self, k: int, sent: Mapping[str, Tensor]) -> None:
-        """Keep the messages of round ``k``, by name."""
         self.sent.append({name: tensor.clone() for name, tensor in sent.items()})
 
     def differs_from(self, other: Messages) -> list[str]:

@@ -60,19 +60,15 @@ class UpdateMechanism(Mechanism):
 
     @property
     def unit(self) -> Unit:
-        """``user``: one user's records are clipped and sampled together."""
         return "user"
 
     def divisor(self, records: int) -> float:
-        """Expected number of users in a batch, at a node of ``records`` users."""
         return self.batch_size * records / self.weight
 
     def sampling_rate(self, records: int) -> float:
-        """Probability that a user is drawn: ``batch_size``, at every node."""
         return self.batch_size
 
     def step(self, index: int) -> float:
-        """Step size of local steps in release ``index``."""
         size = self.local_step_size
         return size(index) if callable(size) else size
 
@@ -98,7 +94,6 @@ class Users:
             self.records[node].append(torch.tensor([data.sizes[node]]))
 
     def _of(self, node: int) -> list[Tensor]:
-        """The records of each user of a node."""
         if self.data.users is None:
             return [torch.arange(self.data.sizes[node], device="cpu")]
         ordered, places = self.data.users[node].sort(stable=True)
@@ -147,7 +142,6 @@ class UpdateOracle(Oracle):
         self._loss = differentiator.loss
 
     def _units_of(self, data: PrivateData) -> Users:
-        """Units that are drawn and clipped as one: users."""
         return Users(data)
 
     def _rounding(self, at: Tensor) -> Rounding:

@@ -48,7 +48,6 @@ class Released(Protocol):
 
 
 def mechanisms(problem: Released, noise: Noise) -> list[Mechanism]:
-    """The mechanism of each node."""
     made = problem.training.mechanism(noise, problem.sizes)
     return [made.of(node) for node in range(len(problem.sizes))]
 

@@ -62,7 +62,6 @@ class Averaged:
         return sum(one.used < one.real for one in self.rounds)
 
     def lines(self) -> list[str]:
-        """All figures, in sentences."""
         return [
             *self._table(),
             *self._words(),

@@ -204,7 +204,6 @@ class CurveRecorder:
         return quality(self._gradients, models, test, self._problem.material.quality)
 
     def resume(self, done: int) -> None:
-        """Go on after ``done`` rounds."""
         self._seen = done
 
     def _point(
@@ -215,7 +214,6 @@ class CurveRecorder:
         return Measured(round=done, consensus=distance, **figures)  # type: ignore[arg-type]
 
     def curves(self) -> Curves:
-        """All that was measured."""
         each = zip(Measured._fields, zip(*self.points, strict=True), strict=True)
         columns: dict[str, tuple] = {
             name: tuple(column) for name, column in each if None not in column

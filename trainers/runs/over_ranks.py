@@ -37,23 +37,19 @@ class OverRanks(OneProcess):
 
     @property
     def is_first(self) -> bool:  # type: ignore[override]  # known once they are joined
-        """Return whether this is rank 0."""
         return dist.get_rank() == 0
 
     @contextlib.contextmanager
     def joined(self, given: Assignment) -> Iterator[Assignment]:
-        """All ranks, and the nodes of this one."""
         whole, run = given.problem, given.run
         with joined(run.device) as ranks:
             here = run.problem(ranks=ranks, material=whole.material)
             yield dataclasses.replace(given, problem=here)
 
     def at_first(self, work: Callable[[], T]) -> T:
-        """Return what ``work`` gives at rank 0, at every rank; so are its errors."""
         return told(_together(lambda: work() if self.is_first else None))
 
     def key_file(self, folder: RunFolder) -> pathlib.Path:
-        """Path of the key's file of this rank."""
         return folder / f"{KEY}-{dist.get_rank()}"
 
     def key(
@@ -101,7 +97,6 @@ class OverRanks(OneProcess):
         return RankKeeper(given, folder, self.at_first)
 
     def result(self, given: Assignment, folder: RunFolder) -> TrainingResult | None:
-        """As `OneProcess.result`, from models that are the same at all ranks."""
         self.check_start(given.problem, given.run)
         return super().result(given, folder)
 
@@ -117,7 +112,6 @@ class OverRanks(OneProcess):
             )
 
     def gathered(self, part: Part) -> list[Part] | None:
-        """The parts of all ranks, at rank 0."""
         return gathered(part)
 
     def end(self, folder: RunFolder) -> None:

@@ -69,7 +69,6 @@ class OverShards(OverRanks):
 
     @contextlib.contextmanager
     def joined(self, given: Assignment) -> Iterator[Assignment]:
-        """All ranks, and the nodes and coordinates of this one."""
         whole, run = given.problem, given.run
         with joined(run.device) as (rank, ranks):
             group, groups = rank // self._size, max(1, ranks // self._size)
@@ -81,7 +80,6 @@ class OverShards(OverRanks):
             yield dataclasses.replace(given, problem=here)
 
     def key_file(self, folder: RunFolder) -> pathlib.Path:
-        """File of the key of the nodes here, of all their shards."""
         return folder / f"{KEY}-{dist.get_rank() // self._size}"
 
     def key(
@@ -114,7 +112,6 @@ class OverShards(OverRanks):
         return dataclasses.replace(part, models=shards.whole(part.models))
 
     def gathered(self, part: Part) -> list[Part] | None:
-        """The parts of all nodes, at rank 0."""
         found = gathered(part)
         if found is None:
             return None

@@ -416,11 +416,9 @@ class Parties(OneProcess):
         return [part]
 
     def numbered(self, models: Tensor) -> dict[int, Tensor]:
-        """The models by the nodes' numbers in the whole network."""
         return dict(zip(self._party.ranks.held, models, strict=True))
 
     def remarks(self, parts: Sequence[Part]) -> tuple[str, ...]:
-        """As of one process; and what was not measured."""
         unknown = (
             f"the parties' functions for the {name} could not be compared: that they "
             "do the same is assumed"
@@ -586,7 +584,6 @@ class PartyKeeper(Keeper):
                 self._take(content)
 
     def losses(self) -> dict[str, Any]:
-        """Fields of the result: who is lost, and rounds that this party missed."""
         left = self._others.left
         returned = {n: k for n, k in self._losses.lost.items() if n not in left}
         return {

@@ -78,7 +78,6 @@ class Task:
 
     @property
     def records(self) -> int:
-        """Number of records of all nodes."""
         return sum(self.sizes)
 
     def rate(self, settings: Mapping[str, Any]) -> float:
@@ -208,11 +207,9 @@ class Sized:
 
     @property
     def setting(self) -> Setting:
-        """Values that its mechanism and ledger are made from."""
         return self.training.setting(self.sizes)
 
     def ledger(self, noise: Noise) -> Ledger:
-        """Ledger that it would have."""
         planned = self.training.family.planned(self.setting, noise)
         if self.training.overlap == 1:
             return planned

@@ -223,7 +223,6 @@ class Problem:
 
     @property
     def module(self) -> nn.Module:
-        """The model."""
         return self.material.module
 
     @property
@@ -233,7 +232,6 @@ class Problem:
 
     @functools.cached_property
     def setting(self) -> Setting:
-        """Settings of the algorithm, its mechanism and its ledger."""
         return self.training.setting(self.sizes, parameter_places(self.module))
 
     @property

@@ -49,11 +49,9 @@ class ClockAlone(OneProcess):
             )
 
     def gathered(self, part: Part) -> list[Part] | None:
-        """The one part, of which nothing was sent."""
         return super().gathered(dataclasses.replace(part, sent=None))
 
     def remarks(self, parts: Sequence[Part]) -> tuple[str, ...]:
-        """As of one process; and how stale gradients were."""
         return (*super().remarks(parts), *self._network.told)
 
 
@@ -86,7 +84,6 @@ class ClockParties(Parties):
         return ClockKeeper(given, folder, others, self._common, self._losses)
 
     def remarks(self, parts: Sequence[Part]) -> tuple[str, ...]:
-        """As of parties; and how stale gradients were."""
         assert isinstance(self._network, RealTime)
         return (*super().remarks(parts), *self._network.told)
 

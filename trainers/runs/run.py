@@ -94,25 +94,20 @@ class Planting(Protocol):
 
     def planted(self, streams: Streams) -> Planted:
         """Canaries to join node 0, by coins of the run's own key."""
-        ...
 
     @property
     def observers(self) -> tuple[ReleaseObserver, ...]:
         """Observers of all releases."""
-        ...
 
     @property
     def state(self) -> list[dict[str, Any]]:
         """State of the observers after the releases so far, as data to be packed."""
-        ...
 
     def goes_on(self, state: list[dict[str, Any]]) -> None:
         """Take the ``state`` of an earlier process."""
-        ...
 
     def ends(self, models: torch.Tensor, measure: Measure) -> None:
         """See the final models, (1, nodes, dims), and measure some like them."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -144,7 +139,6 @@ class Assignment:
 
     @property
     def _under(self) -> Relation:
-        """Relation of the account."""
         claim = self.run.claim
         return self.run.training.relation(claim.relation if claim else self.relation)
 
@@ -368,7 +362,6 @@ class Keeper:
             raise self._folder.broken("checkpoint.pt", error) from None
 
     def _take(self, content: dict[str, Any]) -> None:
-        """Go on from what was stored."""
         self._check(content)
         self.resume = content["middle"]
         self.measure_as(content)

@@ -107,11 +107,9 @@ class Clock:
 
     @property
     def nodes(self) -> int:
-        """Number of workers."""
         return len(self.partners)
 
     def steps(self, count: int) -> tuple[Step, ...]:
-        """The first ``count`` steps."""
         return _steps(self, count)
 
     def counts(self, count: int) -> list[int]:

@@ -68,7 +68,6 @@ class ClockOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return {"options": self}
 
     def clock_of(self, mixing: Mixing) -> Clock:
-        """The clock of the workers of ``mixing``."""
         if self.pairing == "graph":
             partners = any_neighbour(mixing.at(0) > 0)
         else:
@@ -145,7 +144,6 @@ class FixedBatches(Family[OptionsType]):
     def mechanism(
         self, setting: Setting[OptionsType], noise_multiplier: float
     ) -> Mechanism:
-        """One clip norm, one noise multiplier; or neither."""
         private = Family.mechanism(self, setting, noise_multiplier)
         return dataclasses.replace(private, sampling="without-replacement")
 
@@ -162,7 +160,6 @@ class Workers(FixedBatches[WorkerOptions]):
     takes_optimisers = False  # there are no rounds of all nodes
 
     def runner(self, algorithm: Untimed, mixing: Mixing) -> Asynchronous:
-        """With the clock of ``mixing``."""
         options = algorithm.options
         timed = Adp2sgd(algorithm.step_size, options.clock_of(mixing))
         if options.clock == "virtual":
@@ -198,7 +195,6 @@ class Workers(FixedBatches[WorkerOptions]):
         return setting.options.clock == "real"
 
     def remarks(self, setting: Setting[WorkerOptions]) -> tuple[str, ...]:
-        """Report how stale gradients were, or that a run cannot be repeated."""
         options = setting.options
         if options.clock == "real":
             most = options.most(setting.rounds, setting.nodes)
@@ -278,7 +274,6 @@ class AllReduce(FixedBatches[ClockOptions]):
     """SYNC: whatever the graph, everybody hears everybody."""
 
     def runner(self, algorithm: Sync, mixing: Mixing) -> Network:
-        """On the complete graph."""
         everybody = Mixing.of(complete(mixing.nodes), "uniform")
         return Network(algorithm, everybody, self.needs)
 

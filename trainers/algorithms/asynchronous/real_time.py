@@ -44,7 +44,6 @@ class Model:
         self._turn = threading.Lock()
 
     def copy(self) -> Tensor:
-        """As it is now, (dims,)."""
         with self._turn:
             return self._value.clone()
 
@@ -111,7 +110,6 @@ class RealTime(Asynchronous):
         return dataclasses.replace(self, carrier=carrier)
 
     def begin(self, start: Tensor) -> Any:
-        """All workers here at ``start``, (1, nodes here, dims)."""
         return State(start.clone())
 
     def run(self, start: Tensor, private: Oracle, rounds: int, **how: Any) -> Tensor:

@@ -48,7 +48,6 @@ class Asynchronous:
         self.mixing.require(self.needs, "A(DP)2SGD")
 
     def begin(self, start: Tensor) -> State:
-        """All workers at ``start``, (runs, nodes, dims), computing there."""
         return State(model=start.clone(), copy=start.clone())
 
     def run(self, start: Tensor, private: Oracle, rounds: int, **how: Any) -> Tensor:

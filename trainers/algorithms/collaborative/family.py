@@ -59,11 +59,9 @@ class CollaborativeOptions(Options, frozen=True, kw_only=True):
     paper_noise: Literal["checked", "as-printed"] = "checked"
 
     def choices(self) -> Choices:
-        """The policy."""
         return Choices(self.policy, self.global_first, self.global_last, self.coin_seed)
 
     def networks(self) -> QSettings:
-        """Settings of the deep-Q networks."""
         return QSettings(seed=self.q_seed)
 
     def given(self) -> Outcome:
@@ -71,7 +69,6 @@ class CollaborativeOptions(Options, frozen=True, kw_only=True):
         return self.outcome or ("local" if self.policy == "never" else "global")
 
     def arguments(self, rounds: int) -> dict[str, Any]:
-        """Arguments of the algorithm."""
         return {"outcome": self.given()}
 
 
@@ -101,7 +98,6 @@ class ResamplingOptions(Options, frozen=True, kw_only=True):
     paper_noise: Literal["checked", "as-printed"] = "checked"
 
     def arguments(self, rounds: int) -> dict[str, Any]:
-        """Arguments of the algorithm: none."""
         return {}
 
 
@@ -113,7 +109,6 @@ class OneVsAll(Family[OptionsType], abc.ABC):
     one_noise: str = "has one model, to which all nodes add noise in turn"
 
     def runner(self, algorithm: Collaborative, mixing: Mixing) -> Collaboration:
-        """Turn by turn."""
         return Collaboration(algorithm, mixing, self.needs)
 
     @abc.abstractmethod
@@ -123,7 +118,6 @@ class OneVsAll(Family[OptionsType], abc.ABC):
         """Mechanism that makes it private. ``ValueError`` for another model."""
 
     def ledger(self, setting: Setting[OptionsType], noise_multiplier: float) -> Ledger:
-        """Ledger that a run would write."""
         mechanism = self.mechanism(setting, noise_multiplier)
         return mechanism.ledger_of(setting.sizes, setting.labels)
 
@@ -135,7 +129,6 @@ class NoiselessOnePass(OneVsAll[CollaborativeOptions]):
     def mechanism(
         self, setting: Setting[CollaborativeOptions], noise_multiplier: float
     ) -> OnePass:
-        """The pass that ``setting`` describes. ``ValueError`` for another model."""
         options = setting.options
         return OnePass(
             **_shared(setting, Constants(options.regularisation)),
@@ -149,7 +142,6 @@ class NoiselessOnePass(OneVsAll[CollaborativeOptions]):
         return setting.options.choices().looks
 
     def stays_home(self, setting: Setting[CollaborativeOptions]) -> bool:
-        """Return whether a run gives the local models."""
         return setting.options.given() == "local"
 
 
@@ -179,7 +171,6 @@ class WithReplacement(OneVsAll[ResamplingOptions]):
     def mechanism(
         self, setting: Setting[ResamplingOptions], noise_multiplier: float
     ) -> Resampled:
-        """Mechanism that makes it private. ``ValueError`` for another model."""
         options = setting.options
         return Resampled(
             **_shared(setting, Constants(options.regularisation)),

@@ -81,7 +81,6 @@ class Participants:
 
     @property
     def nodes(self) -> int:
-        """Number of nodes."""
         return len(self.sizes)
 
     @property
@@ -96,7 +95,6 @@ class Participants:
 
     @property
     def ledger(self) -> Ledger:
-        """All that was released so far, node by node, in each of the runs."""
         return self._recorder.ledger()
 
     @property

@@ -64,7 +64,6 @@ class Resampled(OnePass):
         )
 
     def ledger_of(self, sizes: Sequence[int], classes: int) -> Ledger:
-        """Ledger of a run over nodes of ``sizes`` records."""
         recorder = Recorder(len(sizes))
         for nodes in self.schedule(sizes):
             for node in nodes:
@@ -77,7 +76,6 @@ class Resampling(Participants):
 
     @property
     def turns(self) -> int:
-        """As many as there are rounds."""
         return len(self._schedule)
 
     def __init__(
@@ -134,10 +132,8 @@ class Resampling(Participants):
         return super().publish(turn, who, action, shared)
 
     def state_dict(self) -> dict:
-        """As `Participants.state_dict`, and how many batches were drawn."""
         return {**super().state_dict(), "drawn": list(self._drawn)}
 
     def load_state_dict(self, state: dict) -> None:
-        """Go on from where such an oracle stood."""
         super().load_state_dict(state)
         self._drawn = list(state["drawn"])

@@ -73,11 +73,9 @@ class PartPspOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def interval(self) -> int | None:
-        """None: never."""
         return self.sync_interval or None
 
     def noise(self, multiplier: float, rounds: int, **more: Any) -> MessageNoise:
-        """The noise of messages."""
         return MessageNoise(
             multiplier,
             sensitivity=self.sensitivity,
@@ -92,7 +90,6 @@ class PartPspOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=T
         )
 
     def arguments(self, rounds: int) -> dict[str, Any]:
-        """Arguments of `PartPsp`."""
         return {
             "shared": self.shared,
             "sync_interval": self.interval,
@@ -123,14 +120,12 @@ class PlainMessages(Family[PartPspOptions]):
     one_noise: str = "has noise in messages, all by one sensitivity"
 
     def runner(self, algorithm: PartPsp, mixing: Mixing) -> Network:
-        """On a graph, with rounds of synchronisation in between."""
         mixing.require(self.needs, type(algorithm).__name__.upper())
         return Network(algorithm, with_synchronisation(mixing, algorithm.sync_interval))
 
     def mechanism(
         self, setting: Setting[PartPspOptions], noise_multiplier: float
     ) -> MessageMechanism:
-        """Batches by the options."""
         options = setting.options
         return MessageMechanism(
             setting.batch_size,
@@ -143,7 +138,6 @@ class PlainMessages(Family[PartPspOptions]):
     def ledger(
         self, setting: Setting[PartPspOptions], noise_multiplier: float
     ) -> Ledger:
-        """Ledger of the messages of a run."""
         how = self.mechanism(setting, noise_multiplier)
         if not how.messages.guarantees:
             raise ValueError(
@@ -175,7 +169,6 @@ class NoisyMessages(PlainMessages):
     def mechanism(
         self, setting: Setting[PartPspOptions], noise_multiplier: float
     ) -> MessageMechanism:
-        """Batches, clipping and noise by the options."""
         options = setting.options
         # Nothing of a record stays in a node but in its local parameters.
         alone = options.shared == "*" and options.local_steps == 1
@@ -195,7 +188,6 @@ class NoisyMessages(PlainMessages):
         return 1 / epsilon
 
     def remarks(self, setting: Setting[PartPspOptions]) -> tuple[str, ...]:
-        """Remarks on what an account of messages leaves out."""
         options = setting.options
         said = []
         noise = options.noise(0.0, setting.rounds)

@@ -80,18 +80,15 @@ class PartPsp:
         return State(theta, sent.perturbed(change, private.channel, bound))
 
     def messages(self, state: State, k: int) -> dict[str, Tensor]:
-        """The noisy shared parameters, the weight, and S_i where it is broadcast."""
         return state.sent.messages(broadcasts=self.broadcasts)
 
     def round(
         self, state: State, inbox: Mapping[str, Tensor], private: MessageOracle, k: int
     ) -> State:
-        """Mix the shared parameters."""
         sent = state.sent.received(inbox)
         return State(_with(state.theta, private.shared(self.shared), sent.held.z), sent)
 
     def models(self, state: State) -> Tensor:
-        """Each node's view y of the shared parameters, and its local ones."""
         return state.theta
 
 

@@ -77,7 +77,6 @@ class Sent:
         return {**sent, "S": self.said} if broadcasts else sent
 
     def received(self, inbox: Mapping[str, Tensor]) -> Sent:
-        """After the round's mixing."""
         held = PushSum.received({"x": inbox["s"], "w": inbox["a"]})
         return Sent(held, self.message[:, :, :0], self.said)
 
@@ -89,21 +88,17 @@ class Averaging:
     broadcasts: bool = False
 
     def init(self, start: Tensor) -> Sent:
-        """All at their vectors, (runs, nodes, dims)."""
         return Sent.begin(start)
 
     def local(self, state: Sent, private: Vectors, k: int) -> Sent:
-        """Only noise is added."""
         return state.perturbed(None, private.channel, 0.0)
 
     def messages(self, state: Sent, k: int) -> dict[str, Tensor]:
-        """As `Sent.messages`."""
         return state.messages(broadcasts=self.broadcasts)
 
     def round(
         self, state: Sent, inbox: Mapping[str, Tensor], private: Vectors, k: int
     ) -> Sent:
-        """Mix."""
         return state.received(inbox)
 
     def models(self, state: Sent) -> Tensor:
@@ -119,7 +114,6 @@ class Vectors:
 
     @property
     def nodes(self) -> int:
-        """Number of nodes."""
         return self.channel.mixing.nodes
 
 

@@ -142,12 +142,10 @@ class MessageOracle:
         )
 
     def over(self, broadcast: Broadcast) -> None:
-        """Send broadcasts between processes by ``broadcast``: see `Channel.over`."""
         self.channel.over(broadcast)
 
     @property
     def ledger(self) -> Ledger:
-        """All messages so far, as releases, by node."""
         return self.channel.ledger
 
     @property
@@ -165,13 +163,11 @@ class MessageOracle:
         return self._shared[pattern]
 
     def batch(self) -> Tensor:
-        """A fresh batch of each node's records, (runs, nodes, records) bool."""
         check_hooks()
         index, self._drawn = self._drawn, self._drawn + 1
         return self._sampler.batches(range(self.nodes), index)
 
     def exact(self, at: Tensor, batch: Tensor) -> Tensor:
-        """Mean gradients of a batch, (runs, nodes, dims): must not leave nodes."""
         at = plain(at)
         flat = at.flatten(0, 1)
         planned = summation(
@@ -238,6 +234,5 @@ class MessageOracle:
         return {"releases": drawn, "channel": self.channel.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the state of an oracle that was made with the same arguments."""
         self._drawn = state["releases"][0]
         self.channel.load_state_dict(state["channel"])

@@ -83,7 +83,6 @@ class Real(Tracker):
     broadcasts = True
 
     def perturbed(self, states: Floats, norms: Floats, bound: float) -> Floats:
-        """The same at every node."""
         return np.repeat(real_sensitivity(states)[:, None], states.shape[1], 1)
 
 
@@ -104,7 +103,6 @@ class Paper(Tracker):
         self._start = np.zeros_like(norms) if self._published else norms
 
     def perturbed(self, states: Floats, norms: Floats, bound: float) -> Floats:
-        """One step of the recursion."""
         if self._start is not None:
             self._last = self._step.first(norms, self._start)
         else:
@@ -143,7 +141,6 @@ class Certified(Tracker):
         ]
 
     def perturbed(self, states: Floats, norms: Floats, bound: float) -> Floats:
-        """The same at every node: all know all norms."""
         self._spreads = [
             spread.added(run) for spread, run in zip(self._spreads, norms, strict=True)
         ]
@@ -153,7 +150,6 @@ class Certified(Tracker):
     def sent(
         self, noises: Floats, scale: Floats, matrix: Floats, *, synchronises: bool
     ) -> None:
-        """As the weights say."""
         mixed = [
             spread.added(run).mixed(matrix)
             for spread, run in zip(self._spreads, noises, strict=True)
@@ -178,7 +174,6 @@ class DataIndependent(Tracker):
         self._spread: Spread | None = None
 
     def begin(self, norms: Floats, bound: float, *, equal: bool) -> None:
-        """``bound`` is public, ``norms`` are not used."""
         nodes = norms.shape[1]
         self._spread = (
             self._equal(nodes, bound)
@@ -187,7 +182,6 @@ class DataIndependent(Tracker):
         )
 
     def perturbed(self, states: Floats, norms: Floats, bound: float) -> Floats:
-        """The same at every node, in every run."""
         assert self._spread is not None
         self._spread = self._spread.added(bound)
         return np.full(norms.shape, max(self._spread.bound, 2 * bound))
@@ -195,7 +189,6 @@ class DataIndependent(Tracker):
     def sent(
         self, noises: Floats, scale: Floats, matrix: Floats, *, synchronises: bool
     ) -> None:
-        """Noise of at most ``scale`` times the quantile."""
         assert self._spread is not None
         mixed = self._spread.added(float(scale[0]) * self._quantile).mixed(matrix)
         self._spread = (
@@ -220,7 +213,6 @@ class Perturbation(Tracker):
         self._fresh = 0.0 if equal else bound
 
     def perturbed(self, states: Floats, norms: Floats, bound: float) -> Floats:
-        """The same at every node, in every run."""
         said = np.full(norms.shape, 2 * (bound + self._fresh))
         self._fresh = 0.0
         return said

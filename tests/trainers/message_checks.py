@@ -9,11 +9,10 @@ import numpy as np
 import torch
 
 from tests.trainers.problems import start
-from trainers.network.engine import Network
 from trainers.network.named_graphs import mixing
 from trainers.numerics.randomness import Streams
 from trainers.oracles.messages.channel import Channel
-from trainers.oracles.messages.dpps import Averaging, Vectors
+from trainers.oracles.messages.dpps import average
 from trainers.oracles.messages.noise import MessageNoise
 
 B, GAMMA = 4.0, 0.02  # so that S b and S / b are far apart
@@ -71,7 +70,7 @@ def noise_is_as_promised(kind=Channel, runs=400, dims=20, **options):
     return found
 
 
-def averages_are_reached(algorithm=Averaging, rounds=400):
+def averages_are_reached(rounds=400):
     """Without noise, every node's view goes to the mean, on directed graphs too."""
     found = []
     for graph, weights in (
@@ -82,8 +81,7 @@ def averages_are_reached(algorithm=Averaging, rounds=400):
         on = mixing(graph, weights, 6)
         vectors = start(4, runs=2, nodes=6)
         channel = Channel(MessageNoise(0.0, "real", rounds), on, Streams(0), runs=2)
-        channel.begin(vectors, bound=100.0)
-        views = Network(algorithm(), on).run(vectors, Vectors(channel), rounds)
+        views, _ = average(vectors, channel, rounds, bound=100.0)
         far = (views - vectors.mean(1, keepdim=True)).abs().max().item()
         if far > 1e-9:
             found.append(f"{graph}: {far:.3g} from the mean after {rounds} rounds")

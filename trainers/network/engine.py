@@ -162,10 +162,7 @@ class Runner(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Network:
-    """An algorithm on a graph, round by round.
-
-    Raises ``ValueError`` if something of ``needs`` is not true; it is named.
-    """
+    """An algorithm on a graph, round by round."""
 
     algorithm: Algorithm  # what every node does
     mixing: Mixing  # who hears whom, with which weights
@@ -193,9 +190,6 @@ class Network:
         ``start``: (runs, nodes, dims). ``private``: the oracle of this block.
         ``rounds``: number of rounds, >= 0; with ``resume``, those that are done
         included. ``how``: as `Watched` takes it.
-
-        Raises ``ValueError`` if ``rounds`` is negative, or graph, data and start differ
-        in the number of nodes.
         """
         watched = Watched(**how)
         if rounds < 0:

@@ -38,10 +38,7 @@ def star(nodes: int) -> Topology:
 
 
 def torus(nodes: int) -> Topology:
-    """A grid as square as it gets, whose opposite sides are joined.
-
-    Raises ``ValueError`` if ``nodes`` is no product of two numbers of at least 2.
-    """
+    """A grid as square as it gets, whose opposite sides are joined."""
     check_nodes(nodes)
     high = max(d for d in range(1, math.isqrt(nodes) + 1) if nodes % d == 0)
     wide = nodes // high
@@ -63,8 +60,6 @@ def erdos_renyi(nodes: int, probability: float, seed: int = 0) -> Topology:
 
     The first connected one of at most 2 000 draws, so that its law is that of Erdos and
     Renyi's graph, given that it is connected.
-
-    Raises ``ValueError`` if the probability is outside [0, 1] or no draw is connected.
     """
     check_nodes(nodes)
     if not 0 <= probability <= 1:
@@ -111,9 +106,6 @@ def with_fiedler(
     large (never one that disconnects). It stops at the first graph within
     ``tolerance``, a tenth of the target or 0.05 if that is less, and starts again after
     as many steps as there are pairs; all of it draws from ``seed`` alone.
-
-    Raises ``ValueError`` if target or tolerance is out of range, or no graph is found
-    in 2 000 steps.
     """
     check_nodes(nodes)
     tolerance = min(0.05, target / 10) if tolerance is None else tolerance
@@ -177,33 +169,18 @@ def exponential(nodes: int) -> Topology:
     return Topology(np.stack([_hop(nodes, hop) for hop in hops]))
 
 
-def butterfly(nodes: int) -> Topology:
-    """Recursive doubling: in an exchange, a node and its partner hear each other.
+def of_sums(nodes: int, kind: str = "butterfly") -> Topology:
+    """Exchanges of sums: see `privaudit.accounting.views.butterfly`.
 
+    ``butterfly``: recursive doubling, in which a node and its partner hear each other.
     Round t k + r joins nodes whose places in step t differ in bit r alone, of k bits.
     With uniform weights all have the mean after k rounds. Of nodes that are no power of
-    two, some fold into others first, and are told the sum at last: see
-    `privaudit.accounting.views.butterfly`. Raises ``ValueError`` for too many nodes.
+    two, some fold into others first, and are told the sum at last. ``halving``: these
+    exchanges there and back, to gather. ``chain``: each node hears the one before it,
+    by turns, and all the last one, in another order in each step. Raises ``ValueError``
+    for too many nodes.
     """
-    return Topology(hears(nodes))
-
-
-def halving(nodes: int) -> Topology:
-    """Recursive halving, then gathering: the exchanges of a butterfly, there and back.
-
-    See `privaudit.accounting.views.butterfly`. Raises ``ValueError`` for too many
-    nodes.
-    """
-    return Topology(hears(nodes, "halving"))
-
-
-def chain(nodes: int) -> Topology:
-    """Each node hears the one before it, by turns, and all the last one.
-
-    In another order in each step: see `privaudit.accounting.views.butterfly`. Raises
-    ``ValueError`` for more than 64 nodes.
-    """
-    return Topology(hears(nodes, "chain"))
+    return Topology(hears(nodes, kind))
 
 
 def d_out(nodes: int, degree: int) -> Topology:

@@ -24,11 +24,7 @@ _MOST = 10_000_000
 
 
 def identifiers_in(path: str | os.PathLike[str], sizes: Sequence[int]) -> list[str]:
-    """Identifiers of this party's records, one a line in the file, each once.
-
-    Raises ``ValueError`` if they cannot be read, or are not one for each of the records
-    of its nodes, which are ``sizes``; or where two of its nodes may have the same.
-    """
+    """Identifiers of this party's records, one a line in the file, each once."""
     try:
         lines = pathlib.Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

@@ -42,11 +42,7 @@ _ADVICE: dict[Property, str] = {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Mixing:
-    """Simultaneous weighted averages over neighbours, by a cycle of matrices.
-
-    Raises ``ValueError`` if a matrix is not square, has entries that are negative or
-    not finite, or a node gives weight to nobody.
-    """
+    """Simultaneous weighted averages over neighbours, by a cycle of matrices."""
 
     # (period, nodes, nodes), or (nodes, nodes) for the same in every round: round k
     # uses number k modulo the period. Entry ij is the weight that i gives to what j
@@ -182,9 +178,6 @@ class Mixing:
 
         lambda_2 is the second largest eigenvalue by modulus of W; of a cycle of P
         matrices, that of their product to the power 1/P: what holds in the long run.
-
-        Raises ``ValueError`` if the matrices are neither all row nor all column
-        stochastic.
         """
         if not self.properties & {"row stochastic", "column stochastic"}:
             raise ValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
 from collections.abc import Callable
 from typing import Literal
@@ -21,9 +22,9 @@ _PLAIN: dict[str, Callable[[int], Topology]] = {
     "torus": graphs.torus,
     "star": graphs.star,
     "directed-ring": graphs.directed_ring,
-    "butterfly": graphs.butterfly,
-    "halving": graphs.halving,
-    "chain": graphs.chain,
+    "butterfly": graphs.of_sums,
+    "halving": functools.partial(graphs.of_sums, kind="halving"),
+    "chain": functools.partial(graphs.of_sums, kind="chain"),
     "exponential": graphs.exponential,
     "exp": graphs.exponential,
 }
@@ -50,8 +51,6 @@ def topology(name: str, nodes: int, *, seed: int = 0) -> Topology:
     ``edges:FILE`` and ``arcs:FILE`` read two node numbers a line, with a comma between
     them, joined both ways or from the first to the second. ``seed`` is that of random
     graphs.
-
-    Raises ``ValueError`` if there is no such graph, or the file cannot be read as one.
     """
     kind, colon, text = name.partition(":")
     if kind in _PLAIN and not colon:
@@ -76,8 +75,6 @@ def mixing(name: str, weights: Weights, nodes: int, *, seed: int = 0) -> Mixing:
 
     ``matrix:FILE`` reads the weights themselves, a row a line with commas; ``weights``
     must then be ``given``, and may not be so elsewhere.
-
-    Raises ``ValueError`` if there is no such graph, or the weights do not fit it.
     """
     if not name.startswith("matrix:"):
         if weights == "given":

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from trainers.network.mixing import Mixing, Property
+from trainers.network.mixing import Property
 
 # Any of them missing, and some weight can be 0, fall to 0, or tell no mean.
 NEEDS: tuple[Property, ...] = ("column stochastic", "connected", "positive diagonal")
@@ -64,8 +64,3 @@ class PushSum:
     def received(cls, inbox: Mapping[str, Tensor]) -> PushSum:
         """State of a node after a round, from its mixed x and w."""
         return cls(x=inbox["x"], weight=inbox["w"])
-
-    def mixed(self, mixing: Mixing, k: int) -> PushSum:
-        """After round ``k`` of ``mixing``, at all nodes at once."""
-        heard = {name: mixing(sent, k) for name, sent in self.messages().items()}
-        return PushSum.received(heard)

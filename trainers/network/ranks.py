@@ -42,10 +42,7 @@ class RankLostError(OSError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ranks:
-    """``nodes`` dealt to ``size`` ranks in order, as evenly as they can be.
-
-    Raises ``ValueError`` if there are more ranks than nodes.
-    """
+    """``nodes`` dealt to ``size`` ranks in order, as evenly as they can be."""
 
     rank: int
     size: int
@@ -107,10 +104,7 @@ def by_torchrun() -> bool:
 
 
 def own_gpu(device: str, gpus: int) -> int:
-    """The number of this rank's GPU among the ``gpus`` of this machine.
-
-    Raises ``ValueError`` if ranks are more, or ``device`` names one GPU for all.
-    """
+    """The number of this rank's GPU among the ``gpus`` of this machine."""
     here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     if ":" in device:
         raise ValueError(

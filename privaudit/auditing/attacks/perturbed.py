@@ -75,7 +75,8 @@ class PerturbedWatcher(Watcher):
             self._targets.append(own.select(torch.arange(1)))
         bounds = [self._bound(k) for k in range(scene.problem.training.rounds)]
         dims = len(self._shared)
-        self._scales = list(planned_scales(how.messages, how.mixing, bounds, dims))
+        scales = planned_scales(how.messages, how.mixing, bounds, dims)
+        self._scales = [scale for scale, _ in scales]
         self._theta: Tensor | None = None  # (runs, dims), as the attacker thinks
         self._held: Tensor | None = None  # (runs, shared)
         self._score: Tensor | float = 0.0

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.tiers import examples
 from tests.trainers.problems import start
+from trainers.network.engine import Inbox
 from trainers.network.mixing import Mixing
 from trainers.network.named_graphs import mixing
 from trainers.network.push_sum import NEEDS, PushSum
@@ -54,7 +55,7 @@ every = st.one_of(by_name, schedules())
 def after(mixed, begin, rounds):
     held = PushSum.begin(begin)
     for k in range(rounds):
-        held = held.mixed(mixed, k)
+        held = PushSum.received(Inbox(held.messages(), mixed, k))
         yield held
 
 
@@ -104,7 +105,7 @@ class TestLaws:
     def test_what_is_sent_is_left_alone(self, mixed):
         begin = start(2, nodes=mixed.nodes)
         held = PushSum.begin(begin.clone())
-        held.mixed(mixed, 0)
+        PushSum.received(Inbox(held.messages(), mixed, 0))
         assert torch.equal(held.x, begin)
         assert bool((held.weight == 1).all())
 

@@ -23,7 +23,6 @@ from tests.trainers.message_checks import (
     noise_is_as_promised,
 )
 from tests.trainers.problems import start
-from trainers.network.engine import Network
 from trainers.network.mixing import Mixing
 from trainers.network.named_graphs import mixing
 from trainers.network.push_sum import PushSum
@@ -31,9 +30,7 @@ from trainers.numerics.keys import Key
 from trainers.numerics.randomness import TOO_SMALL, Streams
 from trainers.oracles.messages.channel import Channel, FeedsItself
 from trainers.oracles.messages.dpps import (
-    Averaging,
     Sent,
-    Vectors,
     average,
     with_synchronisation,
 )
@@ -119,7 +116,7 @@ def simulate(run, sensitivity):
                 change /= change.abs().sum(2, keepdim=True)
             held = held.plus(change)
             sent, _ = channel.send(held.x, change, bound=1.0)
-            held = PushSum(sent, held.weight).mixed(on, k)
+            held = PushSum(on(sent, k), on(held.weight, k))
     return np.array([real for real, _ in trace]), np.array([used for _, used in trace])
 
 
@@ -336,13 +333,13 @@ class TestPlanted:
 
         assert any("correlated" in f for f in noise_is_as_promised(Same))
 
-    def test_a_weight_that_is_not_mixed(self):
-        class Unmixed(Averaging):
-            def round(self, state, inbox, private, k):
-                held = PushSum(inbox["s"], state.held.weight)
-                return Sent(held, state.message, state.said)
+    def test_a_weight_that_is_not_mixed(self, monkeypatch):
+        def unmixed(state, inbox):
+            held = PushSum(inbox["s"], state.held.weight)
+            return Sent(held, state.message, state.said)
 
-        assert any("star" in f for f in averages_are_reached(Unmixed))
+        monkeypatch.setattr(Sent, "received", unmixed)
+        assert any("star" in f for f in averages_are_reached())
 
 
 class TestLaws:
@@ -353,12 +350,12 @@ class TestLaws:
         channel = Channel(how, on, Streams(0))
         vectors = start(3, nodes=6)
         channel.begin(vectors, bound=20.0)
-        state, total = Averaging().init(vectors), vectors.sum(1)
+        state, total = Sent.begin(vectors), vectors.sum(1)
         for k in range(8):
-            state = Averaging().local(state, Vectors(channel), k)
+            state = state.perturbed(None, channel, 0.0)
             total = total + (state.message - state.held.x).sum(1)
-            inbox = {n: on(m, k) for n, m in Averaging().messages(state, k).items()}
-            state = Averaging().round(state, inbox, Vectors(channel), k)
+            sent = state.messages(broadcasts=False)
+            state = state.received({name: on(m, k) for name, m in sent.items()})
             torch.testing.assert_close(state.held.x.sum(1), total)
             assert float(state.held.weight.sum()) == pytest.approx(6)
             assert (state.held.weight > 0).all()
@@ -558,20 +555,11 @@ class TestAveraging:
             with_synchronisation(mixing("exponential", "uniform", 8), 9973)
 
     def test_observers_see_all_that_leaves_a_node(self):
-        class Seen:
-            names = None
-
-            def messages(self, k, sent):
-                self.names = set(sent)
-
-        seen = Seen()
+        channel = Channel(noise(), RING, Streams(0))
+        channel.begin(start(2, nodes=5), bound=20.0)
+        state = Sent.begin(start(2, nodes=5)).perturbed(None, channel, 0.0)
         for broadcasts, names in ((False, {"s", "a"}), (True, {"s", "a", "S"})):
-            channel = Channel(noise(), RING, Streams(0))
-            channel.begin(start(2, nodes=5), bound=20.0)
-            Network(Averaging(broadcasts), RING).run(
-                start(2, nodes=5), Vectors(channel), 1, observers=[seen]
-            )
-            assert seen.names == names
+            assert set(state.messages(broadcasts=broadcasts)) == names
 
 
 @pytest.mark.parametrize(

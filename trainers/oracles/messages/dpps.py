@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from privaudit.ledger import Ledger
-from trainers.network.engine import Network
+from trainers.network.engine import Inbox
 from trainers.network.mixing import Mixing, Property
 from trainers.network.push_sum import PushSum
 from trainers.oracles.messages.channel import Channel
@@ -81,42 +81,6 @@ class Sent:
         return Sent(held, self.message[:, :, :0], self.said)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Averaging:
-    """DPPS with nothing added after the start: private averaging of vectors."""
-
-    broadcasts: bool = False
-
-    def init(self, start: Tensor) -> Sent:
-        return Sent.begin(start)
-
-    def local(self, state: Sent, private: Vectors, k: int) -> Sent:
-        return state.perturbed(None, private.channel, 0.0)
-
-    def messages(self, state: Sent, k: int) -> dict[str, Tensor]:
-        return state.messages(broadcasts=self.broadcasts)
-
-    def round(
-        self, state: Sent, inbox: Mapping[str, Tensor], private: Vectors, k: int
-    ) -> Sent:
-        return state.received(inbox)
-
-    def models(self, state: Sent) -> Tensor:
-        """y = s / a, each node's view of the mean."""
-        return state.held.z
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Vectors:
-    """The oracle of an averaging: a channel, and no other data than the start."""
-
-    channel: Channel
-
-    @property
-    def nodes(self) -> int:
-        return self.channel.mixing.nodes
-
-
 def average(
     vectors: Tensor,  # (runs, nodes, dims), of L1 norm at most ``bound`` each
     # how they are sent, with the weights of all rounds, synchronisation included
@@ -134,12 +98,12 @@ def average(
     all bounds.
     """
     channel.begin(vectors.double(), bound=bound)
-    network = Network(
-        Averaging(broadcasts=channel.noise.broadcasts),
-        channel.mixing,
-        ("column stochastic", "connected"),
-    )
-    views = network.run(
-        vectors.double(), Vectors(channel), rounds, after_round=after_round
-    )
-    return views, channel.ledger
+    channel.mixing.require(("column stochastic", "connected"), "AVERAGING")
+    state = Sent.begin(vectors)
+    for k in range(rounds):
+        state = state.perturbed(None, channel, 0.0)
+        sent = state.messages(broadcasts=channel.noise.broadcasts)
+        state = state.received(Inbox(sent, channel.mixing, k))
+        if after_round is not None:
+            after_round(k + 1, state.held.z)
+    return state.held.z, channel.ledger

@@ -178,15 +178,11 @@ class MessageNoise(Checked):
 
 def planned_scales(
     noise: MessageNoise, mixing: Mixing, bounds: list[float], dims: int
-) -> Iterator[float]:
-    """Scales of noise by round, for equal public starts; 1 where data decide them."""
-    return (scale for scale, _ in _planned(noise, mixing, bounds, dims))
-
-
-def _planned(
-    noise: MessageNoise, mixing: Mixing, bounds: list[float], dims: int
 ) -> Iterator[tuple[float, float]]:
-    """As `planned_scales`, and how much of it is for rounding."""
+    """Scales of noise by round, and how much of each is for rounding.
+
+    For equal public starts; 1 where data decide them.
+    """
     ones = np.ones((1, mixing.nodes))
     tracker = noise.tracker(mixing, dims)
     tracker.begin(0 * ones, 0.0, equal=True)
@@ -218,7 +214,7 @@ def planned(
     ``bounds``, one a round, are of what nodes add; messages have ``dims`` numbers.
     """
     recorder = noise.recorder(mixing.nodes)
-    scales = _planned(noise, mixing, bounds, dims)
+    scales = planned_scales(noise, mixing, bounds, dims)
     for bound, (scale, rounding) in zip(bounds, scales, strict=True):
         for node, population in enumerate(populations):
             release = noise.release(bound, scale, population, rounding)

@@ -3,7 +3,7 @@
 The sensitivity of a round is max_ij ||s_i - s_j||_1 over what the nodes are about to
 send: no node knows it. A `Tracker` says what each node believes it to be, and the
 largest of these is used. Where nodes believe different things they must broadcast them,
-and what they broadcast depends on the data: `Tracker.broadcasts`.
+and what they broadcast depends on the data: `MessageNoise.broadcasts`.
 
 =================  ==============================================  ===================
 name               what a node says                                worth
@@ -53,8 +53,6 @@ class Tracker:
     By itself it remembers nothing of how it began and what was sent.
     """
 
-    broadcasts: bool
-
     def begin(self, norms: Floats, bound: float, *, equal: bool) -> None:
         """States of L1 norms ``norms``, (runs, nodes), none above ``bound``."""
 
@@ -80,16 +78,12 @@ def real_sensitivity(states: Floats) -> Floats:
 class Real(Tracker):
     """The sensitivity itself: what an omniscient observer would say."""
 
-    broadcasts = True
-
     def perturbed(self, states: Floats, norms: Floats, bound: float) -> Floats:
         return np.repeat(real_sensitivity(states)[:, None], states.shape[1], 1)
 
 
 class Paper(Tracker):
     """Equation 22, or the paper's published code: from the network's maximum."""
-
-    broadcasts = True
 
     def __init__(self, constant: float, decay: float, *, published: bool) -> None:
         self._step = PaperEstimate(constant, decay, 1.0)
@@ -124,8 +118,6 @@ class Paper(Tracker):
 
 class Certified(Tracker):
     """`Spread` of each run, from the norms that all nodes broadcast."""
-
-    broadcasts = True
 
     def __init__(self, window: int) -> None:
         self._window = window
@@ -165,8 +157,6 @@ class DataIndependent(Tracker):
     stochastic weights), what equal states have in common does not count.
     """
 
-    broadcasts = False
-
     def __init__(self, window: int, quantile: float, *, keeps_mean: bool) -> None:
         self._window = window
         self._quantile = quantile
@@ -202,8 +192,6 @@ class DataIndependent(Tracker):
 
 class Perturbation(Tracker):
     """Twice the bound of what a node adds: how far one record can move a message."""
-
-    broadcasts = False
 
     def __init__(self) -> None:
         self._fresh = 0.0

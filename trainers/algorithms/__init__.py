@@ -206,14 +206,8 @@ ALGORITHMS: dict[str, Family] = {
         needs=("connected",),
         options=ButterflyOptions,
         # As many exchanges a step as nodes: 200 steps.
-        defaults={
-            "graph": "chain",
-            "nodes": 8,
-            "rounds": 1600,
-            "model": "softmax",
-            "step_size": 1.0,
-        },
-        audited={"nodes": 4, "graph": "chain", "rounds": 12, "split": 0.0},
+        defaults={**_SUMS, "graph": "chain", "rounds": 1600},
+        audited={**_AUDITED_SUMS, "graph": "chain", "rounds": 12},
     ),
     "dp-mf-butterfly": MfButterflyFamily(
         make=Butterfly,

@@ -190,14 +190,9 @@ class Halving(Butterfly):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ButterflyFamily(Family[ButterflyOptions]):
-    """Sums on a graph of `privaudit.accounting.views.butterfly`, exchange by exchange.
+    """Sums on a graph of `privaudit.accounting.views.butterfly`, by exchanges."""
 
-    Parameters
-    ----------
-    graph
-        Its name there, and among graphs; a butterfly may also be ``halving``.
-    """
-
+    # its name there, and among graphs; a butterfly may also be ``halving``
     graph: str = "butterfly"
     one_noise: str = "adds up noise of nodes, of which each hides others too"
 

@@ -35,6 +35,20 @@ class OfParameters:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class StepFirst(OfParameters):
+    """theta_i <- sum_j w_ij (theta_j - eta_k G_j(theta_j)): steps are sent."""
+
+    def local(self, state: State, private: Gradients, k: int) -> State:
+        gradient = private.gradient(at=state.theta)
+        return State(theta=state.theta - self.step_size(k) * gradient)
+
+    def round(
+        self, state: State, inbox: Mapping[str, Tensor], private: Gradients, k: int
+    ) -> State:
+        return State(theta=inbox["theta"])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Dsgd(OfParameters):
     """theta_i <- sum_j w_ij theta_j - eta_k G_i(theta_i), with W doubly stochastic.
 

@@ -33,7 +33,7 @@ from privaudit.schedules import (
 )
 from trainers.algorithms.family import Family
 from trainers.algorithms.setting import Options, Setting
-from trainers.oracles.oracle import Mechanism, SamplingName
+from trainers.oracles.mechanism import Mechanism, SamplingName
 
 Values = NDArray[np.float64]
 Ratio = Annotated[float, Meta(ge=1)]
@@ -115,9 +115,6 @@ class DynD2p(DynCD2p, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     Parameters
     ----------
-    rho_c
-        By what factor the clip norm shrinks over the rounds, >= 1; the
-        paper gives its inverse.
     rho_mu
         By what factor the privacy budget of a round grows over the rounds, >= 1; the
         paper gives its inverse.

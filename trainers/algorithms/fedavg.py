@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from msgspec import Meta
-from torch import Tensor
 
 from privaudit.task_settings import AtLeastOne, Positive
-from trainers.algorithms.dsgd import OfParameters, State
+from trainers.algorithms.dsgd import StepFirst
 from trainers.algorithms.family import Family
 from trainers.algorithms.mf import MfOptions
 from trainers.algorithms.setting import Setting
-from trainers.network.engine import Gradients
 from trainers.oracles.mechanism import MOST_BAND
 from trainers.oracles.updates import UpdateMechanism
 
@@ -36,11 +33,6 @@ class FedavgOptions(MfOptions, frozen=True, kw_only=True, forbid_unknown_fields=
         How many releases share noise (docs/factorisation.md); 1: none but by buffers.
     unit
         What is protected: a user.
-
-    Raises
-    ------
-    ValueError
-        If a value is out of its range.
     """
 
     local_steps: AtLeastOne = 5
@@ -51,7 +43,7 @@ class FedavgOptions(MfOptions, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Fedavg(OfParameters):
+class Fedavg(StepFirst):
     """theta_i <- sum_j w_ij (theta_j - eta G_j(theta_j)), G_j minus a mean update.
 
     DP-FedAvg (McMahan et al. 2018, Algorithm 1) without a server where the oracle clips
@@ -59,15 +51,6 @@ class Fedavg(OfParameters):
     a server to its users. On a complete graph all nodes meet at the mean, as with a
     server.
     """
-
-    def local(self, state: State, private: Gradients, k: int) -> State:
-        gradient = private.gradient(at=state.theta)
-        return State(theta=state.theta - self.step_size(k) * gradient)
-
-    def round(
-        self, state: State, inbox: Mapping[str, Tensor], private: Gradients, k: int
-    ) -> State:
-        return State(theta=inbox["theta"])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -99,9 +99,7 @@ class MfFamily(Family[OptionsType]):
         return dataclasses.replace(plain, **noise)
 
 
-class MfButterflyOptions(
-    ButterflyOptions, frozen=True, kw_only=True, forbid_unknown_fields=True
-):
+class MfButterflyOptions(ButterflyOptions, frozen=True, kw_only=True):
     """Options of `Butterfly`, and of noise that releases share.
 
     Parameters

@@ -50,11 +50,7 @@ class UserFamily(Family):
 
 
 def family_at(name: str) -> Family:
-    """The family of the algorithm at ``module:Class``.
-
-    Raises ``ValueError`` if there is none or it lacks something, and
-    `privaudit.files.user_code.ForeignError` if its module fails as it is imported.
-    """
+    """The family of the algorithm at ``module:Class``."""
     found = object_named(name, "class")
     if isinstance(found, Family):
         return found

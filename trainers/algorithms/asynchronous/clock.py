@@ -33,8 +33,6 @@ class Speed:
     else one (with a barrier: of one worker a round, drawn at random); ``one-slow:F``:
     worker 0 always takes F seconds; ``uniform:A,B``; ``exponential:MEAN``;
     ``lognormal:SIGMA`` with median 1.
-
-    Raises ``ValueError`` for another name, or a number that is not > 0.
     """
 
     name: str
@@ -48,39 +46,33 @@ class Speed:
         """Seconds of a worker's next step, from a generator of its own."""
         kind, _, text = self.name.partition(":")
         numbers = [float(n) for n in re.findall(_NUMBER, text)]
-        counts = {
-            "constant": 0,
-            "random-slowdown": 1,
-            "one-slow": 1,
-            "exponential": 1,
-            "lognormal": 1,
-            "uniform": 2,
+        first, share = numbers[0] if numbers else 1.0, 1 / self.nodes
+        draws: dict[str, tuple[int, Draw]] = {  # of so many numbers
+            "constant": (0, lambda rng, worker: 1.0),
+            "random-slowdown": (
+                1,
+                lambda rng, _: first if rng.random() < share else 1.0,
+            ),
+            "one-slow": (1, lambda rng, worker: first if worker == 0 else 1.0),
+            "uniform": (2, lambda rng, worker: rng.uniform(first, numbers[1])),
+            "exponential": (1, lambda rng, worker: rng.exponential(first)),
+            "lognormal": (1, lambda rng, worker: rng.lognormal(sigma=first)),
         }
-        if kind not in counts:
+        if kind not in draws:
             raise ValueError(
                 f"there is no speed {self.name!r}; choose one of constant, "
                 "random-slowdown:FACTOR, one-slow:FACTOR, uniform:LOW,HIGH, "
                 "exponential:MEAN, lognormal:SIGMA"
             )
-        if len(numbers) != counts[kind] or not all(0 < n < np.inf for n in numbers):
+        count, draw = draws[kind]
+        if len(numbers) != count or not all(0 < n < np.inf for n in numbers):
             raise ValueError(
-                f"the speed {kind} takes {counts[kind]} numbers > 0 after a colon, "
+                f"the speed {kind} takes {count} numbers > 0 after a colon, "
                 f"got {self.name!r}"
             )
         if kind == "uniform" and numbers[0] > numbers[1]:
             raise ValueError(f"uniform:LOW,HIGH needs LOW <= HIGH, got {self.name!r}")
-        first = numbers[0] if numbers else 1.0
-        draws: dict[str, Draw] = {
-            "constant": lambda rng, worker: 1.0,
-            "random-slowdown": lambda rng, worker: (
-                first if rng.random() < 1 / self.nodes else 1.0
-            ),
-            "one-slow": lambda rng, worker: first if worker == 0 else 1.0,
-            "uniform": lambda rng, worker: rng.uniform(first, numbers[1]),
-            "exponential": lambda rng, worker: rng.exponential(first),
-            "lognormal": lambda rng, worker: rng.lognormal(sigma=first),
-        }
-        return draws[kind]
+        return draw
 
 
 @dataclasses.dataclass(frozen=True)

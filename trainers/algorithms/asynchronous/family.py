@@ -10,7 +10,6 @@ import dataclasses
 from typing import Any, Literal
 
 import numpy as np
-from torch import Tensor
 
 from privaudit.accounting.papers.xu_theorem_2 import TheoremTwo
 from privaudit.ledger import Ledger, Recorder
@@ -23,9 +22,10 @@ from trainers.algorithms.asynchronous.clock import (
 )
 from trainers.algorithms.asynchronous.real_time import RealTime
 from trainers.algorithms.asynchronous.virtual_time import Adp2sgd, Asynchronous
+from trainers.algorithms.dsgd import StepFirst
 from trainers.algorithms.family import Family
 from trainers.algorithms.setting import Options, OptionsType, Setting
-from trainers.network.engine import Gradients, Inbox, Network, Schedule
+from trainers.network.engine import Network, Schedule
 from trainers.network.graphs import complete
 from trainers.network.mixing import Mixing
 from trainers.oracles.oracle import Mechanism
@@ -64,8 +64,8 @@ class ClockOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Clock((), Speed(self.speed, 1), self.link_time)
 
     def arguments(self, rounds: int) -> dict[str, Any]:
-        """Itself: the clock waits for the graph."""
-        return {"options": self}
+        """None: SYNC waits for all, by any clock."""
+        return {}
 
     def clock_of(self, mixing: Mixing) -> Clock:
         if self.pairing == "graph":
@@ -76,9 +76,7 @@ class ClockOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return Clock(partners, speed, self.link_time, self.clock_seed)
 
 
-class WorkerOptions(
-    ClockOptions, frozen=True, kw_only=True, forbid_unknown_fields=True
-):
+class WorkerOptions(ClockOptions, frozen=True, kw_only=True):
     """As those, and by which clock.
 
     Parameters
@@ -117,7 +115,7 @@ class WorkerOptions(
             )
 
     def arguments(self, rounds: int) -> dict[str, Any]:
-        """Itself, and how many steps there are."""
+        """Itself, as the clock waits for the graph, and how many steps there are."""
         return {"options": self, "steps": rounds}
 
     def most(self, steps: int, workers: int) -> int:
@@ -125,15 +123,12 @@ class WorkerOptions(
         return min(steps, self.most_steps or 2 * -(-steps // workers))
 
 
-DEFAULT = WorkerOptions()
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Untimed:
     """An `Adp2sgd` that waits for its graph, to be run for ``steps``."""
 
     step_size: Schedule
-    options: WorkerOptions = DEFAULT
+    options: WorkerOptions = WorkerOptions()  # noqa: RUF009  # frozen
     steps: int = 1
 
 
@@ -232,41 +227,8 @@ class PrivateWorkers(Workers):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class SyncState:
-    """(runs, nodes, dims)"""
-
-    model: Tensor
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Sync:
+class Sync(StepFirst):
     """w <- mean over all of (w_i - eta G_i(w_i)): SYNC of Xu et al., section V."""
-
-    step_size: Schedule
-    options: ClockOptions = DEFAULT
-
-    def init(self, start: Tensor) -> SyncState:
-        """All workers at ``start``."""
-        return SyncState(start)
-
-    def local(self, state: SyncState, private: Gradients, k: int) -> SyncState:
-        """One step of everybody's own."""
-        step = self.step_size(k) * private.gradient(at=state.model)
-        return SyncState(state.model - step)
-
-    def messages(self, state: SyncState, k: int) -> dict[str, Tensor]:
-        """The models."""
-        return {"theta": state.model}
-
-    def round(
-        self, state: SyncState, inbox: Inbox, private: Gradients, k: int
-    ) -> SyncState:
-        """The mean of all."""
-        return SyncState(inbox["theta"])
-
-    def models(self, state: SyncState) -> Tensor:
-        """The models."""
-        return state.model
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

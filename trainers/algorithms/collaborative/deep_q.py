@@ -18,6 +18,11 @@ from privaudit.files.arguments import Checked
 from privaudit.task_settings import AtLeastOne, Natural, Positive, Share
 from trainers.algorithms.collaborative.policies import exploration
 
+_KEPT = (  # attributes of networks, in a checkpoint
+    *("network", "target", "_first", "_second"),
+    *("_states", "_actions", "_rewards", "_stored", "_learned"),
+)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class QSettings(Checked):
@@ -156,22 +161,9 @@ class QNetworks:
 
     def state_dict(self) -> dict[str, Any]:
         """All that is needed to go on, for `trainers.runs.checkpoint`."""
-        return {
-            "network": self.network,
-            "target": self.target,
-            "first": self._first,
-            "second": self._second,
-            "states": self._states,
-            "actions": self._actions,
-            "rewards": self._rewards,
-            "stored": self._stored,
-            "learned": self._learned,
-        }
+        return {name.strip("_"): getattr(self, name) for name in _KEPT}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from where networks of this shape stood."""
-        self.network, self.target = state["network"], state["target"]
-        self._first, self._second = state["first"], state["second"]
-        self._states, self._actions = state["states"], state["actions"]
-        self._rewards = state["rewards"]
-        self._stored, self._learned = state["stored"], state["learned"]
+        for name in _KEPT:
+            setattr(self, name, state[name.strip("_")])

@@ -22,7 +22,6 @@ from trainers.algorithms.collaborative.runner import (
 )
 from trainers.algorithms.family import Family
 from trainers.algorithms.setting import Options, OptionsType, Setting
-from trainers.network.engine import Schedule
 from trainers.network.mixing import Mixing
 
 
@@ -61,20 +60,9 @@ class CollaborativeOptions(Options, frozen=True, kw_only=True):
     def choices(self) -> Choices:
         return Choices(self.policy, self.global_first, self.global_last, self.coin_seed)
 
-    def networks(self) -> QSettings:
-        return QSettings(seed=self.q_seed)
-
     def given(self) -> Outcome:
         """Models that a run gives: local or global."""
         return self.outcome or ("local" if self.policy == "never" else "global")
-
-    def arguments(self, rounds: int) -> dict[str, Any]:
-        return {"outcome": self.given()}
-
-
-def make(step_size: Schedule, *, outcome: Outcome = "global") -> Collaborative:
-    """The algorithm; its step sizes are the oracle's, for the noise depends on them."""
-    return Collaborative(outcome)
 
 
 class ResamplingOptions(Options, frozen=True, kw_only=True):
@@ -97,9 +85,6 @@ class ResamplingOptions(Options, frozen=True, kw_only=True):
     order_seed: Natural = 0
     paper_noise: Literal["checked", "as-printed"] = "checked"
 
-    def arguments(self, rounds: int) -> dict[str, Any]:
-        return {}
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OneVsAll(Family[OptionsType], abc.ABC):
@@ -107,6 +92,10 @@ class OneVsAll(Family[OptionsType], abc.ABC):
 
     no_rates: str = "goes once through disjoint batches of batch_size records"
     one_noise: str = "has one model, to which all nodes add noise in turn"
+
+    def algorithm(self, setting: Setting[OptionsType]) -> Collaborative:
+        """Made without step sizes: they are the oracle's, as noise depends on them."""
+        return self.make("local" if self.stays_home(setting) else "global")
 
     def runner(self, algorithm: Collaborative, mixing: Mixing) -> Collaboration:
         return Collaboration(algorithm, mixing, self.needs)
@@ -134,7 +123,7 @@ class NoiselessOnePass(OneVsAll[CollaborativeOptions]):
             **_shared(setting, Constants(options.regularisation)),
             noise_multiplier=noise_multiplier if self.private else 0.0,
             choices=options.choices(),
-            networks=options.networks(),
+            networks=QSettings(seed=options.q_seed),
         )
 
     def plans_at_most(self, setting: Setting[CollaborativeOptions]) -> bool:
@@ -153,10 +142,7 @@ class PrivateOnePass(NoiselessOnePass):
         self, setting: Setting[CollaborativeOptions], epsilon: float, delta: float
     ) -> float:
         """By the classical Gaussian mechanism."""
-        options = setting.options
-        if options.paper_noise == "checked":
-            classical_sigma(epsilon, delta)
-        return paper_multiplier(Constants(options.regularisation), epsilon, delta)
+        return _paper_noise(setting.options, epsilon, delta)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -187,10 +173,15 @@ class WithReplacement(OneVsAll[ResamplingOptions]):
         It leaves out that records are drawn, not taken in turn, and is of one class.
         """
         options = setting.options
-        epsilon, delta = epsilon / options.passes, delta / options.passes
-        if options.paper_noise == "checked":
-            classical_sigma(epsilon, delta)
-        return paper_multiplier(Constants(options.regularisation), epsilon, delta)
+        return _paper_noise(options, epsilon / options.passes, delta / options.passes)
+
+
+def _paper_noise(
+    options: CollaborativeOptions | ResamplingOptions, epsilon: float, delta: float
+) -> float:
+    if options.paper_noise == "checked":
+        classical_sigma(epsilon, delta)
+    return paper_multiplier(Constants(options.regularisation), epsilon, delta)
 
 
 def _shared(setting: Setting, constants: Constants) -> dict[str, Any]:
@@ -239,7 +230,7 @@ AUDITED: dict[str, Any] = {
 
 
 _ONE_PASS: dict[str, Any] = {
-    "make": make,
+    "make": Collaborative,
     "options": CollaborativeOptions,
     "oracle": Participants,
     "defaults": DEFAULTS,
@@ -249,7 +240,7 @@ FAMILIES: dict[str, Family] = {
     "deep-q": PrivateOnePass(private=True, **_ONE_PASS),
     "deep-q-noiseless": NoiselessOnePass(private=False, **_ONE_PASS),
     "dp-sgd-with-replacement": WithReplacement(
-        make=make,
+        make=Collaborative,
         private=True,
         options=ResamplingOptions,
         oracle=Resampling,

@@ -13,11 +13,11 @@ from trainers.algorithms.partpsp.partpsp import PartPsp
 from trainers.algorithms.setting import Options, Setting
 from trainers.network.engine import Network
 from trainers.network.mixing import Mixing
+from trainers.oracles.mechanism import SamplingName
 from trainers.oracles.messages.dpps import with_synchronisation
 from trainers.oracles.messages.noise import MessageNoise, planned
 from trainers.oracles.messages.oracle import ClipBy, MessageMechanism, shared_places
 from trainers.oracles.messages.sensitivities import SensitivityName
-from trainers.oracles.oracle import SamplingName
 
 
 class PartPspOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -76,17 +76,10 @@ class PartPspOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=T
         return self.sync_interval or None
 
     def noise(self, multiplier: float, rounds: int, **more: Any) -> MessageNoise:
+        same = ("sensitivity", "unit", "constant", "decay", "failure", "window")
+        more |= {name: getattr(self, name) for name in same}
         return MessageNoise(
-            multiplier,
-            sensitivity=self.sensitivity,
-            rounds=rounds,
-            unit=self.unit,
-            sync_interval=self.interval,
-            constant=self.constant,
-            decay=self.decay,
-            failure=self.failure,
-            window=self.window,
-            **more,
+            multiplier, rounds=rounds, sync_interval=self.interval, **more
         )
 
     def arguments(self, rounds: int) -> dict[str, Any]:

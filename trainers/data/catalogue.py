@@ -14,12 +14,10 @@ from privaudit.files.arguments import near
 from privaudit.task_settings import IDX, check_no_table
 from trainers.data import glyphs as drawn
 from trainers.data import idx
-from trainers.data.digits import load_digits
 from trainers.data.fetched import Arrays, fetch_covertype, fetch_images
 from trainers.data.forest import TRAIN
 from trainers.data.forest import forest as drawn_forest
 from trainers.data.records import Dataset
-from trainers.data.reduced import principal_components
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -31,8 +29,7 @@ class Source:
     # from the folder for data, or None, to the arrays; None for the digits of
     # scikit-learn, which are divided by class
     load: Callable[[str | pathlib.Path | None], Arrays] | None = None
-    # the data set of which this one is the principal components; see
-    # `trainers.data.reduced`
+    # the data set of which this one is the `principal_components`
     reduces: str | None = None
 
 
@@ -99,19 +96,19 @@ def load_dataset(
     # where data are kept; by default `trainers.data.cache.data_folder` for what is
     # drawn, scikit-learn's own cache for what is fetched
     data_dir: str | pathlib.Path | None = None,
-    # of the inputs, (samples, ...), images in [0, 1]
-    dtype: torch.dtype = torch.float32,
 ) -> tuple[Dataset, Dataset]:
-    """Records to train on and to test on, or `DataUnavailableError`."""
+    """Records to train on and to test on, or `DataUnavailableError`.
+
+    Inputs are (samples, ...) in single precision, images in [0, 1].
+    """
     source = check_dataset(name)
     if labels is None:
         labels = tuple(range(source.classes))
-    how: dict[str, Any] = {"train": train, "seed": seed, "dtype": dtype}
     if source.reduces is not None:
-        whole = load_dataset(source.reduces, labels=labels, data_dir=data_dir, **how)
-        return principal_components(*whole)
+        how: dict[str, Any] = {"train": train, "seed": seed, "data_dir": data_dir}
+        return principal_components(*load_dataset(source.reduces, labels=labels, **how))
     if source.load is None:
-        return load_digits(labels, **how)
+        return load_digits(labels, train=train, seed=seed)
     arrays = source.load(data_dir)
     rng = np.random.default_rng(seed)
     if arrays.train is None:
@@ -127,8 +124,75 @@ def load_dataset(
     first = np.sort(rng.permutation(first)[:train])
 
     def dataset(index: np.ndarray) -> Dataset:
-        inputs = torch.from_numpy(arrays.inputs[index]).to(dtype).div_(arrays.scale)
+        inputs = torch.from_numpy(arrays.inputs[index]).float().div_(arrays.scale)
         classes = np.searchsorted(labels, arrays.targets[index]).astype(np.int64)
         return Dataset(inputs, torch.from_numpy(classes))
 
     return dataset(first), dataset(np.sort(rest))
+
+
+def load_digits(
+    digits: tuple[int, ...] = tuple(range(10)), *, train: int, seed: int = 0
+) -> tuple[Dataset, Dataset]:
+    """The handwritten digits that come with scikit-learn, split in train and test.
+
+    1 797 real 8x8 images (UCI "Optical recognition of handwritten digits", its test
+    set), in [0, 1], (samples, 1, 8, 8); classes are numbered as ``digits``, split by
+    class and seed.
+    """
+    from sklearn.datasets import load_digits as load
+
+    images, labels = load(return_X_y=True)
+    shuffle = np.random.default_rng(seed).permutation(len(labels))
+    images, labels = images[shuffle] / 16, labels[shuffle]
+    chosen, rest = [], []
+    for number, digit in enumerate(digits):
+        places = np.flatnonzero(labels == digit)
+        share = train // len(digits) + (number < train % len(digits))
+        if not 0 < share < len(places):
+            raise ValueError(
+                f"{train} training images need {share} of the digit {digit}, of which "
+                f"there are {len(places)}; use between {len(digits)} and "
+                f"{len(digits) * (len(places) - 1)}"
+            )
+        chosen.append(places[:share])
+        rest.append(places[share:])
+
+    def dataset(parts: list[np.ndarray]) -> Dataset:
+        index = np.sort(np.concatenate(parts))
+        classes = np.searchsorted(digits, labels[index])
+        inputs = torch.tensor(images[index], dtype=torch.float32).view(-1, 1, 8, 8)
+        return Dataset(inputs, torch.tensor(classes, dtype=torch.long))
+
+    return dataset(chosen), dataset(rest)
+
+
+COMPONENTS = 50
+
+
+def principal_components(
+    train: Dataset, test: Dataset, components: int = COMPONENTS
+) -> tuple[Dataset, Dataset]:
+    """Both sets in the coordinates of the test set's principal components.
+
+    Mean and directions are of ``test`` alone, without labels, which is taken as public:
+    nothing of ``train`` is released. Inputs become (samples, components) at most.
+    """
+    public = test.inputs.flatten(1).double()
+    components = min(components, public.shape[1])
+    if len(public) <= components:
+        raise ValueError(
+            f"{components} principal components need more than {components} records "
+            f"outside the training data, got {len(public)}: train on fewer"
+        )
+    mean = public.mean(0)
+    _, _, rows = torch.linalg.svd(public - mean, full_matrices=False)
+    # A direction has no sign of its own: the largest entry is positive.
+    places = rows.abs().argmax(1, keepdim=True)
+    rows = (rows * rows.gather(1, places).sign())[:components]
+
+    def seen(data: Dataset) -> Dataset:
+        values = (data.inputs.flatten(1).double() - mean) @ rows.T
+        return Dataset(values.to(data.inputs.dtype), data.targets)
+
+    return seen(train), seen(test)

@@ -23,23 +23,11 @@ TRAIN, TEST = 60_000, 10_000
 VERSION = 1  # of the drawing; a change makes the cached files old
 
 FONTS = (
-    "DejaVuSans",
-    "DejaVuSans-Bold",
-    "DejaVuSans-Oblique",
-    "DejaVuSansMono",
-    "DejaVuSansMono-BoldOblique",
-    "DejaVuSerif",
-    "DejaVuSerif-Bold",
-    "DejaVuSerif-Italic",
-    "STIXGeneral",
-    "STIXGeneralBol",
-    "STIXGeneralBolIta",
-    "STIXGeneralItalic",
-    "cmb10",
-    "cmr10",
-    "cmss10",
-    "cmti10",
-    "cmtt10",
+    *("DejaVuSans", "DejaVuSans-Bold", "DejaVuSans-Oblique"),
+    *("DejaVuSansMono", "DejaVuSansMono-BoldOblique"),
+    *("DejaVuSerif", "DejaVuSerif-Bold", "DejaVuSerif-Italic"),
+    *("STIXGeneral", "STIXGeneralBol", "STIXGeneralBolIta", "STIXGeneralItalic"),
+    *("cmb10", "cmr10", "cmss10", "cmti10", "cmtt10"),
 )
 _GRID = 64  # pixels of a drawn glyph's side, which spans [-1, 1]
 _BLOCK = 2_000  # images at a time

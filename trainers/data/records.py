@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,35 +12,13 @@ from torch import Tensor
 from trainers.data.transforms import Drawn
 
 
-class Records(Protocol):
-    """One node's records, in memory or read as they are asked for."""
-
-    def __len__(self) -> int: ...
-
-    @property
-    def example(self) -> tuple[Tensor, Tensor]:
-        """An input and a target, of which shape and type are looked at."""
-
-    def read(self, index: Tensor, seeds: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Records at ``index``, (samples,), that draw by ``seeds`` or their numbers."""
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Dataset:
-    """Samples with labels.
+    """Samples with labels."""
 
-    Parameters
-    ----------
-    inputs
-        (samples, ...), floats or integers such as tokens
-    targets
-        (samples, ...), integer classes or floats
-    users
-        (samples,): the number of each sample's user, where samples are of users.
-    """
-
-    inputs: Tensor
-    targets: Tensor
+    inputs: Tensor  # (samples, ...), floats or integers such as tokens
+    targets: Tensor  # (samples, ...), integer classes or floats
+    # (samples,): the number of each sample's user, where samples are of users
     users: Tensor | None = None
 
     def __post_init__(self) -> None:
@@ -58,6 +36,7 @@ class Dataset:
 
     @property
     def example(self) -> tuple[Tensor, Tensor]:
+        """An input and a target, of which shape and type are looked at."""
         return self.inputs[0], self.targets[0]
 
     def read(self, index: Tensor, seeds: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -181,13 +160,16 @@ def _taken(part: Tensor, place: Tensor) -> Tensor:
 
 
 class ReadAsAsked(Drawn):
-    """As `PrivateData`, without a canary: a batch is read when it is drawn."""
+    """As `PrivateData`, without a canary: a batch is read when it is drawn.
+
+    ``shares``: one a node, a `Dataset` or `trainers.data.shares.Lazy`.
+    """
 
     canary_nodes = ()
     replaced = direction = coordinates = None
     canaries = 1
 
-    def __init__(self, shares: Sequence[Records], device: str = "cpu") -> None:
+    def __init__(self, shares: Sequence[Any], device: str = "cpu") -> None:
         super().__init__()
         self.shares = tuple(shares)
         self.sizes = tuple(len(share) for share in shares)

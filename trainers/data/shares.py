@@ -29,7 +29,7 @@ from privaudit.files.frames import check_aligned
 from privaudit.files.npz import check_unmasked
 from trainers.data import forked
 from trainers.data.forked import Ended
-from trainers.data.records import Dataset, PrivateData, ReadAsAsked, Records
+from trainers.data.records import Dataset, PrivateData, ReadAsAsked
 from trainers.data.splits import Partition
 from trainers.data.transforms import NO_CLASS, Alone, plain, void
 from trainers.numerics.randomness import public_generator
@@ -97,7 +97,7 @@ class Lazy:
 
     @property
     def example(self) -> tuple[Tensor, Tensor]:
-        """As `trainers.data.records.Records.example`: what was declared, if it was."""
+        """As `Dataset.example`: what was declared, if it was."""
         if self.like is not None:
             input, target = self.like
             return input, target
@@ -198,7 +198,9 @@ def shares_of(
         ]
         if users is not None:
             found, names = _with_users(found, users.labels, shares)
-    _check_alike(found)
+    first = found[0].example
+    for node, share in enumerate(found):
+        check_alike(share, first, f"node {node}")
     if users is not None:
         _check_overlap(found, names, users.overlap)
     return found
@@ -462,13 +464,7 @@ def check_finite(data: Dataset, name: str) -> None:
             )
 
 
-def _check_alike(found: Sequence[Dataset | Lazy]) -> None:
-    first = found[0].example
-    for node, share in enumerate(found):
-        check_alike(share, first, f"node {node}")
-
-
-def check_alike(share: Records, first: tuple[Tensor, Tensor], name: str) -> None:
+def check_alike(share: Dataset | Lazy, first: Pair, name: str) -> None:
     """Raise ``ValueError`` if a share's records are unlike node 0's ``first``."""
     parts = zip(("inputs", "targets"), share.example, first, strict=True)
     for part, ours, theirs in parts:

@@ -18,18 +18,19 @@ from trainers.data import (
     DataUnavailableError,
     Partition,
     check_dataset,
-    class_shares,
-    data_folder,
     glyphs,
     idx,
     load_dataset,
-    load_digits,
+)
+from trainers.data.cache import cached, data_folder
+from trainers.data.catalogue import load_digits
+from trainers.data.splits import (
+    class_shares,
     split_by_class,
     split_by_dirichlet,
     split_by_file,
     split_evenly,
 )
-from trainers.data.cache import cached
 
 
 class TestDigits:

@@ -1,4 +1,4 @@
-"""Contract of trainers.data.reduced and trainers.data.forest."""
+"""Contract of principal components, and of trainers.data.forest."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,8 @@ import torch
 from sklearn.decomposition import PCA
 
 from trainers.data import Dataset, load_dataset
+from trainers.data.catalogue import principal_components
 from trainers.data.forest import CLASSES, RECORDS, TRAIN, forest
-from trainers.data.reduced import principal_components
 
 
 def images(count, seed=0):

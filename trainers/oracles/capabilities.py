@@ -46,6 +46,4 @@ class HearsAll(Protocol):
 
 def gives(oracle: object, capability: type) -> bool:
     """Return whether ``oracle``, instance or class, has ``capability``, a protocol."""
-    if isinstance(oracle, type):
-        return issubclass(oracle, capability)
-    return isinstance(oracle, capability)
+    return issubclass(oracle if isinstance(oracle, type) else type(oracle), capability)

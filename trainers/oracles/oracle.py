@@ -29,17 +29,8 @@ from trainers.numerics import noise
 from trainers.numerics.deferred_checks import Watch
 from trainers.numerics.device import placed
 from trainers.numerics.randomness import Streams, grid_step, rounding_up
-from trainers.oracles.mechanism import Mechanism, SamplingName
+from trainers.oracles.mechanism import Mechanism
 from trainers.oracles.sampler import Sampler
-
-__all__ = [
-    "MEMORY_LIMIT",
-    "Mechanism",
-    "Oracle",
-    "ReleaseObserver",
-    "SamplingName",
-    "clip_weights",
-]
 
 MEMORY_LIMIT = 1 << 30  # bytes, for what one call keeps alive
 _LONG = 8.0  # clip norms, of a crafted gradient before it is clipped
@@ -176,10 +167,7 @@ class Oracle:
         return {
             **past,
             "releases": list(self._releases),
-            "ledger": [
-                Ledger(nodes=(entries,), unit=self.mechanism.unit).to_json()
-                for entries in self.ledger.nodes
-            ],
+            "ledger": [part.to_json() for part in self.ledger.apart()],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

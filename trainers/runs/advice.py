@@ -32,19 +32,15 @@ class Released(Protocol):
     """Known facts of a training before it begins: `trainers.runs.problem.Problem`."""
 
     @property
-    def training(self) -> Training:
-        """Its settings."""
+    def training(self) -> Training: ...
 
     @property
-    def sizes(self) -> tuple[int, ...]:
-        """Number of records of each node."""
+    def sizes(self) -> tuple[int, ...]: ...  # records of each node
 
     @property
-    def setting(self) -> Setting:
-        """Values that its mechanism and ledger are made from."""
+    def setting(self) -> Setting: ...  # that its mechanism and ledger are made from
 
-    def ledger(self, noise: Noise) -> Ledger:
-        """Ledger that it would have."""
+    def ledger(self, noise: Noise) -> Ledger: ...  # that it would have
 
 
 def mechanisms(problem: Released, noise: Noise) -> list[Mechanism]:

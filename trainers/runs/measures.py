@@ -209,9 +209,12 @@ class CurveRecorder:
     def _point(
         self, done: int, values: Tensor | None, models: Tensor
     ) -> Measured | None:
-        distance = float(consensus_distance(models).mean())
         figures = as_figures(self._problem.material.quality, values)
-        return Measured(round=done, consensus=distance, **figures)  # type: ignore[arg-type]
+        apart = self._apart(models)
+        return Measured(round=done, consensus=apart, **figures)  # type: ignore[arg-type]
+
+    def _apart(self, models: Tensor) -> float | None:
+        return float(consensus_distance(models).mean())
 
     def curves(self) -> Curves:
         each = zip(Measured._fields, zip(*self.points, strict=True), strict=True)

@@ -43,7 +43,7 @@ from trainers.network.over_ranks import Party
 from trainers.network.ranks import own_gpu, where_am_i
 from trainers.runs import checkpoint
 from trainers.runs.material import Material
-from trainers.runs.measures import CurveRecorder, Measured, as_figures
+from trainers.runs.measures import CurveRecorder
 from trainers.runs.outcome import TrainingResult
 from trainers.runs.problem import units
 from trainers.runs.run import Assignment, Keeper, OneProcess, Part
@@ -549,11 +549,8 @@ def contents(folder: RunFolder) -> list[dict[str, Any]]:
 class PartyRecorder(CurveRecorder):
     """A `CurveRecorder` of this party's nodes: how far apart all are is not known."""
 
-    def _point(
-        self, done: int, values: Tensor | None, models: Tensor
-    ) -> Measured | None:
-        figures = as_figures(self._problem.material.quality, values)
-        return Measured(round=done, consensus=None, **figures)  # type: ignore[arg-type]
+    def _apart(self, models: Tensor) -> None:
+        return None
 
 
 class PartyKeeper(Keeper):

@@ -21,6 +21,7 @@ from privaudit.files.fingerprints import fingerprint
 from privaudit.files.folder import TRIES, FolderError, RunFolder
 from privaudit.ledger import Ledger
 from trainers.data import Dataset
+from trainers.data.shares import Lazy
 from trainers.numerics.keys import Key
 from trainers.runs import checkpoint
 from trainers.runs.run import Assignment, Keeper, OneProcess, Part, TrainingRun
@@ -107,20 +108,16 @@ class Tries:
     def _given_by_user(self) -> str:
         """Fingerprint of data and code; of data read as asked for, of the first."""
         material = self.candidates[0].problem.material
-        shares = [
-            share
-            if isinstance(share, Dataset)
-            else (share.records, share.users, share.example)
-            if share.by_their_code
-            else (
-                share.records,
-                share.users,
-                share.read(torch.arange(len(share))[:_FEW]),
-            )
-            for share in material.shares
-        ]
+
+        def seen(share: Dataset | Lazy) -> Any:
+            if isinstance(share, Dataset):
+                return share
+            rows = torch.arange(len(share))[:_FEW]
+            some = share.example if share.by_their_code else share.read(rows)
+            return share.records, share.users, some
+
         code = material.given_loss, material.transform
-        return fingerprint((shares, self.judge, code))
+        return fingerprint(([*map(seen, material.shares)], self.judge, code))
 
     def _begun(self, where: RunFolder | None) -> dict[str, Any]:
         """Return the state in ``where``, or a new one, of tries that are drawn."""

@@ -33,11 +33,8 @@ def try_ledger(
     training: Training, sizes: tuple[int, ...], noise: Noise, score_noise: float | None
 ) -> Ledger:
     """Ledger of one try: its training, and the count by which it is judged."""
-    ledger = training.family.planned(training.setting(sizes), noise)
-    if training.overlap > 1:
-        ledger = msgspec.structs.replace(ledger, overlap=training.overlap)
     # One count of all nodes' records: whoever holds the record, it moves by one.
-    return with_counts(ledger, score_noise)
+    return with_counts(Sized(training, sizes).ledger(noise), score_noise)
 
 
 def count_noise(budgets: Sequence[float], delta: float) -> float:

@@ -411,6 +411,16 @@ class TestRandomAllocation:
         assert whole.ledger.nodes == resumed.ledger.nodes
         assert resumed.ledger.assumptions == (PLACED,)  # who knows what the data were
 
+    def test_an_assumption_stays_however_often_it_goes_on(self):
+        mechanism = Mechanism(2.0, 0.5, 2.0, sampling="random-allocation")
+        one, two, three = (oracle(mechanism) for _ in range(3))
+        one.gradient(start(DIMS))
+        two.load_state_dict(one.state_dict())
+        for _ in range(3):  # to the end of epochs
+            two.gradient(start(DIMS))
+        three.load_state_dict(two.state_dict())
+        assert three.ledger.assumptions == (PLACED,)
+
     def test_between_epochs_nothing_is_assumed(self):
         mechanism = Mechanism(2.0, 0.5, 2.0, sampling="random-allocation")
         whole, resumed = oracle(mechanism), oracle(mechanism)

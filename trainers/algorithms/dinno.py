@@ -116,7 +116,6 @@ class Dinno(OfParameters):
         return State(theta=psi, dual=dual, optimiser=kept)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class DinnoFamily(Family[DinnoOptions]):
     """DiNNO asks for a gradient in every inner step, and has optimisers of its own."""
 

@@ -12,7 +12,6 @@ decentralized learning with provable utility guarantee".
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import pathlib
 from collections.abc import Callable
@@ -159,7 +158,6 @@ class GeneralD2p(ConstD2p, frozen=True, kw_only=True, forbid_unknown_fields=True
         return clt.noise_scale(mu, self.clips, self._noise, rate, rounds)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Pushed(Family[ConstD2p]):
     """Stochastic gradient push with clip norms and noise on a schedule."""
 

@@ -82,7 +82,6 @@ def _most_parts(plain: Mechanism, sizes: tuple[int, ...]) -> int:
     return min((math.floor(1 / rate + 1e-9) for rate in rates), default=_BAND)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class MfFamily(Family[OptionsType]):
     """An algorithm whose noise is C^-1 times independent noise, C Toeplitz.
 
@@ -112,7 +111,6 @@ class MfButterflyOptions(ButterflyOptions, frozen=True, kw_only=True):
     parts: Annotated[int, Meta(ge=1)] | None = None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class MfButterflyFamily(ButterflyFamily):
     """Butterfly sums with noise that a node's releases share.
 

@@ -79,7 +79,6 @@ def acceleration(gap: float) -> float:
     return 2 * (1 - math.sqrt(gap * (1 - gap / 4))) / (1 - gap / 2) ** 2
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class MuffliatoFamily(Family[MuffliatoOptions]):
     """Steps are fewer than rounds; acceleration is the graph's."""
 

@@ -15,7 +15,6 @@ plain attributes of the class, all of which may be left out::
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
 import typing
@@ -39,7 +38,6 @@ _SAID = ("private", "central", "over_ranks", "outlives", "needs", "defaults", "a
 _PLAIN = (bool, int, float, str, type(None))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class UserFamily(Family):
     """The family of a class that is no `Family` itself."""
 

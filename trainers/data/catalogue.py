@@ -93,7 +93,7 @@ def load_dataset(
     # which classes to keep, in order, numbered anew; None for all
     labels: tuple[int, ...] | None = None,
     seed: int = 0,  # of what is taken
-    # where data are kept; by default `trainers.data.cache.data_folder` for what is
+    # where data are kept; by default `trainers.data.fetched.data_folder` for what is
     # drawn, scikit-learn's own cache for what is fetched
     data_dir: str | pathlib.Path | None = None,
 ) -> tuple[Dataset, Dataset]:

@@ -16,7 +16,7 @@ from numpy.random import Generator
 from torch import Tensor
 from torch.nn import functional
 
-from trainers.data.cache import cached, data_folder
+from trainers.data.fetched import cached, data_folder
 
 SIZE, CLASSES = 28, 10
 TRAIN, TEST = 60_000, 10_000

@@ -11,8 +11,7 @@ import zlib
 import numpy as np
 
 from privaudit.files.folder import MOST_ARRAYS, content_of
-from trainers.data.cache import DataUnavailableError
-from trainers.data.fetched import DEBIAN, Arrays
+from trainers.data.fetched import DEBIAN, Arrays, DataUnavailableError
 
 # http://yann.lecun.com/exdb/mnist: two zeros, a type, the number of sizes, the sizes.
 _TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}

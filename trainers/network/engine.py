@@ -104,7 +104,6 @@ class KnowsPlaces(Protocol):
 
 
 def begun(algorithm: Algorithm, start: Tensor, nodes: range) -> Any:
-    """The state before the first round of ``nodes``, from ``start``."""
     state = algorithm.init(start)
     if isinstance(algorithm, KnowsPlaces):
         state = algorithm.numbered(state, nodes)
@@ -134,7 +133,6 @@ class Watched:
     resume: tuple[int, Any] | None = None
 
     def sent(self, k: int, messages: Mapping[str, Tensor]) -> None:
-        """Show the ``messages`` of round ``k``."""
         for observer in self.observers:
             observer.messages(k, messages)
 

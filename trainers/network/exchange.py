@@ -429,7 +429,6 @@ class Exchange(abc.ABC):
                     self._carry(other, "bye", "", b"")
 
     def check(self) -> None:
-        """Raise what went wrong, if something did."""
         if self.failure is not None and not self._over:
             raise self.failure
         if self._is_closed:

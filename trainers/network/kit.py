@@ -34,7 +34,6 @@ class Kit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rank(self) -> int:
-        """Number of this party."""
         return self.sites.index(self.name)
 
     @property

@@ -73,7 +73,6 @@ class Mixing:
 
     @classmethod
     def of(cls, topology: Topology, rule: WeightName) -> Mixing:
-        """Weights by `mixing_weights`, for every round of ``topology``."""
         return cls(np.stack([mixing_weights(hears, rule) for hears in topology.hears]))
 
     @property

@@ -245,7 +245,6 @@ class Party:
 
     @property
     def ranks(self) -> Ranks:
-        """Ranks by the nodes that they hold."""
         return Ranks(self.exchange.rank, self.exchange.size, self.nodes)
 
     def network(self, network: RankNetwork, dims: int) -> PartyNetwork:

@@ -81,13 +81,11 @@ class Shards:
         return -(-self.dims // _WORDS)
 
     def held_by(self, shard: int) -> range:
-        """Coordinates of ``shard``."""
         each = _WORDS * -(-self.blocks // self.size)
         return range(*(min(each * one, self.dims) for one in (shard, shard + 1)))
 
     @property
     def held(self) -> range:
-        """Coordinates that are here."""
         return self.held_by(self.rank)
 
     def _parts(self, where: range) -> Iterator[tuple[int, int, range]]:

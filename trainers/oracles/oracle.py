@@ -299,7 +299,6 @@ class Oracle:
         return words.to(self.data.device).repeat_interleave(len(nodes))
 
     def _record(self, nodes: Sequence[int], index: int) -> None:
-        """Write down the ``index``-th release of each of ``nodes``."""
         made: dict[tuple[int, int], Release] = {}
         for node in nodes:
             how, size = self.mechanism.of(self._numbers[node]), self._units.sizes[node]

@@ -101,7 +101,6 @@ class OverRanks(OneProcess):
         return super().result(given, folder)
 
     def check_start(self, problem: Problem, run: TrainingRun) -> None:
-        """``ValueError`` if the ranks' models differ."""
         mark = hashlib.sha256()
         for part in problem.start_parts(run.public_seed):  # all nodes share them
             mark.update(part.numpy().tobytes())

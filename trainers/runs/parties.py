@@ -239,7 +239,6 @@ def settled(
 
 
 def check_parties(training: Training, parties: int, *, drop_lost: bool = False) -> None:
-    """``ValueError`` for what cannot be trained by so many parties."""
     if drop_lost and not (
         training.family.outlives and "symmetric" in training.mixing().properties
     ):

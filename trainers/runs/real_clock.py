@@ -19,7 +19,6 @@ _NEW, _BEGUN = 0, 1  # nobody has released anything; all had kept their start by
 
 
 def is_by_real_clock(problem: Problem) -> bool:
-    """Return whether its network runs in real time."""
     return isinstance(problem.network, RealTime)
 
 

@@ -352,7 +352,6 @@ class Keeper:
                 )
 
     def _restore(self) -> None:
-        """Go on from the checkpoint, if there is one."""
         path = self._folder / "checkpoint.pt"
         if not path.exists():
             return
@@ -495,7 +494,6 @@ class OneProcess:
             check_journal(journal, marks, self.key_file(folder))
 
     def keeper(self, given: Assignment, folder: RunFolder) -> Keeper:
-        """Keeper that measures, accounts and keeps the run."""
         return Keeper(given, folder)
 
     def gathered(self, part: Part) -> list[Part] | None:

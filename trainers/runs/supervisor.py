@@ -109,7 +109,6 @@ class Supervisor:
 def _process(
     work: Callable[..., None], pipe: Connection, arguments: tuple[Any, ...]
 ) -> None:
-    """Serve as a worker's process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started it decides
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)

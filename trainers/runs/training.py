@@ -129,7 +129,6 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def family(self) -> Family:
-        """Family of the algorithm by its name."""
         return family_named(self.algorithm)
 
     @property
@@ -178,7 +177,6 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return "replace-one" if fixed or self.unit == "node" else "add-or-remove-one"
 
     def step_sizes(self) -> Schedule:
-        """The step size of each round."""
         first, last = self.step_size, self.final_step_size
         kind, _, text = (self.schedule or "").partition(":")
         if not kind:

@@ -186,7 +186,6 @@ class Tries:
 
 
 def forget(folder: RunFolder) -> None:
-    """Remove what ``folder`` keeps of tries."""
     shutil.rmtree(folder / TRIES, ignore_errors=True)
 
 

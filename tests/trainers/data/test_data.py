@@ -22,8 +22,8 @@ from trainers.data import (
     idx,
     load_dataset,
 )
-from trainers.data.cache import cached, data_folder
 from trainers.data.catalogue import load_digits
+from trainers.data.fetched import cached, data_folder
 from trainers.data.splits import (
     class_shares,
     split_by_class,

@@ -132,7 +132,6 @@ class Untimed:
     steps: int = 1
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class FixedBatches(Family[OptionsType]):
     """Batches of a fixed size, drawn without replacement."""
 
@@ -204,7 +203,6 @@ class Workers(FixedBatches[WorkerOptions]):
         )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class PrivateWorkers(Workers):
     """A(DP)2SGD, which has a theorem of its own."""
 
@@ -231,7 +229,6 @@ class Sync(StepFirst):
     """w <- mean over all of (w_i - eta G_i(w_i)): SYNC of Xu et al., section V."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class AllReduce(FixedBatches[ClockOptions]):
     """SYNC: whatever the graph, everybody hears everybody."""
 

@@ -160,10 +160,8 @@ class QNetworks:
         return torch.where(explores < share, coins < 0.5, greedy == 1)
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is needed to go on, for `trainers.runs.checkpoint`."""
         return {name.strip("_"): getattr(self, name) for name in _KEPT}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from where networks of this shape stood."""
         for name in _KEPT:
             setattr(self, name, state[name.strip("_")])

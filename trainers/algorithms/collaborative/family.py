@@ -111,7 +111,6 @@ class OneVsAll(Family[OptionsType], abc.ABC):
         return mechanism.ledger_of(setting.sizes, setting.labels)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class NoiselessOnePass(OneVsAll[CollaborativeOptions]):
     """One pass over disjoint batches, by any policy."""
 
@@ -134,7 +133,6 @@ class NoiselessOnePass(OneVsAll[CollaborativeOptions]):
         return setting.options.given() == "local"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class PrivateOnePass(NoiselessOnePass):
     """The same with the paper's account, of one class's model."""
 

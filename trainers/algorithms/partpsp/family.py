@@ -155,7 +155,6 @@ class PlainMessages(Family[PartPspOptions]):
         return setting.options.shared != "*"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class NoisyMessages(PlainMessages):
     """Messages with Laplace noise."""
 

@@ -240,7 +240,6 @@ class Channel:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the state of a channel that was made with the same arguments."""
         ledgers = map(Ledger.from_json, state["ledger"])
         self._recorder = Recorder.of(Ledger.joined(ledgers))
         self._fresh = state["fresh"]

@@ -263,9 +263,9 @@ class GradientOracle:
             raise ValueError("this oracle was closed, or its folder is written")
         asked = _numbers(range(self.nodes) if nodes is None else nodes)
         self._inner.next_release(asked)
-        shape, found = (len(asked), self.start.shape[1]), getattr(at, "shape", None)
-        if found is None or tuple(found) != shape:
-            given = type(at).__name__ if found is None else tuple(found)
+        shape, is_tensor = (len(asked), self.start.shape[1]), hasattr(at, "detach")
+        given = tuple(at.shape) if is_tensor else type(at).__name__
+        if given != shape:
             raise ValueError(
                 f"parameters are a tensor of shape (nodes, dims) = {shape}, got {given}"
             )

@@ -296,6 +296,15 @@ def test_points_of_other_shapes_are_refused():
     with pytest.raises(ValueError, match="not finite"):
         oracle.gradient(oracle.start * float("nan"))
     assert oracle.ledger.nodes == ((), (), (), ())
+    with pytest.raises(ValueError, match=r"\(nodes, dims\) = \(4, 12\), got ndarray"):
+        oracle.gradient(oracle.start.numpy())
+
+
+def test_a_compiled_model_is_taken():
+    """It has a length, which torch takes from the module within: Linear has none."""
+    net = torch.compile(nn.Linear(5, 2), backend="eager")
+    oracle = pa.oracle(net, data(), nodes=4, seed=0, **MECHANISM)
+    assert oracle.gradient(oracle.start).shape == (4, 12)
 
 
 class TestTakenUp:

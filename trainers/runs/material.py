@@ -80,7 +80,7 @@ class Material:
     @property
     def whole(self) -> nn.Module:
         """The user's module, of which ``module`` was made; or that itself."""
-        return self.given or self.module
+        return self.module if self.given is None else self.given
 
     @property
     def quality(self) -> Quality:

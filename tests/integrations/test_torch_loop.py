@@ -290,8 +290,13 @@ class TestOpacus:
         with pytest.raises(ValueError, match="give the private data loader"):
             canary.on(optimizer)
         optimizer.max_grad_norm = [1.0, 2.0]
-        with pytest.raises(ValueError, match="needs flat clipping"):
-            canary.on(optimizer, sampling_rate=0.1)
+        others = ("PerLayerOptimizer", "OptimizerFastGradientClipping")
+        kinds = [type(f"DP{name}", (DPOptimizer,), {}) for name in others]
+        kinds.append(type("AdaClipDPOptimizer", (DPOptimizer,), {}))
+        made = [kind([torch.zeros(1)], 1.0, None) for kind in kinds]
+        for one in (optimizer, *made):
+            with pytest.raises(ValueError, match="needs flat clipping"):
+                canary.on(one, sampling_rate=0.1)
 
     def test_black_box_scores(self):
         scores_of = opacus_audit.loss_scores(

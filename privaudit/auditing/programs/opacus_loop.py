@@ -14,6 +14,8 @@ from privaudit.ledger import Ledger
 from privaudit.results import DELTA
 from privaudit.settings import ProgramSettings
 
+# Optimizers that clip layer by layer, without per-sample gradients, to other norms.
+_OTHERS = ("PerLayer", "FastGradientClipping", "AdaClip")
 _LONG = 10.0  # clip norms, that the canary's gradient is long before it is clipped
 
 
@@ -40,16 +42,14 @@ class OpacusCanary(torch_loop.GradientCanary):
                     "a canary is planted in an Opacus optimizer, such as make_private "
                     f"gives; {type(optimizer).__name__} has no {name}"
                 )
-        if "FastGradientClipping" in type(optimizer).__name__:
+        kinds = " ".join(kind.__name__ for kind in type(optimizer).__mro__)
+        if any(kind in kinds for kind in _OTHERS) or not isinstance(
+            optimizer.max_grad_norm, int | float
+        ):
             raise ValueError(
-                "with ghost clipping there are no per-sample gradients to plant a "
-                "canary among: use grad_sample_mode='hooks'"
-            )
-        clip = optimizer.max_grad_norm
-        if not isinstance(clip, int | float):
-            raise ValueError(
-                "a canary needs flat clipping: max_grad_norm must be one number, got "
-                f"{type(clip).__name__}"
+                "a canary needs flat clipping of per-sample gradients to one norm: "
+                "use clipping='flat' and grad_sample_mode='hooks' of make_private, "
+                f"which gives no {type(optimizer).__name__}"
             )
         if loader is None and sampling_rate is None:
             raise ValueError("give the private data loader, or its sampling_rate")

@@ -31,6 +31,7 @@ from privaudit.results import (
     Status,
     UpperBound,
     check_delta,
+    check_relation,
 )
 from privaudit.version import __version__
 
@@ -52,6 +53,8 @@ class RecordedRun(
 
     def __post_init__(self) -> None:
         check_delta(self.delta)
+        if self.relation is not None:
+            check_relation(self.relation)
         if not self.recorded:
             raise ValueError("say which tool trained: recorded is empty")
 

@@ -6,15 +6,25 @@ import importlib
 import importlib.metadata
 import operator
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from privaudit.accounting.certificate import Certificate
-from privaudit.accounting.recorded import RecordedResult, RecordedRun, RunWriter
+from privaudit.accounting.recorded import (
+    RecordedResult,
+    RecordedRun,
+    RunWriter,
+    worth,
+)
 from privaudit.integrations import opacus
-from privaudit.integrations.opacus_batches import Batches, Sums, is_counted, sampler_of
+from privaudit.integrations.opacus_batches import (
+    Batches,
+    Sums,
+    check_optimizer,
+    sampler_of,
+)
 from privaudit.ledger import Ledger, Recorder
 from privaudit.results import DELTA, Relation, check_delta, single_above
 
@@ -41,8 +51,8 @@ class PrivacyCallback(_Callback):
 
     Of an Opacus engine, what the optimizer clips and sums is held against the batches
     of the trainer's loader, as `privaudit.integrations.opacus.LedgerCallback` does.
-    Where that cannot be (ghost or adaptive clipping, ``BatchMemoryManager``, several
-    processes or optimizers), the engine's history is taken, with what that assumes.
+    Where that cannot be (ghost or adaptive clipping, several optimizers, parts of
+    batches), the fit is refused, and so is one in other processes than this.
 
     Parameters
     ----------
@@ -72,9 +82,11 @@ class PrivacyCallback(_Callback):
     ------
     ValueError
         If a value is out of its range; at the start of training, if ``out`` cannot be
-        used or, with an engine, the trainer's loader is not Poisson sampled; during it,
-        if gradients are not those of its batches; if ``source`` has no ledger, or a
-        checkpoint has releases that are not in it.
+        used or, with an engine, what it sums cannot be counted or the trainer's loader
+        is not Poisson sampled; during it, if gradients are not those of its batches, or
+        an epoch ends and ``source`` released nothing; if ``source`` has no ledger, or
+        a checkpoint, or an engine that made steps between two fits, has releases that
+        are not in it.
     ModuleNotFoundError
         If Lightning is not installed.
 
@@ -107,6 +119,8 @@ class PrivacyCallback(_Callback):
         super().__init__()
         if every < 1:
             raise ValueError(f"every must be >= 1, got {every}")
+        if not isinstance(log, str | None):
+            raise ValueError(f"log must be a metric's name or None, got {log!r}")
         self._source, self._out, self._log, self._every = source, out, log, every
         self._delta, self._relation = check_delta(delta), relation
         self._run = RecordedRun.of(
@@ -114,20 +128,30 @@ class PrivacyCallback(_Callback):
         )
         self._writer: RunWriter | None = None
         self._sums: Sums | None = None
-        self._batches, self._sampler = Batches(), None
+        self._batches = Batches()
         self._counted: Recorder | None = None
+        self._left: object = None  # the engine, and its history when counting stopped
+        self._process, self._begun = os.getpid(), 0  # begun: releases before the fit
         self._before: list[int] | None = None  # releases of each node, by a checkpoint
         self.result: RecordedResult | None = None
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Take the folder, and look at what Opacus will clip and sum."""
-        self._check_resumed(trainer, self.ledger(pl_module))
-        self._count(trainer, pl_module)
-        if self._out is not None and trainer.is_global_zero:
-            run = self._run
-            if _by_opacus(self.ledger(pl_module)):
-                both = f"{run.recorded} with {opacus.version()}"
-                run = msgspec.structs.replace(run, recorded=both)
+        if trainer.world_size > 1 or os.getpid() != self._process:
+            raise ValueError(
+                "the ledger is of the process that made this callback, and the trainer "
+                f"has {trainer.world_size}, or began another, whose releases it would "
+                "lack: use Trainer(devices=1) without ddp"
+            )
+        ledger = self.ledger(pl_module)
+        self._check_resumed(trainer, ledger)
+        self._begun = sum(_releases(ledger))
+        run = self._run
+        if _by_opacus(ledger):
+            self._count(trainer, pl_module)
+            both = f"{run.recorded} with {opacus.version()}"
+            run = msgspec.structs.replace(run, recorded=both)
+        if self._out is not None:
             self._writer = RunWriter(self._out, run)
 
     def on_train_batch_start(
@@ -135,8 +159,7 @@ class PrivacyCallback(_Callback):
     ) -> None:
         """Count the batch."""
         if self._sums is not None:
-            rate = float(self._sampler.sample_rate)  # type: ignore[union-attr]
-            self._batches.draw(_records(batch), rate)
+            self._batches.draw(next(_rows(batch), 0), _rate(trainer))
 
     def on_train_batch_end(
         self,
@@ -152,8 +175,9 @@ class PrivacyCallback(_Callback):
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Log epsilon."""
+        ledger = self._grown(pl_module)
         if self._log is not None:
-            found = Certificate.of(self.ledger(pl_module), self._relation)
+            found = Certificate.of(ledger, self._relation)
             bracket = found.epsilon(self._delta, sides="upper")
             name = self._log
             if bracket.standing != "certified":
@@ -162,27 +186,24 @@ class PrivacyCallback(_Callback):
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Account what was released, and finish the folder."""
-        self._close()
-        if self._writer is not None:
-            ledger = self.ledger(pl_module)
-            self._writer.replace(ledger)
-            if opacus.history_of(self._source_of(pl_module)) is not None:
-                opacus.check_any(ledger)
-            elif not any(ledger.nodes):
-                raise ValueError(
-                    "the oracle released nothing, and nothing is known of what was "
-                    "trained: train by its gradient()"
-                )
-            # Opacus is asked of its own releases only.
-            says = opacus.epsilons(ledger, self._delta) if _by_opacus(ledger) else {}
-            self.result = self._writer.finish(says)
+        self._close(pl_module)
+        ledger = self._grown(pl_module)
+        # Opacus is asked of its own releases only.
+        says = opacus.epsilons(ledger, self._delta) if _by_opacus(ledger) else {}
+        writer, self._writer = self._writer, None
+        if writer is None:
+            self.result = worth(ledger, self._run, says)
+        else:
+            writer.replace(ledger)
+            self.result = writer.finish(says)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: Any) -> None:
         """Leave the folder unfinished, with all that was released."""
-        self._close()
-        if self._writer is not None:
-            self._writer.replace(self.ledger(pl_module))
-            self._writer.close()
+        self._close(pl_module)
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.replace(self.ledger(pl_module))
+            writer.close()
 
     def on_save_checkpoint(
         self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]
@@ -211,6 +232,17 @@ class PrivacyCallback(_Callback):
                 "steps by privaudit.epsilon"
             )
 
+    def _grown(self, pl_module: Any) -> Ledger:
+        """The ledger. ``ValueError`` if the fit added nothing to it."""
+        ledger = self.ledger(pl_module)
+        if sum(_releases(ledger)) <= self._begun:
+            raise ValueError(
+                f"the {type(self._source_of(pl_module)).__name__} released nothing in "
+                "this fit, and nothing is known of what was trained: train by the "
+                "oracle's gradient(), or by what make_private of the engine returned"
+            )
+        return ledger
+
     def ledger(self, pl_module: Any = None) -> Ledger:
         """Ledger of the releases so far, as ``source`` has it."""
         if self._counted is not None:
@@ -231,30 +263,44 @@ class PrivacyCallback(_Callback):
         return source
 
     def _count(self, trainer: Any, pl_module: Any) -> None:
-        """Count sums from now on, where an engine alone would say what was released."""
-        history = opacus.history_of(self._source_of(pl_module))
-        optimizers = trainer.optimizers
-        if history is None or len(optimizers) != 1 or not is_counted(optimizers[0]):
+        """Count sums from now on. ``ValueError`` if that cannot be."""
+        if len(trainer.optimizers) != 1:
+            raise ValueError(
+                "what Opacus releases is counted of one optimizer, and "
+                f"configure_optimizers returned {len(trainer.optimizers)}: return that "
+                "of make_private alone, or fit without this callback and account for "
+                "the engine's history by privaudit.integrations.opacus.write_run"
+            )
+        (optimizer,) = trainer.optimizers
+        check_optimizer(optimizer)
+        layers = importlib.import_module("trainers.gradients.per_sample")  # with torch
+        layers.check_statistics(pl_module)
+        _rate(trainer)
+        engine = self._source_of(pl_module)
+        history = opacus.history_of(engine)
+        if history is None:  # of a LedgerCallback, which counts by itself
             return
-        loader = trainer.train_dataloader
-        self._sampler = sampler_of(loader)
-        if self._sampler is not loader.batch_sampler:
-            return  # parts of batches, which a trainer does not tell apart
-        counted = self._counted or Recorder(1)
-        if history and self._counted is None:  # of an earlier training
-            counted = Recorder.of(opacus.ledger_of(history))
+        if self._counted is None:
+            earlier = Recorder.of(opacus.read(history))
+            self._counted = earlier if history else Recorder(1)
+        elif self._left != (engine, [*history]):
+            raise ValueError(
+                "the engine's history is not what it was after the last fit, and this "
+                "callback counted no step between: make a new PrivacyCallback(engine), "
+                "which takes all of its history"
+            )
         for what in (opacus.FLOATS, opacus.WHOLE):
-            counted.assume(what)
-        self._batches, self._counted = Batches(), counted
-        self._sums = Sums(
-            optimizers[0], self._batches, lambda one: counted.record(0, one)
-        )
+            self._counted.assume(what)
+        self._batches, counted = Batches(), self._counted
+        self._sums = Sums(optimizer, self._batches, lambda one: counted.record(0, one))
 
-    def _close(self) -> None:
+    def _close(self, pl_module: Any) -> None:
         """Stop counting; what was counted stays."""
         if self._sums is not None:
             self._sums.close()
             self._sums = None
+            engine = self._source_of(pl_module)
+            self._left = engine, [*opacus.history_of(engine)]
 
 
 _HOW = "written while it trained"
@@ -270,15 +316,30 @@ def _ledger(source: Any) -> Ledger | None:
     if isinstance(known, Ledger):
         return known
     history = opacus.history_of(source)
-    return None if history is None else opacus.ledger_of(history)
+    return None if history is None else opacus.read(history)
 
 
-def _records(batch: Any) -> int:
-    """Number of records a batch has: rows of its first tensor."""
-    if hasattr(batch, "shape"):
-        return len(batch)
+def _rows(batch: Any) -> Iterator[int]:
+    """Rows of each tensor that a batch has; those of the first are its records."""
     parts = batch.values() if isinstance(batch, Mapping) else batch
-    return _records(next(iter(parts)))
+    if getattr(parts, "shape", ()):
+        yield len(parts)
+    elif isinstance(batch, Mapping | list | tuple):
+        for part in parts:
+            yield from _rows(part)
+
+
+def _rate(trainer: Any) -> float:
+    """Rate of the loader that is trained on. ``ValueError`` if it is not Poisson."""
+    loader = trainer.train_dataloader
+    sampler = sampler_of(loader)
+    if sampler is not loader.batch_sampler:
+        raise ValueError(
+            "a trainer ends an epoch after as many parts of batches as it expects, "
+            "whatever was drawn, which no account covers: give the loader that "
+            "PrivacyEngine.make_private returned in place of BatchMemoryManager's"
+        )
+    return float(sampler.sample_rate)
 
 
 def _by_opacus(ledger: Ledger) -> bool:

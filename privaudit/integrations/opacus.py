@@ -20,6 +20,7 @@ import importlib
 import importlib.metadata
 import logging
 import math
+import numbers
 import os
 import warnings
 from collections.abc import Sequence
@@ -45,12 +46,15 @@ from privaudit.results import DELTA, Relation
 
 HISTORY = (
     "each step summed one batch of the engine's own loader, Poisson sampled anew, each "
-    "record once, none skipped, and parameters change by the engine's noisy steps "
-    "only, which a history does not tell"
+    "record once, none skipped, each record's gradient clipped to the norm that the "
+    "noise multiplies, nothing else was released (no adaptive clip norm), and "
+    "parameters and buffers change by the engine's noisy steps only, which a history "
+    "does not tell"
 )
 WHOLE = (
     "each gradient that was clipped is one record's alone, of the batches that the "
-    "loader drew, as their numbers agree, and parameters change by noisy steps only"
+    "loader drew, as their numbers agree, and parameters and buffers change by noisy "
+    "steps only"
 )
 FLOATS = (
     "Opacus' coins, sums and noise, which are floating point numbers of torch's "
@@ -83,20 +87,32 @@ def ledger_of(history: Sequence[tuple[float, float, int]]) -> Ledger:
     and ``signal_skip_step`` sums several, which no such account covers, and the history
     does not show either. So the account is conditional.
 
-    Raises ``ValueError`` for numbers out of their range.
+    Raises ``ValueError`` for numbers out of their range, or a history without steps.
     """
+    ledger = read(history)
+    check_any(ledger)
+    return ledger
+
+
+def read(history: Sequence[tuple[float, float, int]]) -> Ledger:
+    """Read a ledger as `ledger_of`, of no step too."""
     if not is_history(history):
         raise ValueError(
             "an Opacus history is a list of a noise multiplier, a sampling rate and a "
             f"number of steps each, got {history!r}"
         )
     entries = []
-    for place, (noise, rate, steps) in enumerate(history):
-        if not 0 <= noise < math.inf or not 0 <= rate <= 1 or steps != int(steps):
+    for place, entry in enumerate(history):
+        noise, rate, steps = entry
+        if (
+            not all(isinstance(one, numbers.Real) for one in entry)
+            or not (0 <= noise < math.inf and 0 <= rate <= 1)
+            or not (0 <= steps < math.inf and steps == int(steps))
+        ):
             raise ValueError(
                 f"entry {place} of an Opacus history is a noise multiplier >= 0, a "
-                f"sampling rate in [0, 1] and a number of steps, got {noise}, {rate} "
-                f"and {steps}"
+                f"sampling rate in [0, 1] and a number of steps >= 0, got {noise!r}, "
+                f"{rate!r} and {steps!r}"
             )
         if rate == 0 or steps == 0:
             continue
@@ -210,7 +226,6 @@ def write_run(
             f"{type(source).__name__}"
         )
     ledger = ledger_of(history)
-    check_any(ledger)
     run = _run(
         "read from the history that Opacus kept", delta, epsilon=epsilon, of=relation
     )

@@ -242,19 +242,17 @@ class Sums:
         self._is_hidden = False
 
 
-def is_counted(optimizer: Any) -> bool:
-    """Return whether `Sums` knows what such an optimizer clips, sums and adds."""
-    return type(optimizer).__name__ in _OPTIMIZERS
-
-
 def check_optimizer(optimizer: Any) -> None:
-    """Raise ``ValueError``, with what to do, unless `is_counted`."""
-    if is_counted(optimizer):
-        return
+    """Raise ``ValueError``, with what to do, unless `Sums` knows what it releases."""
     kinds = [kind.__name__ for kind in type(optimizer).__mro__]
+    if kinds[0] in _OPTIMIZERS:
+        return
     what = "write_run reads the history of its engine, after training"
     if "DPOptimizer" not in kinds:
         what = "give the one that PrivacyEngine.make_private returned"
+    elif "AdaClip" in kinds[0]:
+        what = "its engine's history does not have the count that is released; use "
+        what += "clipping='flat' or 'per_layer'"
     elif "FastGradientClipping" in kinds[0]:
         what = f"use grad_sample_mode='hooks'; or {what}"
     raise ValueError(
@@ -269,7 +267,7 @@ def sampler_of(data_loader: Any) -> Any:
         if type(sampler).__name__ == _SAMPLER:
             return sampler
     raise ValueError(
-        "the batches of this data loader are not Poisson sampled, so that no account "
-        "of Opacus' holds for them: give the loader that PrivacyEngine.make_private "
-        "returned, with poisson_sampling=True"
+        f"the batches of this {type(data_loader).__name__} are not Poisson sampled, so "
+        "that no account of Opacus' holds for them: give the one loader that "
+        "PrivacyEngine.make_private returned, with poisson_sampling=True"
     )

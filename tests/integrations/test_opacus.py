@@ -1,6 +1,7 @@
 """Ledgers from what Opacus keeps, without Opacus: its own shapes."""
 
 import importlib.util
+import math
 import sys
 import types
 
@@ -31,7 +32,12 @@ def test_what_a_history_does_not_tell_is_assumed():
     found = pa.epsilon(ledger=pa.ledger_from(HISTORY), delta=1e-5)
     assert found.standing == "conditional"
     assert "Poisson" in str(found)
-    assert "parameters change by the engine's noisy steps only" in opacus.HISTORY
+    for said in (
+        "parameters and buffers change by the engine's noisy steps only",
+        "each record's gradient clipped to the norm that the noise multiplies",
+        "nothing else was released (no adaptive clip norm)",
+    ):
+        assert said in opacus.HISTORY
     assert opacus.HISTORY in pa.ledger_from(HISTORY).assumptions
 
 
@@ -49,10 +55,24 @@ def test_its_account_is_that_of_the_same_events():
     assert ours.upper == pytest.approx(theirs.get_epsilon(1e-5), rel=2e-3)
 
 
-@pytest.mark.parametrize("entry", [(-1, 0.1, 1), (1, 1.1, 1), (1, 0.1, 1.5)])
+@pytest.mark.parametrize(
+    "entry",
+    [
+        *[(-1, 0.1, 1), (1, 1.1, 1), (1, 0.1, 1.5), (1, 0.1, -3), (1, 0.1, math.inf)],
+        *[("1", 0.1, 3), (1, None, 3)],
+    ],
+)
 def test_numbers_out_of_range(entry):
     with pytest.raises(ValueError, match="entry 0 of an Opacus history"):
         pa.ledger_from([entry])
+
+
+@pytest.mark.parametrize("history", [[], [(1.0, 0.1, 0)]])
+def test_no_step_is_no_epsilon_of_0(history):
+    engine = types.SimpleNamespace(accountant=types.SimpleNamespace(history=history))
+    for source in (history, engine):
+        with pytest.raises(ValueError, match="no step of Opacus' optimizer was"):
+            pa.ledger_from(source)
 
 
 class TestFiles:
@@ -387,12 +407,14 @@ class TestCallback:
     def test_what_is_refused(self, tmp_path):
         shuffled = types.SimpleNamespace(batch_sampler=object())
         ghost = type("DPOptimizerFastGradientClipping", (DPOptimizer,), {})()
+        adaptive = type("AdaClipDPOptimizer", (DPOptimizer,), {})()
         loader = loader_of(3)
         for optimizer, given, said in (
             (DPOptimizer(), shuffled, "not Poisson sampled"),
             (DPOptimizer(), None, "not Poisson sampled"),
             (object(), loader, "what object clips, sums and adds is not known"),
             (type("Adaptive", (DPOptimizer,), {})(), loader, "write_run reads"),
+            (adaptive, loader, "history does not have the count that is released"),
             (ghost, loader, "use grad_sample_mode='hooks'; or write_run reads"),
         ):
             with pytest.raises(ValueError, match=said):

@@ -1,5 +1,8 @@
 """The real Lightning, where it is installed: `make integrations`."""
 
+import importlib
+import types
+
 import pytest
 
 import privaudit as pa
@@ -50,7 +53,7 @@ class ByOracle(lightning.LightningModule):
         return None
 
 
-def trainer(*callbacks, epochs=3):
+def trainer(*callbacks, epochs=3, **more):
     return lightning.Trainer(
         callbacks=list(callbacks),
         max_epochs=epochs,
@@ -59,6 +62,7 @@ def trainer(*callbacks, epochs=3):
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
+        **more,
     )
 
 
@@ -113,8 +117,35 @@ class TestOracle:
         fit = trainer(callback, epochs=1)
         fit.fit(module, torch.utils.data.DataLoader(range(4)))
         assert not fit.callback_metrics
-        assert callback.result is None
+        assert callback.result.certificate.standing == "certified"
         assert callback.ledger().nodes[0][0].count == 4
+
+    def test_releases_before_the_fit_are_not_its_own(self, tmp_path):
+        """Certified, 1.033 was said of a training by plain gradients."""
+        module = ByOracle()
+        module.oracle.gradient(module.at)
+        plain = ByOpacus(module.net, torch.optim.SGD(module.net.parameters(), lr=0.1))
+        for out in (None, tmp_path / "run"):
+            callback = PrivacyCallback(module.oracle, out)
+            fit = trainer(callback)
+            with pytest.raises(ValueError, match="released nothing in this fit"):
+                fit.fit(plain, LOADER)
+            assert not fit.callback_metrics
+            assert callback.result is None
+        assert not (tmp_path / "run" / "result.json").exists()
+
+    def test_other_processes_are_not_counted(self):
+        """Of two, each with noise of its own, 3.593 was certified for 4.69."""
+        module = ByOracle()
+        callback = PrivacyCallback(module.oracle)
+        two = types.SimpleNamespace(world_size=2)
+        with pytest.raises(
+            ValueError, match=r"the trainer has 2.* use Trainer\(devices"
+        ):
+            callback.on_train_start(two, module)
+        callback._process = 0  # as a child, forked or begun anew, has it
+        with pytest.raises(ValueError, match="or began another"):
+            trainer(callback).fit(module, LOADER)
 
 
 class ByOpacus(lightning.LightningModule):
@@ -143,9 +174,8 @@ def private(**more):
     net, optimizer, *_, loader = engine.make_private(
         module=net,
         optimizer=torch.optim.SGD(net.parameters(), lr=0.1),
-        data_loader=LOADER,
         max_grad_norm=1.0,
-        **{"noise_multiplier": 1.0, **more},
+        **{"data_loader": LOADER, "noise_multiplier": 1.0, **more},
     )
     return ByOpacus(net, optimizer), loader, engine
 
@@ -166,6 +196,17 @@ class MadeLate(ByOpacus):
             max_grad_norm=1.0,
         )
         return optimizer
+
+
+LOSS = torch.nn.CrossEntropyLoss()
+ADAPTIVE = {
+    "clipping": "adaptive",
+    "target_unclipped_quantile": 0.5,
+    "clipbound_learning_rate": 0.2,
+    "max_clipbound": 10.0,
+    "min_clipbound": 0.1,
+    "unclipped_num_std": 5.0,
+}
 
 
 class TestOpacus:
@@ -219,22 +260,122 @@ class TestOpacus:
         with pytest.raises(ValueError, match=r"loader drew no such|parts of"):
             trainer(PrivacyCallback(engine)).fit(swapped, loader)
 
-    def test_what_cannot_be_counted_is_the_history(self):
-        """Adaptive clipping splits its noise."""
-        module, loader, engine = private(
-            clipping="adaptive",
-            target_unclipped_quantile=0.5,
-            clipbound_learning_rate=0.2,
-            max_clipbound=10.0,
-            min_clipbound=0.1,
-            unclipped_num_std=5.0,
+    @pytest.mark.parametrize(
+        ("more", "said"),
+        [
+            (ADAPTIVE, "use clipping='flat' or 'per_layer'"),
+            ({"grad_sample_mode": "ghost", "criterion": LOSS}, "mode='hooks'"),
+        ],
+    )
+    def test_what_cannot_be_counted_is_refused(self, more, said):
+        """Their history was taken: 3.593 of adaptive clipping that spent 6.4."""
+        module, loader, engine = private(**more)
+        self.refuses(PrivacyCallback(engine), module, loader, said)
+
+    def refuses(self, callback, module, loader, said, **how):
+        fit = trainer(callback, **how)
+        with pytest.raises(ValueError, match=said):
+            fit.fit(module, loader)
+        return fit
+
+    def test_optimizers_are_one_of_the_engine(self):
+        module, loader, engine = private()
+        callback = PrivacyCallback(engine)
+        trainer(callback, epochs=1).fit(module, loader)
+        optimizer = module.optimizer
+        for other, said in (
+            (optimizer.original_optimizer, "SGD clips, sums and adds is not known"),
+            ([optimizer, optimizer.original_optimizer], "optimizers returned 2"),
+        ):
+            module.optimizer = other
+            module.automatic_optimization = False
+            for each in (callback, PrivacyCallback(engine)):
+                fit = self.refuses(each, module, loader, said)
+                assert not fit.callback_metrics
+
+    def test_steps_between_two_fits_are_missed(self):
+        """4.690 was said for 5.151."""
+        module, loader, engine = private()
+        callback = PrivacyCallback(engine)
+        trainer(callback, epochs=1).fit(module, loader)
+        engine.accountant.step(noise_multiplier=1.0, sample_rate=0.1)
+        self.refuses(callback, module, loader, "counted no step between")
+        again = PrivacyCallback(engine)
+        trainer(again, epochs=1).fit(module, loader)
+        assert again.ledger().nodes == ours.ledger_of([(1.0, 0.1, 21)]).nodes
+
+    def test_a_ledger_callback_that_is_finished(self, tmp_path):
+        module, loader, _ = private()
+        source = ours.LedgerCallback(module.optimizer, loader, tmp_path / "run")
+        trainer(PrivacyCallback(source), epochs=1).fit(module, loader)
+        source.finish()
+        said = "the LedgerCallback released nothing in this fit"
+        self.refuses(PrivacyCallback(source), module, loader, said)
+
+    def test_parts_of_batches(self):
+        """A trainer breaks off after as many as it expects."""
+        module, loader, engine = private()
+        manager = importlib.import_module("opacus.utils.batch_memory_manager")
+        with manager.BatchMemoryManager(
+            data_loader=loader, max_physical_batch_size=8, optimizer=module.optimizer
+        ) as small:
+            said = r"in place of BatchMemoryManager's"
+            self.refuses(PrivacyCallback(engine), module, small, said)
+
+    def test_a_loader_that_is_another_later(self):
+        """18 steps at a rate of a tenth were counted."""
+        module, loader, engine = private()
+        big = importlib.import_module("opacus.data_loader").DPDataLoader(
+            LOADER.dataset, sample_rate=0.5
         )
-        callback = PrivacyCallback(engine, delta=DELTA)
-        fit = trainer(callback, epochs=1)
-        fit.fit(module, loader)
-        assert callback.ledger() == ours.ledger_of(engine.accountant.history)
-        assert ours.HISTORY in callback.ledger().assumptions
-        assert set(fit.callback_metrics) == {"epsilon_conditional"}
+
+        class Reloads(ByOpacus):
+            def train_dataloader(self):
+                return self.loaders.pop(0)
+
+        for second, rates in ((big, [0.1, 0.5]), (LOADER, None)):
+            reloads = Reloads(module.net, module.optimizer)
+            reloads.loaders = [loader, second]
+            callback = PrivacyCallback(engine)
+            fit = trainer(callback, epochs=2, reload_dataloaders_every_n_epochs=1)
+            if rates is None:
+                with pytest.raises(ValueError, match="this DataLoader are not Poisson"):
+                    fit.fit(reloads)
+                continue
+            fit.fit(reloads)
+            entries = callback.ledger().nodes[0]
+            assert [one.release.sampling.rate for one in entries] == rates
+
+    def test_several_loaders(self):
+        module, loader, engine = private()
+        both = {"a": loader, "b": loader}
+        said = "of this dict are not Poisson sampled.*give the one loader"
+        self.refuses(PrivacyCallback(engine), module, both, said)
+
+    def test_records_are_rows_of_the_first_tensor(self):
+        class Named(torch.utils.data.TensorDataset):
+            def __getitem__(self, place):
+                x, y = super().__getitem__(place)
+                return {"id": f"record {place}", "number": [3], "x": x, "y": y}
+
+        class ByName(ByOpacus):
+            def training_step(self, batch, place):
+                return super().training_step((batch["x"], batch["y"]), place)
+
+        module, loader, engine = private(
+            data_loader=torch.utils.data.DataLoader(Named(*DATA), batch_size=20)
+        )
+        callback = PrivacyCallback(engine)
+        trainer(callback, epochs=1).fit(ByName(module.net, module.optimizer), loader)
+        assert callback.ledger().nodes == ours.ledger_of([(1.0, 0.1, 10)]).nodes
+
+    def test_statistics_of_batches_beside_its_module(self):
+        module, loader, engine = private()
+        module.norm = torch.nn.BatchNorm1d(5)
+        said = "layer norm: BatchNorm1d uses the statistics of the batch"
+        self.refuses(PrivacyCallback(engine), module, loader, said)
+        module.norm.eval()
+        trainer(PrivacyCallback(engine), epochs=1).fit(module, loader)
 
 
 def by_oracle(path):
@@ -276,6 +417,10 @@ class TestRefused:
             PrivacyCallback(None, every=0)
         with pytest.raises(ValueError, match="delta must be in"):
             PrivacyCallback(None, delta=0.0)
+        with pytest.raises(ValueError, match=r"a neighbour relation is .* got 'x'"):
+            PrivacyCallback(None, relation="x")
+        with pytest.raises(ValueError, match="log must be a metric's name or None"):
+            PrivacyCallback(None, log=3)
 
     def test_a_source_without_a_ledger(self):
         with pytest.raises(ValueError, match="got int"):

@@ -268,7 +268,7 @@ class TestRefused:
             min_clipbound=0.1,
             unclipped_num_std=5.0,
         )
-        with pytest.raises(ValueError, match="write_run reads the history"):
+        with pytest.raises(ValueError, match="does not have the count"):
             ours.LedgerCallback(optimizer, loader, tmp_path / "run")
 
 

@@ -54,8 +54,28 @@ def check_module(module: nn.Module, *, traced: bool = False) -> None:
                 "noise added in that, whose few digits show what noise should hide; "
                 "keep parameters in float32 and use --precision bf16"
             )
+    check_statistics(module)
     for name, layer in module.named_modules():
-        where = f"layer {name or '(the module itself)'!s}: {type(layer).__name__}"
+        where = _where(name, layer)
+        between = isinstance(layer, nn.RNNBase) and layer.num_layers > 1
+        if between and layer.dropout and layer.training:
+            raise ValueError(
+                f"{where} has dropout between its layers, which is not applied where a "
+                "record's gradient is its own; set dropout=0, or stack layers of one "
+                "with torch.nn.Dropout between them"
+            )
+        dropout = isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0
+        if dropout and layer.training and not traced:
+            raise ValueError(
+                f"{where} draws from torch's global generator, so that equal seeds "
+                "would not give equal runs; set p=0"
+            )
+
+
+def check_statistics(module: nn.Module) -> None:
+    """Raise ``ValueError`` for layers that mix the records of a batch or keep some."""
+    for name, layer in module.named_modules():
+        where = _where(name, layer)
         if isinstance(layer, nn.modules.batchnorm._BatchNorm) and (
             layer.training or not layer.track_running_stats
         ):
@@ -80,19 +100,10 @@ def check_module(module: nn.Module, *, traced: bool = False) -> None:
                 f"{where} keeps running statistics of private records that no noise "
                 "covers; set track_running_stats=False"
             )
-        between = isinstance(layer, nn.RNNBase) and layer.num_layers > 1
-        if between and layer.dropout and layer.training:
-            raise ValueError(
-                f"{where} has dropout between its layers, which is not applied where a "
-                "record's gradient is its own; set dropout=0, or stack layers of one "
-                "with torch.nn.Dropout between them"
-            )
-        dropout = isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0
-        if dropout and layer.training and not traced:
-            raise ValueError(
-                f"{where} draws from torch's global generator, so that equal seeds "
-                "would not give equal runs; set p=0"
-            )
+
+
+def _where(name: str, layer: nn.Module) -> str:
+    return f"layer {name or '(the module itself)'!s}: {type(layer).__name__}"
 
 
 _HOOKS = ("forward_hooks", "forward_pre_hooks", "backward_hooks", "backward_pre_hooks")

@@ -40,6 +40,7 @@ ONLY_BY_STEPS = (
     "is the model and metrics of public data"
 )
 _STATE = "privaudit"  # record of a client's Context
+_OLD = ("fitins.", "evaluateins.")  # records of a message to a NumPyClient
 _LOG = logging.getLogger("privaudit")
 
 
@@ -48,13 +49,17 @@ class PrivateClient:
 
     Its ledger and how much was released are in the client's ``Context``; the secret
     key, with a journal of releases, is in ``folder``, which must be of this client
-    alone. A client that was killed goes on, and releases nothing twice.
+    alone. A client that was killed goes on, by whatever node id, and releases nothing
+    twice. What leaves it is one ``ArrayRecord``, of names and shapes of the model that
+    was trained. A ``NumPyClient``, whose arrays have no names, is refused.
 
     Parameters
     ----------
     folder
-        Where ``RUN-NODE/key`` and ``RUN-NODE/evidence`` are written; `privaudit.verify`
-        and `privaudit.join` read the latter.
+        Where ``RUN-NODE/key`` and ``RUN-NODE/evidence`` are written, NODE being the
+        first node id in the run; `privaudit.verify` and `privaudit.join` read the
+        latter. Or a function from the client's ``Context`` to it, where clients share a
+        machine, as in a simulation.
     noise_multiplier, clip_norm, batch_size
         As of `privaudit.oracle`.
     epsilon
@@ -85,7 +90,7 @@ class PrivateClient:
 
     def __init__(
         self,
-        folder: str | os.PathLike[str],
+        folder: str | os.PathLike[str] | Callable[[Any], str | os.PathLike[str]],
         *,
         noise_multiplier: float,
         clip_norm: float,
@@ -95,7 +100,7 @@ class PrivateClient:
         metrics: Sequence[str] = ("num-examples",),
         key: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._folder, self._key = pathlib.Path(folder), key
+        self._folder, self._key = folder, key
         self._how = {
             "noise_multiplier": noise_multiplier,
             "clip_norm": clip_norm,
@@ -104,7 +109,7 @@ class PrivateClient:
         self._epsilon, self._delta, self._metrics = epsilon, delta, frozenset(metrics)
         self._context: Any = None
         self._open: tuple[GradientOracle, pathlib.Path] | None = None
-        self._has_trained = False
+        self._shapes: dict[str, tuple[int, ...]] = {}  # of the model that was trained
 
     def __call__(
         self, message: Any, context: Any, call_next: Callable[..., Any]
@@ -114,7 +119,12 @@ class PrivateClient:
         The evidence is written first, and steps that were left unfinished cannot go on.
         Raises ``ValueError`` if it trained in another way than by `steps`.
         """
-        self._context, self._has_trained = context, False
+        if any(name.startswith(_OLD) for name in message.content):
+            raise ValueError(
+                "a NumPyClient's replies have arrays without names and the number of "
+                "examples elsewhere: write the client app by @app.train()"
+            )
+        self._context, self._shapes = context, {}
         try:
             reply = call_next(message, context)
         finally:
@@ -126,10 +136,13 @@ class PrivateClient:
         if reply.has_error():
             return reply
         content = reply.content
-        if content.array_records and not self._has_trained:
+        arrays = [*content.array_records.values()]
+        sent = {name: tuple(one.shape) for each in arrays for name, one in each.items()}
+        if len(arrays) > 1 or not sent.items() <= self._shapes.items():
             raise ValueError(
-                "a model is to leave this client that was not trained by "
-                "PrivateClient.steps: nothing is sent"
+                f"{len(arrays)} ArrayRecord, of {', '.join(sent)}, is to leave this "
+                "client that was not trained by PrivateClient.steps: send one, of the "
+                "model that steps trained, as ArrayRecord(model.state_dict())"
             )
         for name in [*content.config_records]:
             del content[name]
@@ -162,7 +175,17 @@ class PrivateClient:
         if not isinstance(epochs, numbers.Integral) or epochs < 1:
             raise ValueError(f"epochs must be a whole number from 1 on, got {epochs!r}")
         context = self._context
-        place = self._folder / f"{context.run_id}-{context.node_id}"
+        given = self._folder(context) if callable(self._folder) else self._folder
+        folder, run = pathlib.Path(given), context.run_id
+        # A client that is begun again has another node id, and the budget that it had.
+        new = folder / f"{run}-{context.node_id}"
+        place, *others = sorted(folder.glob(f"{run}-*")) or [new]
+        if others:
+            raise ValueError(
+                f"{folder} has {place.name} and {others[0].name}, two budgets in one "
+                "run, and must be of one client alone: give each client its own folder "
+                "(a function of its Context), and begin a new run"
+            )
         place.mkdir(parents=True, exist_ok=True)
         if isinstance(records, list):
             records = tuple(default_collate(records))
@@ -186,7 +209,8 @@ class PrivateClient:
             for step in range(epochs * per_epoch):
                 at = parameter_vector(model).detach().cpu()
                 (down,) = here.gradient(at[None])
-                self._has_trained = True
+                tensors = model.state_dict()
+                self._shapes = {name: tuple(tensors[name].shape) for name in tensors}
                 self._keep(context, here)
                 parts = down.split([one.numel() for one in parameters])
                 for one, part in zip(parameters, parts, strict=True):

@@ -89,7 +89,7 @@ class Records(torch.utils.data.TensorDataset):
 def clients(tmp_path_factory, task):
     """Three clients, each trained for two rounds."""
     folder = tmp_path_factory.mktemp("clients")
-    every = [App(folder, node, epsilon=20.0) for node in range(3)]
+    every = [App(folder / f"{node}", node, epsilon=20.0) for node in range(3)]
     model = torch.nn.Linear(5, 2)
     replies = [[client.round(model) for client in every] for _ in range(2)]
     return folder, every, replies
@@ -110,7 +110,7 @@ class TestPrivateClient:
             assert entry["count"] == 2 * math.ceil(80 / 16)
 
     def test_one_statement_of_all_clients(self, clients):
-        folders = [clients[0] / f"7-{node}/evidence" for node in range(3)]
+        folders = [clients[0] / f"{node}/7-{node}/evidence" for node in range(3)]
         joint = pa.join(folders)
         step = pa.Release.of_sum(
             norm_bound=1.0,
@@ -151,6 +151,61 @@ class TestPrivateClient:
             (tmp_path / "7-0/evidence/ledger.json").read_text()
         )
         assert sum(one.count for one in ledger.nodes[0]) == 10
+
+    def test_begun_again_by_another_node_id(self, tmp_path):
+        """Each had a budget: of two, 3.883 was stated for 4.987."""
+        app = App(tmp_path, 11, epsilon=5.0)
+        app.round(torch.nn.Linear(5, 2))
+        app.context = Context(7, 12, {}, RecordDict(), {})
+        app.round(torch.nn.Linear(5, 2))
+        app.context = Context(7, 13, {}, RecordDict(), {})
+        with pytest.raises(pa.BudgetExceeded):
+            app.round(torch.nn.Linear(5, 2))
+        (evidence,) = tmp_path.glob("*/evidence")
+        (entry,) = pa.ledger_from(evidence / "ledger.json").nodes[0]
+        assert entry.count == 10
+
+    def test_two_budgets_of_one_run(self, tmp_path):
+        """As versions before made them."""
+        for node in (1, 2):
+            (tmp_path / f"7-{node}").mkdir()
+        with pytest.raises(ValueError, match=r"has 7-1 and 7-2, two budgets in one"):
+            App(tmp_path, 3).round(torch.nn.Linear(5, 2))
+
+    def test_folders_of_clients_that_share_a_machine(self, tmp_path):
+        for node in (1, 2):
+            app = App(lambda context: tmp_path / f"{context.node_id}", node)
+            app.round(torch.nn.Linear(5, 2))
+            assert (tmp_path / f"{node}/7-{node}/evidence").is_dir()
+
+    @pytest.mark.parametrize(
+        "more",
+        [
+            {"raw": ArrayRecord({"x": Array(records(0)[0].numpy())})},
+            {"raw": ArrayRecord({"weight": Array(np.zeros((2, 5)))})},  # a second one
+            {"arrays": ArrayRecord({"weight": Array(records(0)[0].numpy())})},
+            {"arrays": ArrayRecord({"Miller, 54": Array(np.zeros((2, 5)))})},
+        ],
+    )
+    def test_arrays_are_one_model(self, tmp_path, more):
+        app = App(tmp_path, 0)
+
+        def reply(message, context):
+            app.private._context = context
+            list(app.private.steps(torch.nn.Linear(5, 2), Records(0)))
+            arrays = ArrayRecord(torch.nn.Linear(5, 2).state_dict())
+            return Message(RecordDict({"arrays": arrays, **more}), reply_to=message)
+
+        content = RecordDict({"arrays": ArrayRecord()})
+        message = Message(content, dst_node_id=0, message_type="train")
+        with pytest.raises(ValueError, match="send one, of the model that steps"):
+            app.private(message, app.context, reply)
+
+    def test_a_client_of_arrays_without_names(self, tmp_path):
+        content = RecordDict({"fitins.parameters": ArrayRecord()})
+        message = Message(content, dst_node_id=0, message_type="train")
+        with pytest.raises(ValueError, match=r"write the client app by @app\.train"):
+            PrivateClient(tmp_path, **HOW)(message, None, None)
 
     def test_a_key_that_was_lost(self, tmp_path):
         app = App(tmp_path, 0)
@@ -404,7 +459,8 @@ PRIVATE = {  # lines of it, and what they become
 from privaudit.api.flower import PrivateClient
 
 private = PrivateClient(
-    FOLDER, noise_multiplier=1.0, clip_norm=1.0, batch_size=16, epsilon=20.0
+    lambda context: f"{FOLDER}/{context.node_config['number']}",
+    noise_multiplier=1.0, clip_norm=1.0, batch_size=16, epsilon=20.0,
 )
 app = ClientApp(mods=[private])
 """,
@@ -466,7 +522,7 @@ def test_the_quickstart_made_private(tmp_path):
     assert sum(line[0] == "+" and line[2:].strip() != "" for line in changed) <= 10
     app.mkdir()
     home.mkdir()
-    (app / "client.py").write_text(client.replace("FOLDER", repr(str(folder))))
+    (app / "client.py").write_text(client.replace("{FOLDER}", str(folder)))
     (app / "server.py").write_text(SERVER)
     (app / "pyproject.toml").write_text(PROJECT)
     at, *ports = free_ports(3)
@@ -506,7 +562,7 @@ def test_the_quickstart_made_private(tmp_path):
 
         def spent():
             """Steps of each client that its evidence has."""
-            for path in folder.glob("*/evidence/ledger.json"):
+            for path in folder.glob("*/*/evidence/ledger.json"):
                 ledger = pa.Ledger.from_json(path.read_text())
                 yield sum(one.count for one in ledger.nodes[0])
 
@@ -517,6 +573,6 @@ def test_the_quickstart_made_private(tmp_path):
         for one in running:
             one.terminate()
             one.wait()
-    joint = pa.join([*folder.glob("*/evidence")], overlap=1)
+    joint = pa.join([*folder.glob("*/*/evidence")], overlap=1)
     assert 1 < joint.upper.epsilon < 20
     assert joint.upper.standing == "conditional"

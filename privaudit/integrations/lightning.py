@@ -26,7 +26,7 @@ from privaudit.integrations.opacus_batches import (
     sampler_of,
 )
 from privaudit.ledger import Ledger, Recorder
-from privaudit.results import DELTA, Relation, check_delta, single_above
+from privaudit.results import DELTA, Relation, single_above
 
 
 def _callback() -> Any:
@@ -122,9 +122,9 @@ class PrivacyCallback(_Callback):
         if not isinstance(log, str | None):
             raise ValueError(f"log must be a metric's name or None, got {log!r}")
         self._source, self._out, self._log, self._every = source, out, log, every
-        self._delta, self._relation = check_delta(delta), relation
+        how = "written while it trained"
         self._run = RecordedRun.of(
-            _made_by(), _HOW, delta, epsilon=epsilon, relation=relation
+            _made_by(), how, delta, epsilon=epsilon, relation=relation
         )
         self._writer: RunWriter | None = None
         self._sums: Sums | None = None
@@ -159,6 +159,11 @@ class PrivacyCallback(_Callback):
     ) -> None:
         """Count the batch."""
         if self._sums is not None:
+            if trainer.optimizers != [self._sums.optimizer]:
+                raise ValueError(
+                    "the trainer's optimizer is another than as this fit began, and "
+                    "what it releases is not counted: use it in a fit of its own"
+                )
             self._batches.draw(next(_rows(batch), 0), _rate(trainer))
 
     def on_train_batch_end(
@@ -177,8 +182,8 @@ class PrivacyCallback(_Callback):
         """Log epsilon."""
         ledger = self._grown(pl_module)
         if self._log is not None:
-            found = Certificate.of(ledger, self._relation)
-            bracket = found.epsilon(self._delta, sides="upper")
+            found = Certificate.of(ledger, self._run.relation)
+            bracket = found.epsilon(self._run.delta, sides="upper")
             name = self._log
             if bracket.standing != "certified":
                 name += f"_{bracket.standing}"
@@ -186,11 +191,9 @@ class PrivacyCallback(_Callback):
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Account what was released, and finish the folder."""
-        self._close(pl_module)
-        ledger = self._grown(pl_module)
+        writer, ledger = self._close(pl_module), self._grown(pl_module)
         # Opacus is asked of its own releases only.
-        says = opacus.epsilons(ledger, self._delta) if _by_opacus(ledger) else {}
-        writer, self._writer = self._writer, None
+        says = opacus.epsilons(ledger, self._run.delta) if _by_opacus(ledger) else {}
         if writer is None:
             self.result = worth(ledger, self._run, says)
         else:
@@ -199,8 +202,7 @@ class PrivacyCallback(_Callback):
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: Any) -> None:
         """Leave the folder unfinished, with all that was released."""
-        self._close(pl_module)
-        writer, self._writer = self._writer, None
+        writer = self._close(pl_module)
         if writer is not None:
             writer.replace(self.ledger(pl_module))
             writer.close()
@@ -294,16 +296,17 @@ class PrivacyCallback(_Callback):
         self._batches, counted = Batches(), self._counted
         self._sums = Sums(optimizer, self._batches, lambda one: counted.record(0, one))
 
-    def _close(self, pl_module: Any) -> None:
-        """Stop counting; what was counted stays."""
+    def _close(self, pl_module: Any) -> RunWriter | None:
+        """Stop counting, and give out the folder's writer; what was counted stays."""
         if self._sums is not None:
             self._sums.close()
             self._sums = None
             engine = self._source_of(pl_module)
             self._left = engine, [*opacus.history_of(engine)]
+        writer, self._writer = self._writer, None
+        return writer
 
 
-_HOW = "written while it trained"
 _RELEASES = "privaudit_releases"  # in a checkpoint
 
 

@@ -196,7 +196,7 @@ class Sums:
         self, optimizer: Any, batches: Batches, record: Callable[[Release], object]
     ) -> None:
         check_optimizer(optimizer)
-        self._optimizer, self._batches, self._record = optimizer, batches, record
+        self.optimizer, self._batches, self._record = optimizer, batches, record
         self._is_hidden = False
         self._clip, self._add = optimizer.clip_and_accumulate, optimizer.add_noise
         optimizer.clip_and_accumulate, optimizer.add_noise = self._clips, self._adds
@@ -207,12 +207,12 @@ class Sums:
         self._guard.remove()
         own = {"clip_and_accumulate": self._clips, "add_noise": self._adds}
         for name, method in own.items():
-            if vars(self._optimizer).get(name) == method:
-                delattr(self._optimizer, name)
+            if vars(self.optimizer).get(name) == method:
+                delattr(self.optimizer, name)
 
     def _clips(self) -> None:
         """Count what Opacus is about to clip and sum."""
-        optimizer = self._optimizer
+        optimizer = self.optimizer
         parameter = optimizer.params[0]
         norms = getattr(optimizer, "max_grad_norms", [optimizer.max_grad_norm])
         if parameter.summed_grad is None:
@@ -225,7 +225,7 @@ class Sums:
 
     def _adds(self) -> None:
         """Record the release before there is one."""
-        optimizer = self._optimizer
+        optimizer = self.optimizer
         noise, norm = float(optimizer.noise_multiplier), float(optimizer.max_grad_norm)
         for release in self._batches.released(noise, norm):
             self._record(release)

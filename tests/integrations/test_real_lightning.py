@@ -293,6 +293,17 @@ class TestOpacus:
                 fit = self.refuses(each, module, loader, said)
                 assert not fit.callback_metrics
 
+    def test_an_optimizer_that_is_another_later(self):
+        module, loader, engine = private()
+
+        class Changes(ByOpacus):
+            def on_train_batch_end(self, *_):
+                self.trainer.optimizers = [self.optimizer.original_optimizer]
+
+        said = "optimizer is another than as this fit began"
+        changes = Changes(module.net, module.optimizer)
+        self.refuses(PrivacyCallback(engine), changes, loader, said)
+
     def test_steps_between_two_fits_are_missed(self):
         """4.690 was said for 5.151."""
         module, loader, engine = private()

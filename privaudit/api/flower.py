@@ -209,8 +209,9 @@ class PrivateClient:
             for step in range(epochs * per_epoch):
                 at = parameter_vector(model).detach().cpu()
                 (down,) = here.gradient(at[None])
-                tensors = model.state_dict()
-                self._shapes = {name: tuple(tensors[name].shape) for name in tensors}
+                state = model.state_dict().items()  # with more than tensors in some
+                tensors = ((name, one) for name, one in state if torch.is_tensor(one))
+                self._shapes = {name: tuple(one.shape) for name, one in tensors}
                 self._keep(context, here)
                 parts = down.split([one.numel() for one in parameters])
                 for one, part in zip(parameters, parts, strict=True):

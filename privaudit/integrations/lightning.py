@@ -12,12 +12,7 @@ from typing import Any
 import msgspec
 
 from privaudit.accounting.certificate import Certificate
-from privaudit.accounting.recorded import (
-    RecordedResult,
-    RecordedRun,
-    RunWriter,
-    worth,
-)
+from privaudit.accounting.recorded import RecordedResult, RecordedRun, RunWriter, worth
 from privaudit.integrations import opacus
 from privaudit.integrations.opacus_batches import (
     Batches,

@@ -53,7 +53,8 @@ class PrivacyCallback(_Callback):
     ----------
     source
         Where the ledger comes from: an oracle of `privaudit.oracle`, an Opacus
-        ``PrivacyEngine``, or a `privaudit.integrations.opacus.LedgerCallback`; or a
+        ``PrivacyEngine`` (a batch's first tensor has a row a record), or a
+        `privaudit.integrations.opacus.LedgerCallback`, which looks into no batch; or a
         function from the LightningModule to one of these.
     out
         A new or an empty folder for the ledger and, at the end, its certificate, which

@@ -28,6 +28,7 @@ from privaudit.cli import main
 from privaudit.files import json as _json
 from privaudit.files.folder import RunFolder
 from privaudit.files.manifest import seal
+from privaudit.report import page as pages_of
 from privaudit.report.joining import _at_most
 from privaudit.report.site import Site
 from privaudit.report.verify import EvidenceError
@@ -655,6 +656,18 @@ class TestResumed:
         assert same(parts, whole)
         again = together(lambda party: train(party, tmp_path))
         assert same(again, whole)
+
+    def test_a_figure_that_was_changed_is_not_shown_again(self, tmp_path, monkeypatch):
+        together(lambda party: train(party, tmp_path))
+        monkeypatch.setattr(
+            pages_of, "keep", lambda path: None
+        )  # which verifies it, too
+        file = tmp_path / "party-0" / "result.json"
+        file.write_text(file.read_text().replace('"seconds"', '"seconds" '))
+        wrong, right = together(lambda party: train(party, tmp_path))
+        assert isinstance(wrong, EvidenceError), wrong
+        assert str(file) in str(wrong)
+        assert right.result.status is None
 
     def test_a_lost_folder(self, tmp_path):
         parts = together(lambda party: train(party, tmp_path))

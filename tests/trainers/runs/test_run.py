@@ -21,6 +21,7 @@ from privaudit.accounting import account_nodes
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.ledger import RESUMED, Ledger
 from privaudit.release import NoSampling
+from privaudit.report.verify import verify
 from privaudit.results import Claim
 from trainers.gradients.choose import differentiator
 from trainers.numerics import noise
@@ -207,6 +208,21 @@ class TestSecret:
             for part in (key[:32], key[32:], key[:16], key[16:32]):
                 for text in (part, part.hex().encode(), base64.b64encode(part)):
                     assert text not in content, file
+
+    def test_killed_at_the_very_end_it_leaves_what_the_next_start_removes(
+        self, tmp_path, eager, monkeypatch
+    ):
+        what = plan(seed=None, rounds=3)
+        with monkeypatch.context() as patch:
+            patch.setattr(OneProcess, "end", lambda run, folder: None)
+            result = done(tmp_path, what)
+        left = {"key", "key.releases", "key-id"}
+        found = verify(tmp_path).differences
+        assert {one.file.name for one in found} == left
+        assert (tmp_path / "checkpoint.pt").exists()
+        assert done(tmp_path, what) == result
+        assert verify(tmp_path)
+        assert not (left | {"checkpoint.pt"}) & {x.name for x in tmp_path.iterdir()}
 
     def test_it_goes_on_to_the_same_bits(self, tmp_path, eager):
         what = plan(seed=None)

@@ -105,9 +105,14 @@ def join(
     found.sort(key=lambda one: one[0].party)
     left = _check_all(found)
     if not 1 <= overlap <= len(found):
+        gone = ", ".join(
+            map(str, sorted(left.keys() - {one.party for one, *_ in found}))
+        )
         raise ValueError(
             f"overlap is how many of the {len(found)} parties hold one record, got "
             f"{overlap}"
+            + f"; what was released by {gone}, lost on the way, is not here"
+            * bool(gone)
         )
     first, parties = found[0][1], [party for party, _, _ in found]
     delta, relation = first.upper.delta, first.upper.relation

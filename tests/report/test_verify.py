@@ -289,6 +289,22 @@ class TestSound:
         (one,) = verify(training, settings=True).differences
         assert one.what == "nodes[0].overlap"
 
+    @pytest.mark.parametrize(
+        ("name", "value"), [("graph", "completex"), ("graph", ""), ("schedule", "")]
+    )
+    def test_settings_that_no_run_takes(self, training, name, value):
+        edited(training / "config.json", lambda c: c["training"].update({name: value}))
+        seal(RunFolder(training))
+        (one,) = verify(training, settings=True).differences
+        assert one.file.name == "config.json"
+        assert name in one.expected
+
+    def test_canaries_at_no_node(self, training):
+        edited(training / "config.json", lambda c: c.update(canary_nodes=[-1]))
+        seal(RunFolder(training))
+        with pytest.raises(FolderError, match=r">= 0.*canary_nodes"):
+            verify(training)
+
     def test_a_file_that_is_not_here_is_no_difference(self, training):
         edited(training / "config.json", lambda c: c["training"].update(data="idx:no"))
         seal(RunFolder(training))

@@ -26,7 +26,7 @@ from privaudit.api.trainings import run_training
 from privaudit.api.watch import Watch
 from privaudit.cli import main
 from privaudit.files import json as _json
-from privaudit.files.folder import RunFolder
+from privaudit.files.folder import FolderError, RunFolder
 from privaudit.files.manifest import seal
 from privaudit.report import page as pages_of
 from privaudit.report.joining import _at_most
@@ -811,6 +811,12 @@ class TestDropped:
         assert said in joint.page()
         with pytest.raises(ValueError, match="the folder of party 1 is missing"):
             pa.join([folders[0], *folders[2:]])
+        with pytest.raises(ValueError, match=r"of the 4 .*released by 4, lost on"):
+            pa.join(folders, overlap=5)
+        edited(folders[0] / "config.json", lambda c: c["party"].update(run=""))
+        seal(RunFolder(folders[0]))
+        with pytest.raises(FolderError, match="a run of parties has a name"):
+            pa.verify(folders[0])
 
     def test_without_being_asked_all_end(self, tmp_path):
         found = self.trained(tmp_path, drop=False)

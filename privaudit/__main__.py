@@ -2,6 +2,7 @@
 
 import os
 import sys
+from typing import NoReturn
 
 from privaudit.cli import main
 
@@ -10,11 +11,23 @@ def run() -> None:
     """Run the command line, and end the process with its status."""
     status = main()
     # Threads of gloo and of FLARE outlive a run, and may wait for others forever.
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 or "nvflare" in sys.modules:
-        from trainers.network.ranks import leave
-
+    many = os.environ.get("WORLD_SIZE", "") not in ("", "0", "1")
+    if many or "nvflare" in sys.modules:
         leave(status)
     sys.exit(status)
+
+
+def leave(status: int) -> NoReturn:
+    """End this process at once, with all that it printed.
+
+    gloo's threads may still hold tensors while the interpreter shuts down, where
+    anything holds the group (github.com/pytorch/pytorch, pull request 179291); to give
+    them back they ask for its lock, and the process aborts. What must be kept is on
+    disk by then.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 from privaudit.files.arguments import Checked
 from privaudit.results import Claim
 from privaudit.settings import AttackSettings, Compute, RunSettings
+from privaudit.task_settings import Natural
 
 # Who scores the canaries of a run, each in a folder of its own, audit-canaries-NAME.
 IN_THE_RUN = ("releases", "final-loss")
@@ -40,6 +41,8 @@ class PartyRecord:
     shared: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
+        if not self.run:
+            raise ValueError("a run of parties has a name, and none was kept")
         if self.shared is not None and len(self.shared) != self.parties:
             raise ValueError(f"{len(self.shared)} counts for {self.parties} parties")
         if min(self.shared or (0,)) < 0:
@@ -181,7 +184,7 @@ class TrainingRecord(Compute, RunIdentity, RunSettings, Generic[Task]):
     tuning: TuningRecord | None = None
     clip: ClipRecord | None = None
     canaries: int = 0
-    canary_nodes: tuple[int, ...] = (0,)
+    canary_nodes: tuple[Natural, ...] = (0,)
     sizes: tuple[int, ...] | None = None
 
     @property
@@ -228,7 +231,7 @@ class AuditRecord(AttackSettings, RunIdentity, Generic[Task]):
     # whether random records of the same shapes stood in the place of the data
     random_records: bool = False
     # which the canary may join; the canaries of one run are dealt to these in turn
-    canary_nodes: tuple[int, ...] = (0,)
+    canary_nodes: tuple[Natural, ...] = (0,)
 
     @property
     def algorithm(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 
 from privaudit.api.audits import check_workers
+from privaudit.api.place import shown_again
 from privaudit.api.watch import SILENT, Watch
 from privaudit.claims import FORMS, PAPERS, all_claims, claims_of
 from privaudit.claims.claim import PaperFinding, judged
@@ -33,10 +34,11 @@ def findings_on(
         own = read(file)
         if quick and any("audit" in one.tries for one in own):
             watch.note("--quick: audits are left out")
-        return [
-            tested_own(one.quickly() if quick else one, file, out, workers)
-            for one in own
-        ]
+        with shown_again(out / one.folder / "result.json" for one in own):
+            return [
+                tested_own(one.quickly() if quick else one, file, out, workers)
+                for one in own
+            ]
     findings = [
         judged(claim) for claim in (all_claims() if which is None else claims_of(which))
     ]
@@ -46,7 +48,9 @@ def findings_on(
         for place, finding in enumerate(findings):
             if finding.claim.attack is not None:
                 watch.note(f"attacking {finding.claim.key} ...")
-                findings[place] = attacked(finding, out, workers)
+                name = f"{finding.claim.paper}-{finding.claim.name}"
+                with shown_again(out.glob(f"{name}*/result.json")):
+                    findings[place] = attacked(finding, out, workers)
     return findings
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from privaudit.api.watch import Watch
 from privaudit.files.folder import RunFolder
 from privaudit.files.user_code import is_place
+from privaudit.report.verify import verified
 
 Folder = TypeVar("Folder", bound=RunFolder)
 
@@ -20,6 +21,19 @@ def short_name(what: str) -> str:
     if is_place(what):
         return what.replace(":", "-")
     return pathlib.Path(what).stem
+
+
+@contextlib.contextmanager
+def shown_again(results: Iterable[pathlib.Path]) -> Iterator[None]:
+    """Verify, once the work is over, the folders of those ``results`` that are there.
+
+    By then a command that was stopped at its very end has removed what it had left.
+    `privaudit.report.verify.EvidenceError` if a figure disagrees with its evidence.
+    """
+    ended = [file.parent for file in results if file.exists()]
+    yield
+    for folder in ended:
+        verified(folder, settings=True)
 
 
 class Place:
@@ -67,4 +81,6 @@ class Place:
                     "nothing is run; to run again, choose another folder with --out"
                 )
             self.path = folder.path
-            yield folder
+            ended = [*folder.path.glob("result.json")]
+            with shown_again(ended or folder.path.glob("*/result.json")):
+                yield folder

@@ -35,6 +35,7 @@ from privaudit.files.notebook import box
 from privaudit.ledger import Ledger
 from privaudit.report import page
 from privaudit.report.load import FinishedTraining, TrainingConfig, audits_of, load
+from privaudit.report.verify import verified
 from privaudit.results import Finding, LowerBound, Status, UpperBound, worst
 from privaudit.settings import AuditSettings
 from privaudit.task_settings import OWN
@@ -326,9 +327,14 @@ def audit_folder(
     from trainers.runs.material import Material
     from trainers.runs.training import Training
 
-    found = load(path)
+    found, folder = load(path), RunFolder(path)
     if not isinstance(found, FinishedTraining):
         raise ValueError(f"{path} is no folder of a training: nothing in it is audited")
+    with RunFolder.opened(path):
+        if audits := audits_of(folder):  # one was stopped before it joined the run
+            joined = folder.read("result.json", TrainingResult).audited(audits)
+            manifest.amend(folder, joined)
+        verified(path, settings=True)
     config: TrainingConfig = found.config
     named = {"model": model, "data": data, "loss": loss}
     given = {name: value for name, value in named.items() if value is not None}
@@ -341,7 +347,6 @@ def audit_folder(
             )
     training = _json.convert({**config.training, **given}, Training, strict=False)
     material = Material.by_name(training, config.public_seed) if given else None
-    folder = RunFolder(path)
     if material is not None:
         _check_model(folder, material)
     return audit_run(

@@ -122,7 +122,7 @@ def main(arguments: list[str] | None = None) -> int:
     app = made(alone)
     try:
         with contextlib.nullcontext() if alone is None else _docstrings_alone():
-            status = app(arguments, exit_on_error=False, print_error=False)
+            status = _status(app, given)
         if alone is not None:
             _say_settings(given)
         sys.stdout.flush()
@@ -168,6 +168,20 @@ def main(arguments: list[str] | None = None) -> int:
             COULD_NOT,
         )
     return FINE if status is None else int(status)
+
+
+def _status(app: cyclopts.App, given: list[str]) -> int | None:
+    """Run a command; print a line for each figure that disagrees with its evidence."""
+    try:
+        return app(given, exit_on_error=False, print_error=False)
+    except Exception as error:  # `EvidenceError`, without loading what it is of
+        if not (differences := getattr(error, "differences", ())):
+            raise
+        from privaudit.cli.output import emit
+
+        lines = list(map(str, differences))
+        emit({"differences": lines}, lines, as_json="--json" in given)
+        return REFUTED
 
 
 @contextlib.contextmanager

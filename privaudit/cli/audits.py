@@ -22,7 +22,6 @@ from privaudit.cli.options import (
     kept,
 )
 from privaudit.cli.output import status_of, tell
-from privaudit.cli.runs import differing
 from privaudit.files.arguments import given_fields
 from privaudit.files.folder import SIGNATURE
 from privaudit.settings import AuditSettings, ProgramSettings
@@ -61,13 +60,8 @@ def demo(
     """
     from privaudit.api.console import Console
     from privaudit.api.demo import demo
-    from privaudit.report.verify import EvidenceError
 
-    try:
-        found = demo(out, seed=seed, workers=workers, watch=Console())
-    except EvidenceError as error:
-        return differing(error, as_json=json)
-    tell(found, as_json=json)
+    tell(demo(out, seed=seed, workers=workers, watch=Console()), as_json=json)
     return FINE
 
 

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import pathlib
-from typing import TYPE_CHECKING
 
 from privaudit.cli import COULD_NOT, FINE, REFUTED
 from privaudit.cli.options import Json, Require, Sign, Signer, Signers, check_key
 from privaudit.cli.output import emit, status_of, tell
-
-if TYPE_CHECKING:
-    from privaudit.report.verify import EvidenceError
 
 
 def show(
@@ -125,14 +121,8 @@ def join(
         ledger of all nodes.
     """
     from privaudit.report.joining import join
-    from privaudit.report.verify import EvidenceError
 
-    try:
-        found = join(folders, overlap=overlap, signers=signer, observer=observer)
-    except EvidenceError as error:
-        differences = list(map(str, error.differences))
-        emit({"differences": differences}, differences, as_json=json)
-        return REFUTED
+    found = join(folders, overlap=overlap, signers=signer, observer=observer)
     if out is not None:
         found.save(out)
     tell(found, as_json=json)
@@ -153,12 +143,8 @@ def report(
         As given to --out.
     """
     from privaudit.api.evidence import report
-    from privaudit.report.verify import EvidenceError
 
-    try:
-        page = report(folder, signer=signer)
-    except EvidenceError as error:
-        return differing(error, as_json=json)
+    page = report(folder, signer=signer)
     emit({"page": str(page)}, [str(page)], as_json=json)
     return FINE
 
@@ -190,10 +176,3 @@ def site(
     page, agrees = site(folders, out, signer=signer)
     emit({"page": str(page), "agrees": agrees}, [str(page)], as_json=json)
     return FINE if agrees else REFUTED
-
-
-def differing(error: EvidenceError, *, as_json: bool) -> int:
-    """Say which figures disagree with their evidence, so that there is no page."""
-    differences = list(map(str, error.differences))
-    emit({"page": None, "differences": differences}, differences, as_json=as_json)
-    return REFUTED

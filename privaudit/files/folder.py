@@ -215,6 +215,16 @@ class RunFolder:
                 yield folder
             return
 
+    @property
+    def secrets(self) -> list[pathlib.Path]:
+        """Files that a run keeps while it can go on, and removes when it ends."""
+        until_the_end = KEY_ID, TRIES
+        return [
+            entry
+            for entry in sorted(self.path.glob("*"))
+            if entry.name in until_the_end or _KEYS.fullmatch(entry.name)
+        ]
+
     def __truediv__(self, name: str) -> pathlib.Path:
         return self.path / name
 

@@ -79,9 +79,18 @@ def write_result(
 
 
 def amend(folder: RunFolder, result: msgspec.Struct) -> None:
-    """Put another ``result`` into a finished run; what may be released stays so."""
-    known = read(folder)
+    """Put another ``result`` into a finished run; what may be released stays so.
+
+    What is listed must be there as it was, or `FolderError`; the result may be the new
+    one, where a kill was before it.
+    """
+    known, new = read(folder), digest(_json.encode(result))
     files = {} if known is None else known.files
+    for name, one in files.items():
+        if one.sha256 not in (digest_of(folder / name), new):
+            raise FolderError(
+                f"{folder / name} is not the file that {MANIFEST} lists; put that back"
+            )
     write_result(folder, result, [name for name in files if not files[name].private])
 
 

@@ -26,7 +26,7 @@ from privaudit.records import PartyRecord, as_nodes, dealt
 from privaudit.report.joint import Joint, PartyStatement
 from privaudit.report.load import FinishedTraining
 from privaudit.report.recorded import FinishedRecord
-from privaudit.report.verify import EvidenceError, Verification, verify
+from privaudit.report.verify import Verification, verified
 from privaudit.task_settings import is_own
 
 # What parties may differ in: where they compute, what they did not agree on.
@@ -105,9 +105,14 @@ def join(
     found.sort(key=lambda one: one[0].party)
     left = _check_all(found)
     if not 1 <= overlap <= len(found):
+        gone = ", ".join(
+            map(str, sorted(left.keys() - {one.party for one, *_ in found}))
+        )
         raise ValueError(
             f"overlap is how many of the {len(found)} parties hold one record, got "
             f"{overlap}"
+            + f"; what was released by {gone}, lost on the way, is not here"
+            * bool(gone)
         )
     first, parties = found[0][1], [party for party, _, _ in found]
     delta, relation = first.upper.delta, first.upper.relation
@@ -232,9 +237,7 @@ def _checked(path: pathlib.Path, key: Path | None) -> Verification:
         raise FolderError(
             f"{path} is no folder; give those of the parties, OUT/party-N"
         )
-    check = verify(path, settings=True, signer=key)
-    if check.differences:
-        raise EvidenceError(check.differences)
+    check = verified(path, settings=True, signer=key)
     if not check.has_manifest:
         raise ValueError(f"{path} has no manifest.json: nothing says what it holds")
     return check

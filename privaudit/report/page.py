@@ -36,7 +36,7 @@ from privaudit.report.load import (
 from privaudit.report.numbers import at_most, claimed, down, seer
 from privaudit.report.program import FinishedProgram
 from privaudit.report.standing import WORDS
-from privaudit.report.verify import EvidenceError, verify
+from privaudit.report.verify import verified
 from privaudit.results import Claim, LowerBound, UpperBound, seen_by
 from privaudit.task_settings import is_own
 from privaudit.version import __version__
@@ -57,9 +57,7 @@ def write(
     ``report``.
     """
     run = load_any(path)
-    checked = verify(path, signer=signer)
-    if checked.differences:
-        raise EvidenceError(checked.differences)
+    checked = verified(path, signer=signer)
     folder = RunFolder(path)
     others = beside(run) if isinstance(run, FinishedAudit | FinishedProgram) else None
     folder.write("report.html", render(run, str(checked), others).encode())

@@ -194,6 +194,14 @@ def verify(
     return dataclasses.replace(done, differences=(*done.differences, wrong))
 
 
+def verified(path: str | os.PathLike[str], **how: Any) -> Verification:
+    """As `verify`; `EvidenceError` if anything differs."""
+    found = verify(path, **how)
+    if found.differences:
+        raise EvidenceError(found.differences)
+    return found
+
+
 def sign(checked: Verification, key: str | os.PathLike[str]) -> pathlib.Path:
     """Sign the manifest of a folder that was ``checked``; where the signature is.
 
@@ -274,6 +282,9 @@ def _run(path: pathlib.Path, settings: bool) -> Verification:
     manifest = _manifest.content(folder)
     digests = _digests(folder, manifest, _manifest.audits_in(folder))
     differ = dict(digests or {})
+    for file in folder.secrets:
+        told = "still here", "none is left: the same command, again, removes it"
+        differ[file.name] = Difference(file, "a secret", *told, "of a run that ended")
     checked = [] if digests is None else ["the manifest's digests"]
     unchecked: list[str] = []
     run = None

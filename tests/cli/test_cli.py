@@ -225,6 +225,26 @@ class TestRuns:
         assert status == BAD_USAGE
         assert "sgd adds no noise, so that no epsilon holds" in err
 
+    @pytest.mark.parametrize("many", ["", "two", "2"])
+    def test_it_ends_with_its_status_whatever_is_said_of_ranks(self, many):
+        """At once, without loading torch, which a key would interrupt."""
+        command = [sys.executable, "-X", "importtime", "-m", "privaudit", "convert"]
+        ended = subprocess.run(
+            [*command, "--epsilon", "1", "--delta", "1e-5"],
+            env={**os.environ, "WORLD_SIZE": many},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == FINE
+        assert "mu" in ended.stdout
+        assert "Traceback" not in ended.stderr
+        assert "trainers.network" not in ended.stderr
+
+    def test_a_word_is_no_number_of_ranks(self, capsys, tmp_path, monkeypatch):
+        monkeypatch.setenv("WORLD_SIZE", "two")
+        assert call(capsys, "train", "sgd", *QUICK, "--out", tmp_path)[0] == FINE
+
     def test_a_file_that_is_meant(self, capsys, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         (tmp_path / "plan.toml").touch()

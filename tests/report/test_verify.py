@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -16,12 +17,19 @@ from privaudit.auditing.experiments.experiment import run as run_audit
 from privaudit.cli import main
 from privaudit.files import json as _json
 from privaudit.files.folder import FolderError, RunFolder
-from privaudit.files.manifest import audits_in, seal
+from privaudit.files.manifest import amend, audits_in, seal
 from privaudit.ledger import Ledger
 from privaudit.report.difference import agree
 from privaudit.report.load import load
-from privaudit.report.verify import Difference, _training_again, verify
+from privaudit.report.verify import (
+    Difference,
+    EvidenceError,
+    _training_again,
+    sign,
+    verify,
+)
 from tests.auditing.audits import audit
+from tests.cli.test_shapes import validator
 from tests.files.test_signature import written
 from tests.report import runs
 from tests.trainers.runs import test_run as resumable
@@ -280,6 +288,22 @@ class TestSound:
         seal(RunFolder(training))
         (one,) = verify(training, settings=True).differences
         assert one.what == "nodes[0].overlap"
+
+    @pytest.mark.parametrize(
+        ("name", "value"), [("graph", "completex"), ("graph", ""), ("schedule", "")]
+    )
+    def test_settings_that_no_run_takes(self, training, name, value):
+        edited(training / "config.json", lambda c: c["training"].update({name: value}))
+        seal(RunFolder(training))
+        (one,) = verify(training, settings=True).differences
+        assert one.file.name == "config.json"
+        assert name in one.expected
+
+    def test_canaries_at_no_node(self, training):
+        edited(training / "config.json", lambda c: c.update(canary_nodes=[-1]))
+        seal(RunFolder(training))
+        with pytest.raises(FolderError, match=r">= 0.*canary_nodes"):
+            verify(training)
 
     def test_a_file_that_is_not_here_is_no_difference(self, training):
         edited(training / "config.json", lambda c: c["training"].update(data="idx:no"))
@@ -608,3 +632,91 @@ class TestLaws:
         assert ended.returncode == 0, ended.stderr
         (line,) = (x for x in ended.stdout.splitlines() if x[:13] == "not checked: ")
         assert "the ledger against the settings" in line
+
+
+SMALL = ("--set", "rounds=2", "--epsilon", "4")
+AGAIN = {  # commands that show again what is finished
+    "train": ("train", "dp-dsgd", *SMALL),
+    "audit": ("audit", "dp-dsgd", *SMALL, "--runs", "40"),
+    "one run": ("audit", "dp-dsgd", *SMALL, "--one-run", "--canaries", "30"),
+    "program": ("audit-program", "numpy:copysign", "--runs", "40"),
+    "sweep": ("sweep", "sweep.toml"),
+    "claims": ("claims", "own.toml"),
+}
+SWEEP = """[[audit]]
+algorithm = "dp-dsgd"
+epsilon = 4
+runs = 40
+rounds = 2
+"""
+OWN = """[[claim]]
+name = "mine"
+epsilon = 4
+delta = 1e-5
+algorithm = "dp-dsgd"
+noise_multiplier = 3
+try = ["audit"]
+runs = 40
+settings.rounds = 2
+"""
+
+
+class TestShownAgain:
+    """A finished folder is checked by whatever shows its result again."""
+
+    @pytest.mark.parametrize("kind", AGAIN)
+    def test_a_figure_that_was_changed_is_not_shown(
+        self, capsys, tmp_path, monkeypatch, kind
+    ):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "sweep.toml").write_text(SWEEP)
+        (tmp_path / "own.toml").write_text(OWN)
+        command = [*AGAIN[kind], "--out", "it"]
+        status, before = main(command), capsys.readouterr().out
+        assert (main(command), capsys.readouterr().out) == (status, before)
+        (file,) = pathlib.Path("it").rglob("result.json")
+        edited(file, lambda c: c.update(seconds=1.25))
+        assert main(command) == 1
+        (line,) = capsys.readouterr().out.splitlines()
+        assert line.startswith(f"{file}: its SHA-256 is ")
+        assert main([*command, "--json"]) == 1
+        said = json.loads(capsys.readouterr().out)
+        assert said == {"schema": 1, "differences": [line]}
+        validator(command[0]).validate(said)
+
+    def test_a_run_that_was_changed_is_not_audited(self, training, capsys):
+        edited(training / "result.json", epsilon_is(0.011))
+        assert main(["audit", str(training), "--runs", "40"]) == 1
+        (line,) = capsys.readouterr().out.splitlines()
+        assert line.startswith(f"{training}/result.json: nodes[0].epsilon is 0.011, ")
+        assert not [*training.glob("audit-*")]
+        with pytest.raises(FolderError, match=r"is not the file that manifest\.json"):
+            amend(RunFolder(training), load(training).result)
+
+    def test_an_audit_that_was_stopped_before_it_joined_its_run_joins_it(
+        self, training, capsys, monkeypatch
+    ):
+        """Killed before the manifest, or between the manifest and the result."""
+        command = ["audit", str(training), "--runs", "40", "--json"]
+        before = {
+            x: (training / x).read_bytes() for x in ("manifest.json", "result.json")
+        }
+        status, out = main(command), capsys.readouterr().out
+        for names in (["result.json"], [*before]):
+            for name in names:
+                (training / name).write_bytes(before[name])
+            assert not verify(training)
+            assert (main(command), capsys.readouterr().out) == (status, out)
+            assert verify(training)
+
+    @pytest.mark.parametrize(
+        "name", ["key", "key-1", "key.releases", "key-id", "tries"]
+    )
+    def test_a_secret_that_was_left_is_named(self, training, capsys, name):
+        if name == "tries":
+            (training / name).mkdir()
+        else:
+            (training / name).write_bytes(b"k")
+        noticed(capsys, training, name)
+        with pytest.raises(EvidenceError, match="a secret is still here"):
+            sign(verify(training), written(training.parent)[0])

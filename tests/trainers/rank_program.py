@@ -7,9 +7,10 @@ import sys
 import torch
 import torch.distributed as dist
 
+from privaudit.__main__ import leave
 from tests.tiers import size
 from trainers.network.over_ranks import RankNetwork
-from trainers.network.ranks import gathered, joined, leave
+from trainers.network.ranks import gathered, joined
 from trainers.numerics.randomness import Streams
 from trainers.runs.problem import Observers, Problem
 from trainers.runs.training import Training, training_from

@@ -45,6 +45,12 @@ GRAPHS = (
 Weights = WeightName | Literal["given"]
 
 
+def check_graph(name: str) -> None:
+    """``ValueError`` unless ``name`` begins as one of `GRAPHS` does."""
+    if name.partition(":")[:2] not in {one.partition(":")[:2] for one in GRAPHS}:
+        raise ValueError(f"there is no graph {name!r}; {near(name, GRAPHS)}")
+
+
 def topology(name: str, nodes: int, *, seed: int = 0) -> Topology:
     """The graph that ``name`` says: one of `GRAPHS` but ``matrix``.
 
@@ -52,22 +58,21 @@ def topology(name: str, nodes: int, *, seed: int = 0) -> Topology:
     them, joined both ways or from the first to the second. ``seed`` is that of random
     graphs.
     """
-    kind, colon, text = name.partition(":")
-    if kind in _PLAIN and not colon:
+    check_graph(name)
+    kind, _, text = name.partition(":")
+    if kind in _PLAIN:
         return _PLAIN[kind](nodes)
-    if kind in _WITH_NUMBER and text:
+    if kind in _WITH_NUMBER:
         try:
             number = float(text)
         except ValueError:
             raise ValueError(f"graph {name!r}: {text!r} is no number") from None
         return _WITH_NUMBER[kind](nodes, number, seed)
-    if kind in ("edges", "arcs") and text:
-        table = _read(pathlib.Path(text))
-        if table.ndim != 2 or table.shape[1] != 2 or (table != table.astype(int)).any():
-            raise ValueError(f"{text}: an edge is two whole numbers, with a comma")
-        pairs = [(int(one), int(other)) for one, other in table]
-        return Topology.of_edges(nodes, pairs, directed=kind == "arcs")
-    raise ValueError(f"there is no graph {name!r}; {near(name, GRAPHS)}")
+    table = _read(pathlib.Path(text))
+    if table.ndim != 2 or table.shape[1] != 2 or (table != table.astype(int)).any():
+        raise ValueError(f"{text}: an edge is two whole numbers, with a comma")
+    pairs = [(int(one), int(other)) for one, other in table]
+    return Topology.of_edges(nodes, pairs, directed=kind == "arcs")
 
 
 def mixing(name: str, weights: Weights, nodes: int, *, seed: int = 0) -> Mixing:

@@ -10,7 +10,6 @@ import dataclasses
 import datetime
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
@@ -95,7 +94,8 @@ def where_am_i(party: int | None = None) -> tuple[int, int]:
 
 def launched() -> bool:
     """Return whether torchrun started this process, as one of several."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+    many = os.environ.get("WORLD_SIZE", "")
+    return many.isdigit() and int(many) > 1
 
 
 def by_torchrun() -> bool:
@@ -159,19 +159,6 @@ def ended_by_torchrun() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # until the message is out
         raise
     signal.signal(signal.SIGTERM, before)
-
-
-def leave(status: int) -> NoReturn:
-    """End this process at once, with all that it printed.
-
-    gloo's threads may still hold tensors while the interpreter shuts down, where
-    anything holds the group (github.com/pytorch/pytorch, pull request 179291); to give
-    them back they ask for its lock, and the process aborts. What must be kept is on
-    disk by then.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
 
 
 @contextlib.contextmanager

@@ -98,8 +98,12 @@ class Key:
         if self.seed is not None:
             raise ValueError("the key of a study is not kept: its seed is enough")
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(file, "wb") as out:
-            out.write(self.__secret + self.run)
+        try:
+            with os.fdopen(file, "wb") as out:
+                out.write(self.__secret + self.run)
+        except OSError:
+            os.unlink(path)
+            raise
 
     def __repr__(self) -> str:
         return "Key(secret)" if self.seed is None else f"Key(study, seed {self.seed})"

@@ -14,6 +14,7 @@ import pathlib
 import struct
 from collections.abc import Sequence
 
+from privaudit.files.folder import write_whole
 from trainers.numerics.keys import PURPOSES, Key, Purpose
 
 # Node, release, purpose, fingerprint, and a keyed hash of it and of all before. Whole
@@ -64,20 +65,17 @@ class ReleaseJournal:
     def create(cls, path: str | os.PathLike[str], key: Key, terms: str = "") -> None:
         """Make the file, without releases, for its owner alone; or replace it."""
         path = pathlib.Path(path)
-        if path.is_file() and not path.read_bytes().startswith(_HEAD):
+        # One that an earlier version was writing may be cut.
+        if path.is_file() and not _HEAD.startswith(path.read_bytes()[: len(_HEAD)]):
             raise ValueError(f"{path} is no journal of releases, and in its place")
         path.unlink(missing_ok=True)
-        file = os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            head = _head(key, terms)
-            os.write(file, head + _hash(key, b"", head))
-        finally:
-            os.close(file)
+        head = _head(key, terms)
+        write_whole(path, head + _hash(key, b"", head))
 
     def _read(self, content: bytes) -> tuple[dict[_Address, set[bytes]], bytes]:
         last, found = b"", collections.defaultdict(set)
         if not content or len(content) % _SIZE:
-            raise ValueError("it was cut")
+            raise ValueError("it was cut, or has more")
         for start in range(0, len(content), _SIZE):
             body = content[start : start + _BODY.size]
             last = _hash(self._key, last, body)

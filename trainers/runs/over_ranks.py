@@ -117,6 +117,7 @@ class OverRanks(OneProcess):
         """Forget this rank's key, once rank 0 has the result on its disk."""
         dist.barrier()
         super().end(folder)
+        dist.barrier()  # none is left when rank 0 looks at the folder
 
 
 def _together(work: Callable[[], T]) -> T:

@@ -325,7 +325,6 @@ class Keeper:
                 released += files
         result = self._given.judged(self._folder, result)
         write_result(self._folder, result, released)
-        self._folder.remove("checkpoint.pt")
         return result
 
     def restore(self, key: Key) -> None:
@@ -568,7 +567,8 @@ class OneProcess:
         return resumed(sum(part.further for part in parts))
 
     def end(self, folder: RunFolder) -> None:
-        """Forget the key of a run that has its result."""
+        """Forget the key of a run that has its result, and where it went on from."""
+        folder.remove("checkpoint.pt")
         forget_key(folder, self.key_file(folder))
 
 

@@ -73,7 +73,11 @@ def key_of(seed: int | None, folder: RunFolder, file: Path) -> Key:
         ReleaseJournal.create(releases_file(file), key)
         if not _is_inside(folder, file):
             folder.write(KEY_ID, key.run)
-        key.save(file)
+        try:
+            key.save(file)
+        except OSError:
+            folder.remove(KEY_ID)
+            raise
         if file == folder / KEY:  # a key that gets lost is missed from here on
             folder.write(KEY_ID, key.run)
         return key

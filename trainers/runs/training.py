@@ -25,7 +25,7 @@ from trainers.models import MODELS, check_options, make_model, model_named
 from trainers.network.engine import Algorithm, Schedule, per_round
 from trainers.network.graphs import complete
 from trainers.network.mixing import Mixing
-from trainers.network.named_graphs import Weights, mixing
+from trainers.network.named_graphs import Weights, check_graph, mixing
 from trainers.oracles.oracle import Mechanism
 
 
@@ -39,6 +39,7 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         super().__post_init__()
         self.algorithm_options()
         self.step_sizes()
+        check_graph(self.graph)
         if self.sampling not in ("poisson", self.mechanism(0.0).sampling):
             raise ValueError(
                 f"{self.algorithm} draws its batches in a way of its own: leave "
@@ -179,7 +180,7 @@ class Training(TaskSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def step_sizes(self) -> Schedule:
         first, last = self.step_size, self.final_step_size
         kind, _, text = (self.schedule or "").partition(":")
-        if not kind:
+        if self.schedule is None:
             kind = "constant" if last is None else "geometric"
         steps: Constant | Geometric | Cosine | Parts
         if kind == "constant" and last is None:

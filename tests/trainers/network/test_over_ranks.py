@@ -226,6 +226,11 @@ def test_audits_over_ranks_have_the_same_scores(tmp_path):
     ):
         for name in ("member", "score", "accuracy", "block"):
             np.testing.assert_array_equal(one[name], other[name])
+    file = tmp_path / "parts" / "result.json"
+    file.write_text(file.read_text().replace('"seconds"', '"seconds" '))
+    done = torchrun(2, *command, tmp_path / "parts")
+    assert f"{file}: its SHA-256 is" in done.stdout
+    assert "verdict" not in done.stdout
 
 
 class TestPlans:

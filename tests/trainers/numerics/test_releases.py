@@ -80,6 +80,9 @@ class TestReleaseJournal:
     def test_another_key_or_file_is_refused(self, path):
         with pytest.raises(ValueError, match="of another key"):
             ReleaseJournal(path, Key.secret())
+        path.write_bytes(path.read_bytes() + b"more")
+        with pytest.raises(ValueError, match="cut, or has more"):
+            ReleaseJournal(path, KEY)
         with pytest.raises(FileNotFoundError):
             ReleaseJournal(path.with_name("none"), KEY)
 

@@ -26,8 +26,9 @@ from privaudit.api.trainings import run_training
 from privaudit.api.watch import Watch
 from privaudit.cli import main
 from privaudit.files import json as _json
-from privaudit.files.folder import RunFolder
+from privaudit.files.folder import FolderError, RunFolder
 from privaudit.files.manifest import seal
+from privaudit.report import page as pages_of
 from privaudit.report.joining import _at_most
 from privaudit.report.site import Site
 from privaudit.report.verify import EvidenceError
@@ -656,6 +657,18 @@ class TestResumed:
         again = together(lambda party: train(party, tmp_path))
         assert same(again, whole)
 
+    def test_a_figure_that_was_changed_is_not_shown_again(self, tmp_path, monkeypatch):
+        together(lambda party: train(party, tmp_path))
+        monkeypatch.setattr(
+            pages_of, "keep", lambda path: None
+        )  # which verifies it, too
+        file = tmp_path / "party-0" / "result.json"
+        file.write_text(file.read_text().replace('"seconds"', '"seconds" '))
+        wrong, right = together(lambda party: train(party, tmp_path))
+        assert isinstance(wrong, EvidenceError), wrong
+        assert str(file) in str(wrong)
+        assert right.result.status is None
+
     def test_a_lost_folder(self, tmp_path):
         parts = together(lambda party: train(party, tmp_path))
         assert not any(isinstance(part, BaseException) for part in parts), parts
@@ -798,6 +811,12 @@ class TestDropped:
         assert said in joint.page()
         with pytest.raises(ValueError, match="the folder of party 1 is missing"):
             pa.join([folders[0], *folders[2:]])
+        with pytest.raises(ValueError, match=r"of the 4 .*released by 4, lost on"):
+            pa.join(folders, overlap=5)
+        edited(folders[0] / "config.json", lambda c: c["party"].update(run=""))
+        seal(RunFolder(folders[0]))
+        with pytest.raises(FolderError, match="a run of parties has a name"):
+            pa.verify(folders[0])
 
     def test_without_being_asked_all_end(self, tmp_path):
         found = self.trained(tmp_path, drop=False)

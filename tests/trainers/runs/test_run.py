@@ -7,6 +7,7 @@ import dataclasses
 import json
 import math
 import os
+import resource
 import shutil
 import signal
 import stat
@@ -21,13 +22,17 @@ from privaudit.accounting import account_nodes
 from privaudit.files.folder import FolderError, RunFolder
 from privaudit.ledger import RESUMED, Ledger
 from privaudit.release import NoSampling
+from privaudit.report.verify import verify
 from privaudit.results import Claim
 from trainers.gradients.choose import differentiator
 from trainers.numerics import noise
+from trainers.numerics.keys import Key
+from trainers.numerics.releases import ReleaseJournal
 from trainers.runs import checkpoint
 from trainers.runs import run as runs
 from trainers.runs.problem import Problem
 from trainers.runs.run import Assignment, OneProcess, TrainingRun, train
+from trainers.runs.run_keys import journal_of, key_of, releases_file
 from trainers.runs.training import Training
 
 KEPT = ("curves.json", "rounds.csv", "ledger.json")
@@ -207,6 +212,21 @@ class TestSecret:
             for part in (key[:32], key[32:], key[:16], key[16:32]):
                 for text in (part, part.hex().encode(), base64.b64encode(part)):
                     assert text not in content, file
+
+    def test_killed_at_the_very_end_it_leaves_what_the_next_start_removes(
+        self, tmp_path, eager, monkeypatch
+    ):
+        what = plan(seed=None, rounds=3)
+        with monkeypatch.context() as patch:
+            patch.setattr(OneProcess, "end", lambda run, folder: None)
+            result = done(tmp_path, what)
+        left = {"key", "key.releases", "key-id"}
+        found = verify(tmp_path).differences
+        assert {one.file.name for one in found} == left
+        assert (tmp_path / "checkpoint.pt").exists()
+        assert done(tmp_path, what) == result
+        assert verify(tmp_path)
+        assert not (left | {"checkpoint.pt"}) & {x.name for x in tmp_path.iterdir()}
 
     def test_it_goes_on_to_the_same_bits(self, tmp_path, eager):
         what = plan(seed=None)
@@ -483,6 +503,38 @@ class TestJournal:
         with pytest.raises(FolderError, match="is no journal of releases"):
             done(tmp_path / "a", plan(seed=None), key_file=tmp_path / "file")
         assert (tmp_path / "file.releases").read_text() == "notes"
+
+    @pytest.mark.parametrize("inside", [True, False])
+    @pytest.mark.parametrize(
+        ("of", "name"), [(Key, "save"), (ReleaseJournal, "create")]
+    )
+    @pytest.mark.parametrize("room", [0, 40])  # bytes, of 48 and 64
+    def test_where_there_was_no_room_for_a_key_it_begins(
+        self, tmp_path, monkeypatch, room, of, name, inside
+    ):
+        real, limit = getattr(of, name), resource.getrlimit(resource.RLIMIT_FSIZE)
+
+        def cramped(*given):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (room, limit[1]))
+            try:
+                real(*given)
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+
+        (tmp_path / "it").mkdir()
+        folder, file = (
+            RunFolder(tmp_path / "it"),
+            tmp_path / ("it/key" * inside or "key"),
+        )
+        with monkeypatch.context() as patch:
+            patch.setattr(of, name, cramped)
+            with pytest.raises(FolderError, match="cannot keep the key in"):
+                key_of(None, folder, file)
+        releases_file(file).touch()  # as an earlier version left it
+        key = key_of(None, folder, file)
+        with journal_of(key, file) as journal:
+            assert journal.further == 0
+        assert key_of(None, folder, file).run == key.run
 
     def test_a_study_has_none(self, tmp_path):
         with pytest.raises(Stopped):

@@ -30,19 +30,12 @@ from trainers.gradients.per_sample import (
 )
 from trainers.gradients.rounding import SLACK
 from trainers.gradients.spread import Gathers, Spread
-from trainers.gradients.stacked import (
-    StackedLayer,
-    UnknownLayerError,
-    join,
-    quick,
-    stacked,
-)
-from trainers.gradients.stacked.layer import Digest
+from trainers.gradients.stacked import stacked
+from trainers.gradients.stacked.functions import join, quick
+from trainers.gradients.stacked.layer import Digest, StackedLayer, UnknownLayerError
 from trainers.gradients.trial import agrees
 from trainers.numerics.deferred_checks import may_hold
 from trainers.numerics.device import follow
-
-__all__ = ["BookKeeping", "UnknownLayerError"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -293,7 +286,6 @@ class BookKeeping:
         return result
 
     def rows(self, at: Tensor, inputs: Tensor, targets: Tensor) -> list[Tensor]:
-        """All that a weighted sum is made from, (replicas * samples, ...) each."""
         digests = [digest for _, digest in self._digests(at, inputs, targets)]
         self._forget()
         made_from = [part for digest in digests for part in digest.made_from]
@@ -346,7 +338,6 @@ class BookKeeping:
         return result
 
     def outputs(self, at: Tensor, inputs: Tensor) -> Tensor:
-        """Outputs of each replica's model for its inputs, (replicas, samples, ...)."""
         models: Tensor | Spread = at
         if self.shards is not None and at.shape[1] < self.dims:
             whose = torch.arange(len(at), device=at.device)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from privaudit.settings import Precision, check_precision
-from trainers.gradients.bookkeeping import BookKeeping, UnknownLayerError
+from trainers.gradients.bookkeeping import BookKeeping
 from trainers.gradients.differentiator import Differentiator
 from trainers.gradients.per_sample import Loss, PerSample
+from trainers.gradients.stacked.layer import UnknownLayerError
 
 
 def differentiator(

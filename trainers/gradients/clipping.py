@@ -23,7 +23,7 @@ from trainers.gradients.differentiator import Differentiator
 from trainers.gradients.graphs import weighted_sum
 from trainers.gradients.per_sample import Weigh, check_hooks
 from trainers.gradients.rounding import Rounding
-from trainers.gradients.shapes import Shape, lined, moving_shape_for, shape_for
+from trainers.gradients.shapes import Shape, known_or_found, lined, shape_for
 from trainers.gradients.spread import Spread
 from trainers.numerics.deferred_checks import Watch
 
@@ -219,7 +219,7 @@ def summation(
             wanted = len(at), batch_size, largest, many * columns, columns, costs
             rows, moves = packing(*wanted), False
             models = at[:1].expand(rows, -1)
-            shape = moving_shape_for(differentiator, models, data, columns)
+            shape = known_or_found(differentiator, models, data, columns, moves=True)
         else:
             rows = evenly(len(at), many)
             shape = Shape(columns)

@@ -296,12 +296,11 @@ class PerSample:
 
     def gradients(self, at: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
         """Gradients (replicas, samples, dims) at ``at``, (replicas, dims)."""
-        if not self.alone:
-            follow(self.module, at.device)
-        gradient, word = self.gradient, self.word
+        word = self.word
         each = isinstance(word, Tensor)  # a word for each replica
         if not self.alone:
-            of_one = torch.func.vmap(gradient, (None, 0, 0, None))
+            follow(self.module, at.device)
+            of_one = torch.func.vmap(self.gradient, (None, 0, 0, None))
             replicas = torch.func.vmap(of_one, (0, 0, 0, 0 if each else None))
             return replicas(at, inputs, targets, word)
         words = word.tolist() if each else [word] * len(at)
@@ -317,7 +316,6 @@ class PerSample:
         return torch.stack(found).unflatten(0, inputs.shape[:2])
 
     def rows(self, at: Tensor, inputs: Tensor, targets: Tensor) -> list[Tensor]:
-        """All that a weighted sum is made from, (replicas * samples, ...) each."""
         gradients = self.gradients(at, inputs, targets).flatten(0, 1)
         if self.alone:  # so that their bits are of no place, either
             each = [squared_rows(one.clone()) for one in gradients.split(1)]
@@ -345,7 +343,6 @@ class PerSample:
         return total
 
     def outputs(self, at: Tensor, inputs: Tensor) -> Tensor:
-        """Outputs of each replica's model for its inputs, (replicas, samples, ...)."""
         device = at.device
         if self.alone:  # by one process for all: nothing of them is summed
             at, inputs = at.cpu(), inputs.cpu()

@@ -97,29 +97,24 @@ def lined(at: Tensor, rows: Tensor, spare: int = 0) -> Tensor:
     return found
 
 
-def moving_shape_for(
-    differentiator: Differentiator, at: Tensor, data: PrivateData, columns: int
-) -> Shape | None:
-    """As `shape_for`, of ``columns``, with replicas in any row; None if none is."""
-    return _known_or_found(differentiator, at, data, columns, True)
-
-
 def shape_for(
     differentiator: Differentiator, at: Tensor, data: PrivateData, columns: int
 ) -> Shape:
     """The first shape of at most ``columns`` in which a record's bits are its own."""
-    found = _known_or_found(differentiator, at, data, columns, False)
+    found = known_or_found(differentiator, at, data, columns, moves=False)
     assert found is not None, "a single place is no other's"
     return found
 
 
-def _known_or_found(
+def known_or_found(
     differentiator: Differentiator,
     at: Tensor,
     data: PrivateData,
     columns: int,
+    *,
     moves: bool,
 ) -> Shape | None:
+    """As `shape_for`; of ``columns`` where replicas come in any row, None if none."""
     if getattr(differentiator, "alone", False):
         return Shape(columns, moves=moves)
     known = _known.setdefault(differentiator.module, {})

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from trainers.gradients.per_sample import trained
-from trainers.gradients.stacked import StackedLayer
+from trainers.gradients.stacked.layer import StackedLayer
 
 _LINE = 64  # bytes
 _DRAWN = 65_537  # numbers of a trial's parameter, again and again: no width's multiple
@@ -26,9 +26,6 @@ class Gathers(Protocol):
     @property
     def rank(self) -> int:
         """Number of the shard that is here."""
-
-    def agree(self, what: str, own: Any) -> None:
-        """``ValueError`` if ``own`` is not equal at all shards."""
 
     def gather(self, own: Tensor, first: int, into: Tensor) -> None:
         """Write coordinates from ``first`` on ``into`` (nodes, some)."""
@@ -53,9 +50,6 @@ class Drawn:
         for parameter in trained(module).values():
             self._shapes[self._dims] = parameter.shape
             self._dims += parameter.numel()
-
-    def agree(self, what: str, own: Any) -> None:
-        """Nobody differs."""
 
     def add(
         self, sums: Tensor, first: int, whose: Sequence[Tensor], total: Tensor

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from trainers.gradients.door.traced import Traced, TracedLoss
 from trainers.gradients.per_sample import PerSample, trained, without_parameters
 from trainers.gradients.spread import Drawn, Spread
-from trainers.gradients.stacked import UnknownLayerError
+from trainers.gradients.stacked.layer import UnknownLayerError
 
 # A module is tried against the reference where that takes at most about this many
 # multiplications and parameters: less than a second.

@@ -1,39 +1,11 @@
 """The models of the papers, as plain modules; any other module serves as well."""
 
-from trainers.models.registry import (
-    MODELS,
-    Model,
-    check_options,
-    make_model,
-    model_named,
-)
-from trainers.models.resnets import resnet9, resnet18
-from trainers.models.sequences import lstm, vit
-from trainers.models.small import logistic, shallow_cnn, small_cnn, softmax, tanh_mlp
-from trainers.models.start import (
-    cross_entropy,
-    hollow_out,
-    initial_parameters,
-    initial_parts,
-)
-
-__all__ = [
-    "MODELS",
-    "Model",
-    "check_options",
-    "cross_entropy",
-    "hollow_out",
-    "initial_parameters",
-    "initial_parts",
-    "logistic",
-    "lstm",
-    "make_model",
-    "model_named",
-    "resnet9",
-    "resnet18",
-    "shallow_cnn",
-    "small_cnn",
-    "softmax",
-    "tanh_mlp",
-    "vit",
-]
+from trainers.models.registry import MODELS as MODELS
+from trainers.models.registry import check_options as check_options
+from trainers.models.registry import make_model as make_model
+from trainers.models.registry import model_named as model_named
+from trainers.models.small import small_cnn as small_cnn
+from trainers.models.start import cross_entropy as cross_entropy
+from trainers.models.start import hollow_out as hollow_out
+from trainers.models.start import initial_parameters as initial_parameters
+from trainers.models.start import initial_parts as initial_parts

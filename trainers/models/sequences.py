@@ -76,15 +76,12 @@ def lstm(
     if vocabulary is not None:
         layers.append(nn.Embedding(vocabulary, features))
     return nn.Sequential(
-        *layers, _Rows(), Lstm(features, hidden), _Last(), nn.Linear(hidden, classes)
+        *layers,
+        nn.Flatten(1, -2),
+        Lstm(features, hidden),
+        _Last(),
+        nn.Linear(hidden, classes),
     )
-
-
-class _Rows(nn.Module):
-    """(samples, ..., steps, features) to (samples, steps, features)."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.flatten(1, -2)
 
 
 class _Last(nn.Module):

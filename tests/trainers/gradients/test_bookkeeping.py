@@ -10,13 +10,11 @@ from torch import nn
 from torch.nn import functional
 
 from tests.tiers import examples
-from trainers.gradients.bookkeeping import (
-    BookKeeping,
-    UnknownLayerError,
-)
+from trainers.gradients.bookkeeping import BookKeeping
 from trainers.gradients.choose import differentiator
 from trainers.gradients.per_sample import PerSample, check_module
 from trainers.gradients.stacked import stacked
+from trainers.gradients.stacked.layer import UnknownLayerError
 from trainers.models import cross_entropy, small_cnn
 from trainers.models.layers import Lstm, Offset, SelfAttention
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tests.tiers import examples
-from trainers.gradients.stacked import join, quick
+from trainers.gradients.stacked.functions import join, quick
 
 WINDOWS = [(2, 2), (2, 1), (3, 2), ((1, 3), (2, 1)), ((3, 2), (1, 3))]
 

@@ -363,7 +363,7 @@ class TestAllLayers:
         at = torch.zeros(samples[0], way.dims)
         for found in (
             shapes.shape_for(way, at, data, samples[1]),
-            shapes.moving_shape_for(way, at, data, samples[1]),
+            shapes.known_or_found(way, at, data, samples[1], moves=True),
         ):
             if found is not None:
                 way.aligned = found.aligned
@@ -455,7 +455,7 @@ class TestShapes:
             way = kind(nn.Linear(4, 3), cross_entropy)
             at = torch.zeros(4, way.dims)
             for columns in (1, 8):
-                found = shapes.moving_shape_for(way, at, data, columns)
+                found = shapes.known_or_found(way, at, data, columns, moves=True)
                 assert (found is not None) == moves
                 assert shapes.shape_for(way, at, data, columns).columns == columns
 

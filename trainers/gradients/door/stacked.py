@@ -15,8 +15,8 @@ from torch import Tensor, fx, nn
 
 from trainers.gradients.door.traced import Mapped, Traced, door_of
 from trainers.gradients.door.uses import Use, shape_of, uses_of
-from trainers.gradients.stacked import StackedLayer, stacked
-from trainers.gradients.stacked.layer import StackedExplicit
+from trainers.gradients.stacked import stacked
+from trainers.gradients.stacked.layer import StackedExplicit, StackedLayer
 
 _PRODUCTS = [
     getattr(torch.ops.aten, name).default

@@ -12,8 +12,7 @@ from typing import Any
 from torch import nn
 
 from trainers.gradients.stacked.convolution import StackedConvolution
-from trainers.gradients.stacked.functions import join, quick
-from trainers.gradients.stacked.layer import StackedLayer, UnknownLayerError
+from trainers.gradients.stacked.layer import StackedLayer
 from trainers.gradients.stacked.linear import StackedLinear
 from trainers.gradients.stacked.normalisation import StackedGroupNorm, StackedLayerNorm
 from trainers.gradients.stacked.tables import (
@@ -23,16 +22,6 @@ from trainers.gradients.stacked.tables import (
     Tied,
 )
 from trainers.models.layers import Offset
-
-__all__ = [
-    "StackedLayer",
-    "UnknownLayerError",
-    "all_stacked",
-    "join",
-    "quick",
-    "stacked",
-]
-
 
 _KNOWN: dict[type[nn.Module], Callable[[Any], StackedLayer]] = {
     nn.Linear: StackedLinear,

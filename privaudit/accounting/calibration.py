@@ -102,16 +102,13 @@ def noise_scale(
     delta: float,
     relation: Relation = "add-or-remove-one",
     method: str = "certified",
-    *,
-    least: float = 1e-6,
-    tolerance: float = 1e-4,
 ) -> tuple[float, UpperBound]:
     """The least factor on a schedule of noise that meets (epsilon, delta).
 
-    ``make_ledger`` takes it, from ``least`` on. All else as `noise_multiplier`.
+    ``make_ledger`` takes it, from 1e-6 on. All else as `noise_multiplier`.
     """
     budget = _Budget(epsilon, delta, relation, method)
-    return budget.least(make_ledger, "scale of the noise", least, _MOST, tolerance)
+    return budget.least(make_ledger, "scale of the noise", 1e-6, _MOST)
 
 
 def initial_budget(
@@ -120,18 +117,15 @@ def initial_budget(
     delta: float,
     relation: Relation = "add-or-remove-one",
     method: str = "certified",
-    *,
-    most: float = 1e3,
-    tolerance: float = 1e-4,
 ) -> tuple[float, UpperBound]:
     """The largest mu0 of a schedule mu_k = mu0 growth_k that meets (epsilon, delta).
 
     As `privaudit.accounting.clt.initial_budget`, under an account that may be a bound.
-    ``make_ledger`` takes mu0, up to ``most``. All else as `noise_multiplier`.
+    ``make_ledger`` takes mu0, up to 1000. All else as `noise_multiplier`.
     """
     budget = _Budget(epsilon, delta, relation, method)
     inverse, bound = budget.least(
-        lambda x: make_ledger(1 / x), "inverse of mu0", 1 / most, _MOST, tolerance
+        lambda x: make_ledger(1 / x), "inverse of mu0", 1e-3, _MOST
     )
     return 1 / inverse, bound
 
@@ -142,8 +136,6 @@ def sampling_rate(
     delta: float,
     relation: Relation = "add-or-remove-one",
     method: str = "certified",
-    *,
-    tolerance: float = 1e-4,
 ) -> tuple[float, UpperBound]:
     """The largest sampling rate in (0, 1] that meets (epsilon, delta).
 
@@ -152,7 +144,7 @@ def sampling_rate(
     """
     budget = _Budget(epsilon, delta, relation, method)
     inverse, bound = budget.least(
-        lambda x: make_ledger(1 / x), "inverse of the rate", 1.0, 1e12, tolerance
+        lambda x: make_ledger(1 / x), "inverse of the rate", 1.0, 1e12
     )
     return 1 / inverse, bound
 
@@ -226,7 +218,7 @@ class _Budget:
         name: str,
         least: float,
         most: float,
-        tolerance: float,
+        tolerance: float = 1e-4,
     ) -> tuple[float, UpperBound]:
         """The least x that meets the budget, and its account."""
         if not 0 < tolerance < math.inf:

@@ -766,7 +766,7 @@ class TestAccountant:
     def test_calibration(self):
         import dp_accounting as dpa
 
-        from privaudit.accounting.pld import CertifiedAccountant
+        from privaudit.accounting.accountant import CertifiedAccountant
 
         def event(z):
             return dpa.SelfComposedDpEvent(
@@ -782,7 +782,7 @@ class TestAccountant:
     def test_refuses_what_it_cannot_account(self):
         import dp_accounting as dpa
 
-        from privaudit.accounting.pld import CertifiedAccountant
+        from privaudit.accounting.accountant import CertifiedAccountant
 
         accountant = CertifiedAccountant()
         fixed = dpa.SampledWithoutReplacementDpEvent(100, 10, dpa.GaussianDpEvent(1.0))

@@ -26,8 +26,9 @@ from dp_accounting import dp_event
 from dp_accounting.pld import PLDAccountant
 
 import privaudit as pa
+from privaudit.accounting.accountant import CertifiedAccountant
 from privaudit.accounting.certificate import _above
-from privaudit.accounting.pld import CertifiedAccountant, compose_steps
+from privaudit.accounting.pld import compose_steps
 
 
 def timed(run: Callable[[], object], repeats: int = 3) -> tuple[object, float]:

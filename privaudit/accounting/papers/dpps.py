@@ -14,10 +14,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from privaudit.accounting.account import account
 from privaudit.ledger import Ledger, Recorder
 from privaudit.release import NoSampling, Release, Sensitivity
-from privaudit.results import UpperBound
 
 
 def round_epsilon(budget: float, noise_rate: float) -> float:
@@ -68,27 +66,6 @@ def ledger(
             ),
         )
     return recorder.ledger()
-
-
-def total(
-    sensitivities: ArrayLike,
-    delta: float,
-    *,
-    budget: float,
-    noise_rate: float,
-    unit: Literal["node", "record"],
-    perturbation: float | None = None,
-    method: str = "rdp",
-) -> UpperBound:
-    """The account of all rounds at ``delta``, for public sensitivities that hold."""
-    released = ledger(
-        sensitivities,
-        budget=budget,
-        noise_rate=noise_rate,
-        unit=unit,
-        perturbation=perturbation,
-    )
-    return account(released, delta, "replace-one", method)
 
 
 def _positive(name: str, value: float | None) -> float:

@@ -53,10 +53,6 @@ class Chosen:
     log_rest: float
     lost: float
 
-    @property
-    def surely_infinite(self) -> float:
-        return 0.0
-
     def delta_above(self, epsilon: float) -> float:
         """At least delta."""
         drift = self.base.drift

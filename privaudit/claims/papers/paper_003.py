@@ -11,6 +11,7 @@ import functools
 import numpy as np
 from scipy import special
 
+from privaudit.accounting.account import account
 from privaudit.accounting.papers import dpps
 from privaudit.accounting.papers.push_sum_sensitivity import (
     data_independent_sensitivity,
@@ -35,13 +36,10 @@ def _of_round(noise_rate: float) -> Certified:
 
 
 def _total_of_nodes() -> Certified:
-    bound = dpps.total(
-        [1.0] * _ROUNDS,
-        _DELTA,
-        budget=_BUDGET,
-        noise_rate=_NOISE_RATE,
-        unit="node",
+    released = dpps.ledger(
+        [1.0] * _ROUNDS, budget=_BUDGET, noise_rate=_NOISE_RATE, unit="node"
     )
+    bound = account(released, _DELTA, "replace-one", "rdp")
     # A round's loss is at least e - 2E for an exponential E, e = b/gamma_n: it is e on
     # the far side of the centre, and falls by 2 a unit of scale between the centres.
     # So the total exceeds T e - 2 median Gamma(T) with probability 1/2 or more, and
@@ -68,14 +66,14 @@ def _record(budget: float, rounds: int) -> Certified:
         failure=failure,
         sync_interval=_SYNC,
     )
-    bound = dpps.total(
+    released = dpps.ledger(
         scales,
-        _DELTA - failure,
         budget=budget,
         noise_rate=_NOISE_RATE,
         unit="record",
         perturbation=_MOVED,
     )
+    bound = account(released, _DELTA - failure, "replace-one", "rdp")
     return Certified(
         bound.epsilon, 0.0, "Renyi DP, noise by a proved, data-independent sensitivity"
     )

@@ -15,7 +15,7 @@ from privaudit.accounting.pld.cells import Noise, Scheme
 from privaudit.accounting.pld.composition import Composition
 from privaudit.accounting.pld.families import Family
 from privaudit.accounting.pld.line import Floats
-from privaudit.accounting.pld.mechanisms import Above, Curve, Loss, added, loss_of
+from privaudit.accounting.pld.mechanisms import Curve, Loss, added, loss_of, unattained
 from privaudit.ledger import Entry
 from privaudit.mechanisms import RDP, ZCDP, Mechanism
 from privaudit.release import PoissonSampling, RandomAllocation
@@ -169,8 +169,7 @@ def columns_of(
         rows.append(
             (gaussian, scheme, shift, norm / release.noise, rate, float(entry.count))
         )
-    columns = np.array(rows, float).reshape(-1, 6).T
-    return kept, columns, _others_of(detailed, relation)
+    return kept, np.array(rows, float).reshape(-1, 6).T, _others_of(detailed, relation)
 
 
 def compose_columns(columns: Floats, others: Others) -> Composition:
@@ -224,7 +223,7 @@ def _others_of(entries: Sequence[Entry], relation: Relation) -> Others:
         key = (release.details, rate, known)
         counts[key] = counts.get(key, 0.0) + entry.count
     found = [
-        (one if known else Above(one), n)
+        (one if known else unattained(one), n)
         for (details, rate, known), n in counts.items()
         for one in (loss_of(details, relation, rate),)
     ]

@@ -16,8 +16,8 @@ from privaudit.accounting.pld.mechanisms import (
     selection,
     truncated_poisson,
 )
-from privaudit.accounting.pld.mechanisms.loss import Above as Above
 from privaudit.accounting.pld.mechanisms.loss import Loss as Loss
+from privaudit.accounting.pld.mechanisms.loss import unattained as unattained
 from privaudit.accounting.pld.mechanisms.renyi_curve import Curve as Curve
 from privaudit.accounting.pld.mechanisms.renyi_curve import added as added
 from privaudit.results import Relation

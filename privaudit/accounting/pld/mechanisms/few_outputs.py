@@ -65,7 +65,7 @@ def discrete_pair(mechanism: DiscretePair, relation: Relation, rate: float) -> L
     the larger of H and of its mirror image, a largest of convex functions and so the H
     of some pair. On a grid of losses its dots are the larger ones (``profile.py``).
     """
-    pair = PairLoss(Atoms.of(np.array(mechanism.p), np.array(mechanism.q)), rate)
-    if relation == "add-or-remove-one" or pair.symmetric:
-        return pair
-    return EitherWay(pair)
+    pair = Atoms.of(np.array(mechanism.p), np.array(mechanism.q))
+    if relation == "add-or-remove-one" or (pair.symmetric and rate == 1):
+        return PairLoss(pair, rate)
+    return EitherWay(pair, rate, attained=(pair,))

@@ -10,7 +10,7 @@ So a pair needs its masses between any losses, and sampling is a change of scale
 from __future__ import annotations
 
 import abc
-import dataclasses
+import copy
 import math
 from typing import ClassVar
 
@@ -231,60 +231,15 @@ class PairLoss(Loss):
         x^a is convex, and so is x^(1 - a): the moment of a mixture with 1 is at most
         the mixture of the moments.
         """
-        whole = self.pair.divergence(order)
-        return sampled_divergence(whole, self.rate, order)
+        return sampled_divergence(self.pair.divergence(order), self.rate, order)
 
 
-@dataclasses.dataclass(frozen=True)
-class Like(Loss):
-    """A loss as another one is, but for what is said of it."""
-
-    of: Loss
-
-    @property
-    def symmetric(self) -> bool:  # pyrefly: ignore[bad-override]
-        return self.of.symmetric
-
-    @property
-    def lattice(self) -> float | None:
-        return self.of.lattice
-
-    @property
-    def attained(self) -> tuple[Loss, ...]:
-        return self.of.attained
-
-    def above(self, way: Direction, spacing: float, reach: float) -> GridMeasure:
-        return self.of.above(way, spacing, reach)
-
-    def below(self, way: Direction, spacing: float, reach: float) -> GridMeasure | None:
-        return self.of.below(way, spacing, reach)
-
-    def sketch(self, way: Direction) -> tuple[Floats, Floats]:
-        return self.of.sketch(way)
-
-    def length(self, reach: float) -> float:
-        return self.of.length(reach)
-
-    def range(self, way: Direction) -> tuple[float, float]:
-        return self.of.range(way)
-
-    def distance(self) -> float:
-        return self.of.distance()
-
-    def infinite(self, way: Direction) -> float:
-        return self.of.infinite(way)
-
-    def divergence(self, order: float) -> float:
-        return self.of.divergence(order)
-
-
-@dataclasses.dataclass(frozen=True)
-class Above(Like):
-    """Bound of a loss from above only: no data are known to attain it."""
-
-    @property
-    def attained(self) -> tuple[Loss, ...]:
-        return ()
+def unattained(loss: Loss) -> Loss:
+    """The same bound from above; no data are known to attain it."""
+    found = copy.copy(loss)
+    assert isinstance(found, PairLoss), "all others are sampled by themselves"
+    found._attained = ()
+    return found
 
 
 def sampled_divergence(whole: float, rate: float, order: float) -> float:
@@ -309,9 +264,7 @@ def sampled_divergence(whole: float, rate: float, order: float) -> float:
 def _sampled(loss: float, rate: float) -> float:
     if loss == -math.inf:
         return math.log1p(-rate) if rate < 1 else loss
-    if loss == math.inf:
-        return loss
-    return sampled_loss(loss, rate)
+    return loss if loss == math.inf else sampled_loss(loss, rate)
 
 
 def _log_sum(log: float, mass: float) -> float:

@@ -18,7 +18,7 @@ import numpy as np
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.dots import GridMeasure, drop_concave_knots
 from privaudit.accounting.pld.line import UNIT, Floats
-from privaudit.accounting.pld.mechanisms.loss import Like
+from privaudit.accounting.pld.mechanisms.loss import PairLoss
 
 MOST_POINTS = 1 << 14
 _MOST_FACTOR = 1.01
@@ -32,8 +32,7 @@ def dots_of(measure: GridMeasure, spacing: float) -> Floats:
     # distances grow by h, and 1 - x exp(-h) is (1 - x) exp(-h) + (1 - exp(-h)).
     above = np.cumsum(measure.mass[::-1]) * -math.expm1(-spacing)
     sums = np.asarray(lfilter([1.0], [1.0, -math.exp(-spacing)], above))
-    found = np.append(0.0, sums[:-1])[::-1]
-    return found + measure.infinite
+    return np.append(0.0, sums[:-1])[::-1] + measure.infinite
 
 
 def measure_of(dots: Floats, start: int, spacing: float) -> GridMeasure:
@@ -65,8 +64,7 @@ def measure_of(dots: Floats, start: int, spacing: float) -> GridMeasure:
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class EitherWay(Like):
+class EitherWay(PairLoss):
     """Loss above a loss and its reverse both: either record may be the one."""
 
     @property
@@ -80,10 +78,9 @@ class EitherWay(Like):
         return None
 
     def above(self, way: Direction, spacing: float, reach: float) -> GridMeasure:
-        one, two = (self.of.above(w, spacing, reach) for w in ("remove", "add"))
+        one, two = (PairLoss.above(self, w, spacing, reach) for w in ("remove", "add"))
         start = min(one.start, two.start)
-        stop = max(m.start + m.mass.size for m in (one, two))
-        dots = np.zeros(stop - start)
+        dots = np.zeros(max(m.start + m.mass.size for m in (one, two)) - start)
         for measure in (one, two):
             first = measure.start - start
             mass = np.pad(measure.mass, (first, dots.size - first - measure.mass.size))
@@ -92,14 +89,14 @@ class EitherWay(Like):
         return measure_of(dots * (1 + 1e-11), start, spacing)
 
     def sketch(self, way: Direction) -> tuple[Floats, Floats]:
-        return self.of.sketch("remove")
+        return super().sketch("remove")
 
     def length(self, reach: float) -> float:
-        return 2 * self.of.length(reach)
+        return 2 * super().length(reach)
 
     def range(self, way: Direction) -> tuple[float, float]:
-        most = max(self.of.range("remove"))
+        most = max(super().range("remove"))
         return most, most
 
     def infinite(self, way: Direction) -> float:
-        return max(self.of.infinite("remove"), self.of.infinite("add"))
+        return max(super().infinite("remove"), super().infinite("add"))

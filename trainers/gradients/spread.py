@@ -19,14 +19,6 @@ _DRAWN = 65_537  # numbers of a trial's parameter, again and again: no width's m
 class Gathers(Protocol):
     """Shards of a node's coordinates: `trainers.network.shards.Shards`."""
 
-    @property
-    def size(self) -> int:
-        """Number of shards."""
-
-    @property
-    def rank(self) -> int:
-        """Number of the shard that is here."""
-
     def gather(self, own: Tensor, first: int, into: Tensor) -> None:
         """Write coordinates from ``first`` on ``into`` (nodes, some)."""
 
@@ -41,8 +33,6 @@ class Drawn:
 
     Activations neither grow nor vanish with depth.
     """
-
-    size, rank = 1, 0
 
     def __init__(self, module: nn.Module, seed: int = 0) -> None:
         self._seed, self._dims = seed, 0

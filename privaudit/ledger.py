@@ -453,8 +453,7 @@ def _in_sequence(parts: tuple[tuple[Entry, ...], ...]) -> tuple[Entry, ...]:
                 counts[how] = counts.get(how, 0) + entry.count
             if entry.disjoint is not UNSET:
                 last = max(last, entry.disjoint)
-                one_pass = first + entry.disjoint
-                entry = msgspec.structs.replace(entry, disjoint=one_pass)
+                entry = msgspec.structs.replace(entry, disjoint=first + entry.disjoint)
             found.append(entry)
         for how, count in counts.items():
             if begun.get(how, 0) % how.batches:

@@ -61,7 +61,11 @@ class _Changing(_Schedule, frozen=True):
 
     def __post_init__(self) -> None:
         _check_positive("initial", self.initial)
-        _check_ratio(self.rho)
+        if not 1 <= self.rho < math.inf:
+            raise ValueError(
+                f"rho must be >= 1 and finite, got {self.rho}; "
+                "the paper's tables give its inverse, 1/rho"
+            )
 
 
 class Growing(_Changing, frozen=True, tag="growing"):
@@ -285,11 +289,3 @@ def checked_steps(steps: int) -> int:
 def _check_positive(name: str, value: float) -> None:
     if not 0 < value < math.inf:
         raise ValueError(f"{name} must be > 0 and finite, got {value}")
-
-
-def _check_ratio(rho: float) -> None:
-    if not 1 <= rho < math.inf:
-        raise ValueError(
-            f"rho must be >= 1 and finite, got {rho}; "
-            "the paper's tables give its inverse, 1/rho"
-        )

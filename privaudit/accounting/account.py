@@ -119,9 +119,8 @@ def method_named(name: str) -> Method:
     try:
         return METHODS[name]
     except KeyError:
-        known = ", ".join(sorted(METHODS))
         raise ValueError(
-            f"there is no account {name!r}; choose one of {known}"
+            f"there is no account {name!r}; choose one of {', '.join(sorted(METHODS))}"
         ) from None
 
 

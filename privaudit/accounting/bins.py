@@ -365,6 +365,5 @@ def _nest(how: PoissonSampling, turns: int, square: float) -> _Nest:
             far, held = float(common[gap - 1]), float(common[apart - 1])
             if held > far:
                 own = max(0.0, whole - held)
-                nest = _Nest(one.blocks, bins, far, held - far, own, apart)
-                found.append(nest)
+                found.append(_Nest(one.blocks, bins, far, held - far, own, apart))
     return min(found, key=_Nest.told)

@@ -559,8 +559,7 @@ class Certificate:
             else Certificate.of(part, self.relation, group=self.group)
             for side, part in rough.items()
         }
-        both = rough["lower"] == rough["upper"]
-        if both:
+        if rough["lower"] == rough["upper"]:
             known = found["upper"].epsilon(delta)
             lower, upper = known.lower, known.upper
         else:
@@ -738,12 +737,10 @@ def _checked_delta(delta: float) -> float:
 
 def _worse(known: Proved, more: Proved) -> Proved:
     """The larger of either side: what holds for both."""
-    lower = known.lower.greatest(more.lower)
-    return Proved(lower, more.upper.greatest(known.upper))
+    return Proved(known.lower.greatest(more.lower), more.upper.greatest(known.upper))
 
 
 def _worse_each(
     known: dict[Direction, Proved], more: dict[Direction, Proved]
 ) -> dict[Direction, Proved]:
-    each = {way: _worse(known.get(way, one), one) for way, one in more.items()}
-    return known | each
+    return known | {way: _worse(known.get(way, one), one) for way, one in more.items()}

@@ -95,8 +95,7 @@ def _moments(
     worlds = np.broadcast_to(without, loss.shape), without * (1 + rate * (ratio - 1))
     variances, thirds = [], []
     for weight in worlds:
-        mean = (weight * loss).sum(1, keepdims=True)
-        deviation = np.abs(loss - mean)
+        deviation = np.abs(loss - (weight * loss).sum(1, keepdims=True))
         variances.append((weight * deviation**2).sum(1))
         thirds.append((weight * deviation**3).sum(1))
     return np.array(variances), np.array(thirds)
@@ -172,8 +171,7 @@ def noise_scale(
         raise ValueError(
             f"there is nothing to scale with rate {rate} and {steps} steps"
         )
-    norm = gdp.compose(ratio)
-    scale = rate / _positive("mu_total", mu_total) * math.sqrt(2) * norm
+    scale = rate / _positive("mu_total", mu_total) * math.sqrt(2) * gdp.compose(ratio)
     mus = ratio / scale
     if (mus > 1).any():
         k = int(np.argmax(mus > 1))

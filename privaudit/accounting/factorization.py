@@ -63,8 +63,7 @@ def matrix_factorization(
     if min_separation is not None:
         if epochs != 1:
             raise ValueError("give one of epochs and min_separation")
-        falls = _falls(found)
-        square = _separated(gram, min_separation, max_participations, falls)
+        square = _separated(gram, min_separation, max_participations, _falls(found))
     elif max_participations is not None:
         raise ValueError("max_participations goes with min_separation; give both")
     elif epochs != int(epochs) or epochs < 1 or steps % int(epochs):
@@ -73,8 +72,7 @@ def matrix_factorization(
             f"{epochs}"
         )
     else:
-        once = steps // int(epochs)
-        cycles = np.arange(steps).reshape(-1, once).T
+        cycles = np.arange(steps).reshape(-1, steps // int(epochs)).T
         square = max(_square(gram, each) for each in cycles)
     moved = norm_bound * math.sqrt(square) * (1 + _SLACK)
     return Release(

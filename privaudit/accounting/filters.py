@@ -133,8 +133,7 @@ class _Gaussian(_Additive):
             ratio = release.noise_over_sensitivity(self.relation)
             mu = 1 / ratio if ratio > 1e-150 else math.inf
         else:
-            pure = divergence(release, self.relation, math.inf)
-            mu = _gdp_of_pure(pure)
+            mu = _gdp_of_pure(divergence(release, self.relation, math.inf))
         return mu * mu * (1 + 8 * _UNIT) + 5e-324
 
 
@@ -446,8 +445,7 @@ budget of epsilon 1 at delta 1e-05 under add-or-remove-one; 3 still fit
         self._releases: dict[Release, int] = {}
         if typical is not None:
             several = isinstance(typical, Sequence)
-            menu = tuple(typical) if several else (typical,)
-            self._filter = self._of_menu(menu)
+            self._filter = self._of_menu(tuple(typical) if several else (typical,))
             self._state = self._filter.start
 
     @property

@@ -48,8 +48,7 @@ def log_delta(mu: ArrayLike, epsilon: ArrayLike) -> Floats:
         _at_least_zero("mu", mu), _at_least_zero("epsilon", epsilon)
     )
     result = np.full(mu.shape, -np.inf)
-    infinite = np.isinf(mu) & np.isfinite(epsilon)
-    result[infinite] = 0.0
+    result[np.isinf(mu) & np.isfinite(epsilon)] = 0.0
     some = (mu > 0) & np.isfinite(mu) & np.isfinite(epsilon)
     with np.errstate(over="ignore"):
         result[some] = _log_delta(mu[some], epsilon[some])

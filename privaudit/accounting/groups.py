@@ -119,8 +119,7 @@ def _release(release: Release, size: int, relation: Relation) -> tuple[Release, 
         return Release.of(mixture, relation=relation), True
     if not release.is_private and rate < 1:  # the chance that one of them is in it
         both = 1 - (1 - rate) ** size
-        plain = msgspec.structs.replace(release, sampling=PoissonSampling(both))
-        return plain, False
+        return msgspec.structs.replace(release, sampling=PoissonSampling(both)), False
     far = _times(moved, size)
     grown = Sensitivity(
         add_or_remove_one=far if add else None,

@@ -90,9 +90,8 @@ def _is_worse(one: Entries, other: Entries) -> bool:
             continue
         # All but the rate: a part that is secret, or another one, is no larger sample.
         how = msgspec.structs.replace(their, rate=how.rate)
-        same = msgspec.structs.replace(theirs.release, sampling=how)
         if (
-            same != mine.release
+            msgspec.structs.replace(theirs.release, sampling=how) != mine.release
             or mine.count != theirs.count
             or mine.disjoint != theirs.disjoint
             or how.rate < their.rate

@@ -118,9 +118,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         mechanism: Mechanism = "gaussian",
     ) -> Plan:
         """Noise that falls as 1 / mu_k, mu_k = rho^(k/K) (Dyn-D2P, eq. 7), mu_0 = 1."""
-        budgets = Growing(1.0, rho).values(steps)
         return cls(
-            noise_multiplier=1 / budgets,
+            noise_multiplier=1 / Growing(1.0, rho).values(steps),
             sampling_rate=np.full(steps, float(sampling_rate)),
             scheme=scheme,
             mechanism=mechanism,

@@ -163,9 +163,7 @@ class Steps:
         ones = tuple(
             one for some in self.epochs for one in some.above(self.relation, most=1)[0]
         )
-        if ones == found.epochs:
-            return None
-        return dataclasses.replace(found, epochs=ones)
+        return None if ones == found.epochs else dataclasses.replace(found, epochs=ones)
 
     @functools.cached_property
     def in_largest_losses(self) -> Composition | None:
@@ -186,8 +184,7 @@ class Steps:
             (loss_of(EpsilonDelta(top, 0.0), self.relation), often)
             for top, often in zip(tops.tolist(), counts.tolist(), strict=True)
         ]
-        columns = np.delete(self._columns, some, 1)
-        return compose_columns(columns, (*self.others, *told))
+        return compose_columns(np.delete(self._columns, some, 1), (*self.others, *told))
 
     @property
     def _columns(self) -> Floats:
@@ -385,9 +382,7 @@ class Pure(Prover):
         s, q, c = steps.shift, steps.rate, steps.norm
         up, down = sampled(s, q), -sampled(-s, q)
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-            both = s
-            if (steps.scheme == 2).any():
-                both = opposed_range(s, q, c)
+            both = opposed_range(s, q, c) if (steps.scheme == 2).any() else s
             without = -np.log1p(-q)
         up, down = (
             np.select([steps.scheme == 1, steps.scheme == 2], [up, both], one)
@@ -409,13 +404,11 @@ class Pure(Prover):
 
     def _attained(self, steps: Steps, way: Direction) -> float:
         """The largest loss that some data sets attain or come near to, rounded down."""
-        total = _sum(self._tops(steps, way)[0].tolist())
-        return max(0.0, total * (1 - _SLACK) - _TINY)
+        return max(0.0, _sum(self._tops(steps, way)[0].tolist()) * (1 - _SLACK) - _TINY)
 
     def _log_mass(self, steps: Steps, way: Direction) -> float:
         """log of the probability of the largest loss, rounded down."""
-        total = math.fsum(self._tops(steps, way)[1].tolist())
-        return total * (1 + _SLACK) - _SLACK
+        return math.fsum(self._tops(steps, way)[1].tolist()) * (1 + _SLACK) - _SLACK
 
     @staticmethod
     @np.errstate(divide="ignore", over="ignore", invalid="ignore")
@@ -435,8 +428,7 @@ class Pure(Prover):
         if way == "add":
             log_mass = np.where(steps.scheme == 2, log_mass, math.log(0.5))
         log_mass = np.where(steps.gaussian, -np.inf, log_mass)
-        top = up if way == "remove" else down
-        return steps.count * top, steps.count * log_mass
+        return steps.count * (up if way == "remove" else down), steps.count * log_mass
 
 
 class TotalVariation(Prover):

@@ -215,15 +215,13 @@ def _antipodal(c: float, rate: float, order: float) -> float:
     log_q = np.logaddexp(zero, inside + _log_mass(x + c))
     up, down = c * x - c * c / 2, -c * x - c * c / 2
     loss = _log_mixture(rate, up) - _log_mixture(rate, down)
-    heights = _log_two_sided(loss, order)
-    return _from_cells(x, log_p, log_q, loss, heights, tail, order)
+    return _from_cells(x, log_p, log_q, loss, _log_two_sided(loss, order), tail, order)
 
 
 def _shifted(mu: float, rate: float, order: float) -> float:
     """Bound on D from the profile of (1-q) N(0) + q N(mu) against N(0), rounded up."""
     x, log_p, log_q, loss, tail = _mixed(mu, rate, order, mu / 2)
-    heights = _log_two_sided(loss, order)
-    return _from_cells(x, log_p, log_q, loss, heights, tail, order)
+    return _from_cells(x, log_p, log_q, loss, _log_two_sided(loss, order), tail, order)
 
 
 def _one_sided(mu: float, rate: float, order: float) -> float:

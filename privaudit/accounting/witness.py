@@ -79,10 +79,9 @@ def witness(
     nodes = [one for entries in different for one in _nodes(entries, relation)]
     if overlap > 1:  # equal ones count, up to so many
         copies = overlap if len(ledger.nodes) < overlap else 1
-        all_nodes = collections.Counter(ledger.nodes * copies)
         nodes = [
             one
-            for entries, often in all_nodes.items()
+            for entries, often in collections.Counter(ledger.nodes * copies).items()
             for one in _nodes(entries, relation) * min(often, overlap)
         ]
     lower, upper = sides
@@ -275,8 +274,7 @@ class _Tilted:
         m, q, n = parts(lines)
         alone = float((n * _alone(m, q, epsilon)).sum()) / delta
         weight[large] *= max(min(alone, 1) / max(weight[large].sum(), 1e-9), 1)
-        reach = np.array([_reach(x) for x in some])
-        return cls(s, epsilon, delta, far, weight, reach)
+        return cls(s, epsilon, delta, far, weight, np.array([_reach(x) for x in some]))
 
     def grid(self, spacing: float, room: float) -> tuple[float, int]:
         """Spacing and growth of the quickest grid that widens an epsilon no more.
@@ -348,8 +346,7 @@ def _alone(
 
 def _parts(lines: Sequence[Mapping[str, Any]], *names: str) -> NDArray[np.float64]:
     """Numbers that lines say, each of shape (lines, 1)."""
-    found = [[[float(_value(x[k]))] for x in lines] for k in names]
-    return np.array(found)
+    return np.array([[[float(_value(x[k]))] for x in lines] for k in names])
 
 
 def _bundle(nodes: list[dict[str, Any]], tilted: _Tilted, room: float) -> float:
@@ -581,8 +578,7 @@ def _coarse(
                 continue
             most = largest_loss(one) if one.is_private else math.inf
             if most <= MOST_GUARANTEED:
-                guarantee = mechanisms.EpsilonDelta(most, 0.0)
-                one = Release.of(guarantee, relation=relation)
+                one = Release.of(mechanisms.EpsilonDelta(most, 0.0), relation=relation)
         if side == "upper" and isinstance(one.sampling, SamplingWithoutReplacement):
             one = msgspec.structs.replace(one, norm_bound=one.norm_bound * (1 + 1e-9))
         found.append(Entry(one, entry.count, entry.disjoint))

@@ -143,7 +143,6 @@ class RelayAttack(Attack):
     seen: str = "one message that the observer hears"
 
     def command(self, epsilon: float, delta: float, *, corrected: bool = False) -> str:
-        """The command line that repeats it."""
         return "privaudit claims network"
 
 

@@ -157,14 +157,13 @@ def _secrets(nodes: int, rounds: int, noise: float, shared: float) -> PaperClaim
     connectivity = float(np.sort(np.linalg.eigvalsh(laplacian))[1])
     by_form = rounds * (1 / nodes + (1 - 1 / nodes) / (1 + shared**2 * connectivity))
     exactly = rounds * float(np.linalg.inv(np.eye(nodes) + shared**2 * laplacian)[0, 0])
-    claimed = _gaussian(noise / by_form**0.5).upper
     return _claim(
         "secrets-by-connectivity",
         rounds=rounds,
         nodes=nodes,
         noise=noise,
         shared=shared,
-        claimed=claimed,
+        claimed=_gaussian(noise / by_form**0.5).upper,
         printed=lambda: Certified.of(_gaussian(noise / exactly**0.5 * (1 - 1e-9))),
     )
 

@@ -105,8 +105,7 @@ def of_matrix(
     edges = (matrix != 0).sum(0) + (matrix != 0).sum(1)
     node = draw(st.sampled_from(np.argsort(-edges, kind="stable").tolist()))
     if not replace:
-        rest = np.delete(np.delete(matrix, node, axis=0), node, axis=1)
-        return rest, matrix
+        return np.delete(np.delete(matrix, node, axis=0), node, axis=1), matrix
     for two, value in enumerate(
         draw(st.lists(st.integers(0, 1), min_size=many, max_size=many))
     ):

@@ -266,8 +266,7 @@ def _bound(evidence: _Evidence, claim: float, delta: float, refuted: bool) -> fl
         low, high = high, 2 * high
     while high - low > _FINE * (0.1 + high):
         middle = (low + high) / 2
-        fits = evidence.refutes(middle, delta)
-        low, high = (middle, high) if fits else (low, middle)
+        low, high = (middle, high) if evidence.refutes(middle, delta) else (low, middle)
     return low
 
 

@@ -169,8 +169,7 @@ def _linear(columns: Floats, worlds: Worlds) -> Score:
             return np.clip((values - middle) / spread, -8, 8)
 
     table = cut(columns)
-    mean = table.mean(axis=0)
-    table = table - mean
+    table = table - table.mean(axis=0)
     normal = table.T @ table + np.eye(table.shape[1])
     weights = np.linalg.solve(normal, table.T @ (worlds - worlds.mean()))
     return lambda readings: cut(readings.columns[:, : len(weights)]) @ weights

@@ -319,8 +319,7 @@ def _histogram(
     cells: Any = changed
     if isinstance(data, Mapping):
         places = list(dict.fromkeys([*data, *other]))
-        zeros = 0 in [*data.values(), *other.values()]
-        stays = places if zeros else list(other)
+        stays = places if 0 in [*data.values(), *other.values()] else list(other)
     elif isinstance(data, (list, tuple, np.ndarray)) or _is_series(data):
         places = list(np.ndindex(np.shape(data)))
         cells = changed.iloc if _is_series(data) else changed

@@ -159,8 +159,7 @@ class Reader:
             return self.read(list(given))  # arrays without numbers
         if not arrays:
             raise _not_as_many(given, runs)
-        columns = [one.tolist() for one in arrays.values()]
-        rows = zip(*columns, strict=True)
+        rows = zip(*[one.tolist() for one in arrays.values()], strict=True)
         return self.read([forms | dict(zip(arrays, row, strict=True)) for row in rows])
 
     def read_arrays(

@@ -117,8 +117,7 @@ def _caller() -> str:
     """The innermost function outside this package, by file and line."""
     frame = sys._getframe(1)
     while frame.f_back is not None:
-        module = frame.f_globals.get("__name__", "")
-        if module.partition(".")[0] != _INSIDE:
+        if frame.f_globals.get("__name__", "").partition(".")[0] != _INSIDE:
             break
         frame = frame.f_back
     code = frame.f_code

@@ -118,9 +118,8 @@ def verdict_of(
         found, shown, settled = _verdict(assertion, test, asked, context)
     if traced and settled:
         # The tracer sees the mechanism once on each data set, to explain its lines.
-        stream = (asked.seed, 0, 0)
         given = asked.mechanism, asked.pair, None, asked.vectorised
-        Sampler.of(*given, stream, None).show_once()
+        Sampler.of(*given, (asked.seed, 0, 0), None).show_once()
     test.same[asked.stated()] = claim  # runs may change what the mechanism reads
     return found, shown
 

@@ -161,9 +161,7 @@ class BookKeeping:
             if isinstance(layer, StackedCopy):
                 way = "of a copy for each record"
             elif len(digest.made_from) > len(layer.names):
-                way = "ghost norms"
-                if digest.twice:
-                    way = "products taken twice"
+                way = "products taken twice" if digest.twice else "ghost norms"
             (name, *_) = (each.full for each in self.places if each.layer is layer)
             if way != "of a copy for each record":
                 name = name.rpartition(".")[0] or name
@@ -202,8 +200,7 @@ class BookKeeping:
             size += _size(back) + _size(made)
             ahead.append(2 * _size(digest.made_from))
         size += max(ahead, default=0)
-        values = -(-size // (inputs.shape[:2].numel() * at.dtype.itemsize))
-        return values, digests
+        return -(-size // (inputs.shape[:2].numel() * at.dtype.itemsize)), digests
 
     @property
     def aligned(self) -> bool:

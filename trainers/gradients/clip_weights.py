@@ -61,8 +61,7 @@ class ClipTo:
         if bound is None:
             return torch.ones_like(norms)
         margin = max(_MARGIN, 64 * torch.finfo(norms.dtype).eps)
-        large = norms * (1 + margin)
-        weights = bound / torch.maximum(large, bound)
+        weights = bound / torch.maximum(norms * (1 + margin), bound)
         return weights.masked_fill(~norms.isfinite(), 0.0)
 
 

@@ -279,8 +279,7 @@ def usual_width(
     usual = min(batch_size + room * math.sqrt(batch_size), most)
     if usual > samples:
         # Several parts, of which the last is half empty on average: not too wide.
-        half = samples / 2
-        return max(min(samples, _LEAST), _LEAST * math.floor(half / _LEAST))
+        return max(min(samples, _LEAST), _LEAST * math.floor(samples / 2 / _LEAST))
     width = math.ceil(usual)
     if width < 6:
         return width

@@ -45,8 +45,7 @@ class Rounding:
         layer's norm, in double and in single precision. All at most; ``ValueError`` if
         double precision is not enough.
         """
-        added = columns * max(1, positions) + records + _FEW
-        error = gamma(added) * records
+        error = gamma(columns * max(1, positions) + records + _FEW) * records
         if positions == 0:
             slack, share = 0.0, 2 * error
         else:

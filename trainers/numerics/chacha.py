@@ -79,8 +79,7 @@ def blocks(states: Tensor, ends: Sequence[int], count: int) -> Tensor:
 
 def _blocks(states: Tensor, ends: Sequence[int], count: int) -> Tensor:
     start = states.T[:, :, None].repeat(1, 1, count)  # (16, streams, count)
-    numbers = torch.arange(count, device=states.device)
-    start[12] += numbers.to(torch.int32)  # mod 2^32
+    start[12] += torch.arange(count, device=states.device).to(torch.int32)  # mod 2^32
     for row, end in zip((14, 15), ends, strict=True):  # no number is sent
         start[row].fill_(end - (end >> 31 << 32))
     a, b, c, d = (start[row : row + 4].clone() for row in range(0, 16, 4))

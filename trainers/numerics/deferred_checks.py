@@ -24,9 +24,7 @@ class Watch:
 
     def looks(self, tensor: Tensor) -> bool:
         """Return whether the host looks at ``tensor`` at once."""
-        if self._at_once is None:
-            return tensor.device.type == "cpu"
-        return self._at_once
+        return tensor.device.type == "cpu" if self._at_once is None else self._at_once
 
     def expect(self, holds: Tensor, message: str) -> None:
         """All of ``holds`` is true; else ``ValueError``, now or later."""

@@ -125,10 +125,9 @@ class Key:
         key = self.derive(
             b"sums", self.run + struct.pack(f"<{len(numbers)}d", *numbers)
         )
-        host = np.ascontiguousarray(sums.cpu().numpy(), "<i8")
         return tuple(
             tuple(hashlib.blake2b(row, key=key, digest_size=32).digest() for row in run)
-            for run in host
+            for run in np.ascontiguousarray(sums.cpu().numpy(), "<i8")
         )
 
     def rows(

@@ -159,14 +159,12 @@ def add_noise_(sums: Tensor, rows: Rows, scale: float, law: Law = GAUSSIAN) -> T
         raise _beyond()
 
     def use(piece: Piece, whole: Tensor, spare: Tensor) -> None:
-        steps = spare.view(torch.int64).copy_(whole)
-        sums[piece.where].add_(piece.arranged(steps))
+        sums[piece.where].add_(piece.arranged(spare.view(torch.int64).copy_(whole)))
 
     def loop(loops: Any, *part: Any) -> None:
         loops.add_noise(sums.numpy(), *part)
 
-    first = _first(sums, use, loop)
-    places, whole = _draw(rows, scale, law, sums.device, first)
+    places, whole = _draw(rows, scale, law, sums.device, _first(sums, use, loop))
     if len(whole):
         sums[places] += whole.long()
     return sums
@@ -211,8 +209,7 @@ def noisy(
         if loops.noisy(values.numpy(), found.numpy(), grid, *part):
             raise _too_large(step, MOST)
 
-    first = _first(values, use, loop)
-    places, whole = _draw(rows, scale, law, values.device, first)
+    places, whole = _draw(rows, scale, law, values.device, _first(values, use, loop))
     if len(whole):
         whole += _steps(values[places].double(), step, MOST)
         found[places] = whole.mul_(step).to(found.dtype)

@@ -275,8 +275,7 @@ class Streams:
         if fits.all():
             return found, True
         shape = (sums.shape[0], sums.shape[2])
-        scale = torch.full_like(sums[:, :, :1], deviation)
-        hides = torch.cat([sums, scale], 2)
+        hides = torch.cat([sums, torch.full_like(sums[:, :, :1], deviation)], 2)
         drawn = self.unit_noise(purpose, nodes, release, shape, law, hides=hides)
         return found.where(fits, sums + deviation * drawn.to(sums)), False
 

@@ -65,10 +65,9 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def run_settings(self) -> dict[str, Any]:
         """Claim, seed and device, by name; what the recipe leaves open is not in it."""
         claim = ("epsilon", "budgets", "noise", "delta", "relation")
-        names = (*claim, "seed", *_COMPUTE)
         return {
             name: getattr(self, name)
-            for name in names
+            for name in (*claim, "seed", *_COMPUTE)
             if getattr(self, name) is not None
         }
 

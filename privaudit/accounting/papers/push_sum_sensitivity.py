@@ -154,8 +154,7 @@ class Spread:
         """Equal states of L1 norm at most ``norm``; ``window`` as `start`."""
         if window < 1:
             raise ValueError(f"a window must be >= 1 round, got {window}")
-        past = _Past(np.eye(nodes), 0, 0.0, float(_norms(norm)))
-        return cls(nodes, window, past, ())
+        return cls(nodes, window, _Past(np.eye(nodes), 0, 0.0, float(_norms(norm))), ())
 
     @property
     def bound(self) -> float:

@@ -233,8 +233,7 @@ class Units:
                 for one in (self.step, small)
             ]
             above = [measure_above(one, grid.spacing) for one in cells]
-            below = measure_below(cells[1], grid.spacing)
-            found[way] = grid, [*above, below]
+            found[way] = grid, [*above, measure_below(cells[1], grid.spacing)]
         return found
 
     def _found(self, measures: _Measures) -> None:

@@ -61,8 +61,7 @@ def half_grid(start: int, stop: int, spacing: float) -> Floats:
 def grid_span(low: float, high: float, spacing: float, limit: int) -> tuple[int, int]:
     """Grid indices around [low, high], and around 0, at most ``limit`` cells."""
     first = max(math.floor(max(low, -1e300) / spacing), -limit // 2)
-    last = min(math.ceil(high / spacing), first + limit)
-    return min(first, -1), max(last, 1)
+    return min(first, -1), max(min(math.ceil(high / spacing), first + limit), 1)
 
 
 def accuracy_of(outputs: Floats, shift: float) -> float:

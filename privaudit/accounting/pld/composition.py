@@ -255,9 +255,7 @@ class Composition:
             }[side]()
             if side != "lower":
                 self._narrow(found, search)
-        if self.exact:
-            return found
-        return dataclasses.replace(found, lower={})
+        return found if self.exact else dataclasses.replace(found, lower={})
 
     def _is_seen(self, ways: tuple[Direction, ...]) -> bool:
         """Return whether there is a distribution of losses to compose, both ways."""

@@ -120,8 +120,7 @@ def _half(
     inside, beyond = [], []
     base, end = log_normal_mass(x, -others), -x[-1:]
     for centre in (0.0, -apart):
-        mass = log_normal_mass(x, centre)
-        inside.append(mix(rate, base, mass))
+        inside.append(mix(rate, base, log_normal_mass(x, centre)))
         tails = special.log_ndtr(end - others), special.log_ndtr(end + centre)
         beyond.append(float(mix(rate, *tails)[0]))
     return inside, beyond, slip
@@ -216,8 +215,7 @@ def bound(step: Step, count: int, grid: Grid, guess: Guess) -> Chosen | None:
     for share, often in zip(shares, counts, strict=True):
         mass = (1 - share) * one_way.mass + share * most.mass
         accuracy = max(one_way.accuracy, most.accuracy) + 4 * UNIT
-        infinite = max(one_way.infinite, most.infinite)
-        mixed = GridMeasure(-stop, mass, infinite, accuracy)
+        mixed = GridMeasure(-stop, mass, max(one_way.infinite, most.infinite), accuracy)
         bundles.append(Bundle.single(mixed, often, guess.tilt, spacing))
     base = compose(bundles, spacing, guess)
     if base is None:

@@ -137,8 +137,7 @@ class Tilted:
     @functools.cached_property
     def _turning(self) -> int:
         """Index of the first wave that is summed by geometric series."""
-        flat = self.tilt * self.points * self.spacing < 1
-        return int(flat and 0 in self.index[:1])
+        return int(self.tilt * self.points * self.spacing < 1 and 0 in self.index[:1])
 
     @functools.cached_property
     def _size(self) -> float:
@@ -848,8 +847,7 @@ class _Transform:
         best = int(np.argmin(many * sizes + _SINE * (many + sizes)))
         self._size = int(sizes[best])
         self._rows = self.live[new[best]] // self._size
-        place = np.cumsum(new[best]) - 1
-        self._place = place * self._size + self.live % self._size
+        self._place = (np.cumsum(new[best]) - 1) * self._size + self.live % self._size
 
     def _waves(self, turns: Indices) -> NDArray[np.complex128]:
         turns = turns % self.points

@@ -145,8 +145,7 @@ def groups_of(family: Family) -> list[Family]:
             size += np.log1p(-np.exp(-family.shift))
         at = np.stack([size, 2 * np.log(family.rate)])
         loud = family.count * np.exp((at.sum(axis=0) - at.sum(axis=0).max()) / 2)
-        whole = np.arange(family.shift.size)
-        found = [(0.0, 0, whole)]
+        found = [(0.0, 0, np.arange(family.shift.size))]
         for number in range(1, _GROUPS):
             _, _, part = heapq.heappop(found)
             halves = [half for half in _halves(at, part) if half.size]
@@ -263,13 +262,12 @@ def _rounded_to(group: Family, parts: float) -> tuple[Family, Family]:
     starts = np.flatnonzero(np.diff(label[order], prepend=-1.0))
     if starts.size * _WORTH > label.size:
         return group, group
-    count = np.add.reduceat(group.count[order], starts)
     above, below = (
         dataclasses.replace(
             group,
             shift=end.reduceat(group.shift[order], starts),
             rate=end.reduceat(group.rate[order], starts),
-            count=count,
+            count=np.add.reduceat(group.count[order], starts),
         )
         for end in (np.maximum, np.minimum)
     )

@@ -125,8 +125,7 @@ class _View:
         self.size = self.zero + 1 + math.ceil(min(wide, _ABOVE / tilt) / self.h)
         self.left = max(*(b.ends[1] for b in bundles), 0)
         self.right = max(*(-b.ends[0] for b in bundles), 0)
-        wanted = self.left + self.size + self.right
-        self.points = fft.next_fast_len(wanted, real=True)
+        self.points = fft.next_fast_len(self.left + self.size + self.right, real=True)
         self.at = (np.arange(self.size) - self.zero) * self.h
         self.scale = np.exp(tilt * self.at)
         self.spectra = [fft.rfft(fold(b.tilted, b.start, self.points)) for b in bundles]
@@ -190,8 +189,7 @@ def _reached(view: _View, admitted: frozenset[Counts]) -> float:
                 if counts[i]:
                     to = (*counts[:i], counts[i] - 1, *counts[i + 1 :])
                     found = view.before(seen, i)
-                    best = below.get(to, view.stop)
-                    below[to] = np.maximum(best, found)
+                    below[to] = np.maximum(below.get(to, view.stop), found)
         values = below
     return math.inf
 
@@ -209,8 +207,7 @@ class Menu:
 
     def room(self, counts: Counts, i: int) -> int:
         """Number of releases of kind ``i`` that still fit after ``counts``."""
-        pairs = zip(counts, self.bundles, strict=True)
-        state = [-(-n // each) for n, each in pairs]
+        state = [-(-n // each) for n, each in zip(counts, self.bundles, strict=True)]
         while tuple(state) in self.admitted:
             state[i] += 1
         return (state[i] - 1) * self.bundles[i] - counts[i]

@@ -215,8 +215,7 @@ class Scout:
         guess = self._guess(tilt, 0.0, log_delta)
         # The saddle point's delta is exp(log moment - tilt eps) over this.
         width = max(tilt * (1 + tilt) * guess.deviation * math.sqrt(2 * math.pi), 1.0)
-        moment = self.log_moment(tilt)
-        epsilon = max((moment - log_delta - math.log(width)) / tilt, 0.0)
+        epsilon = max((self.log_moment(tilt) - log_delta - math.log(width)) / tilt, 0.0)
         return self._narrowest(dataclasses.replace(guess, epsilon=epsilon), room)
 
     def at_epsilon(self, epsilon: float) -> Guess:
@@ -561,8 +560,7 @@ def _between(at: Floats, mass: Floats, rare: NDArray[np.bool]) -> tuple[Floats, 
     which = np.repeat(np.arange(at.size), parts)
     part = np.arange(which.size) - np.repeat(np.cumsum(parts) - parts, parts)
     among = edges[which] + (part + 0.5) / parts[which] * wide[which]
-    found = np.where(parts[which] > 1, among, at[which])
-    return found, mass[which] / parts[which]
+    return np.where(parts[which] > 1, among, at[which]), mass[which] / parts[which]
 
 
 def _mattering(guess: Guess, moment: float, window: float, sizes: Floats) -> float:
@@ -660,6 +658,4 @@ def _quadrature(
 
 
 def _log_mix(loss: Floats, rate: float) -> Floats:
-    if rate == 1:
-        return loss
-    return np.logaddexp(math.log1p(-rate), math.log(rate) + loss)
+    return loss if rate == 1 else np.logaddexp(math.log1p(-rate), math.log(rate) + loss)

@@ -180,7 +180,7 @@ class DeltaAt(Target):
     trivial_upper = 1.0
 
     def seen(self, scout: Scout, infinite: float = 0.0) -> tuple[Guess, Law]:
-        alone = scout.alone(self.epsilon)
+        alone = scout.alone(self.epsilon)  # before it looks less far
         guess = scout.at_epsilon(self.epsilon)
         law = scout.law(guess)
         log_delta, fall = law.delta(self.epsilon)

@@ -182,9 +182,8 @@ def fresh_noises(
         return np.ones(steps, int)
     if of in observer.nodes:
         raise ValueError(f"node {of} is of the observer: nothing of it is hidden")
-    inside = list(observer.nodes)
     least = _along_chain if graph == "chain" else _in_butterfly
-    return np.resize(least(slots(nodes, graph), of, inside), steps)
+    return np.resize(least(slots(nodes, graph), of, list(observer.nodes)), steps)
 
 
 def _along_chain(where: NDArray, of: int, inside: list[int]) -> NDArray[np.int_]:
@@ -352,8 +351,7 @@ def check_covered(entry: Entry) -> None:
             "what an observer learns is accounted for Gaussian noise only, and "
             f"this release has {entry.release.mechanism} noise"
         )
-    how = entry.release.sampling
-    if isinstance(how, RandomAllocation):
+    if isinstance(entry.release.sampling, RandomAllocation):
         raise ValueError(
             "what an observer learns is not accounted for random allocation; use "
             "Poisson sampling"
@@ -380,8 +378,7 @@ def _turns(
     """(turns,): as `_sizes`, of noise that steps share."""
     others = set(range(nodes)) - {of}
     every = [Observer.of(by) for by in others] if observer is None else [observer]
-    steps = count * how.parts
-    met = (fresh_noises(nodes, steps, of, by, graph) for by in every)
+    met = (fresh_noises(nodes, count * how.parts, of, by, graph) for by in every)
     return np.min([turns(how, sizes) for sizes in met], axis=0)
 
 

@@ -37,8 +37,7 @@ def of_observer(
     sizes: ArrayLike = 1.0,
 ) -> View:
     """View that ``observer`` has of ``of``'s inputs, which move by ``sizes``."""
-    views = of_nodes_seen(protocol, observer, {of: np.asarray(sizes, float)})
-    return next(views)[1]
+    return next(of_nodes_seen(protocol, observer, {of: np.asarray(sizes, float)}))[1]
 
 
 def of_nodes_seen(

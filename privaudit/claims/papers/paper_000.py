@@ -58,8 +58,7 @@ def _printed_mu0(epsilon: float) -> float:
 
 @functools.cache
 def _growing(epsilon: float) -> Certified:
-    mus = _printed_mu0(epsilon) * _GROWING.values(RECORDS)
-    return bracket(_ledger(mus), DELTA)
+    return bracket(_ledger(_printed_mu0(epsilon) * _GROWING.values(RECORDS)), DELTA)
 
 
 # Found by bisection against the same account that certifies them below. Noise is what

@@ -89,8 +89,7 @@ class _Checked(TorchDispatchMode):
         if getattr(func, "overloadpacket", None) is torch.ops.aten._ctc_loss:
             labels, lengths = args[1], torch.as_tensor(args[3])
             if labels.dim() > 1:
-                places = torch.arange(labels.shape[1])
-                labels = labels[places < lengths[:, None]]
+                labels = labels[torch.arange(labels.shape[1]) < lengths[:, None]]
             labels = labels[: int(lengths.sum())]
             if ((labels < 0) | (labels >= args[0].shape[-1])).any():
                 raise IndexError("a label of ctc_loss is no class")

@@ -73,8 +73,7 @@ def seeds_of(inputs: Tensor, word: int | Tensor) -> Tensor:
     if flat.is_floating_point():
         flat = _Bits.apply(flat.to(torch.float64).contiguous())
     places = torch.arange(1, flat.shape[1] + 1, device=flat.device)
-    words = mixed(flat.to(torch.int64) + places * _STEP)
-    return mixed(words.sum(1) + word)
+    return mixed(mixed(flat.to(torch.int64) + places * _STEP).sum(1) + word)
 
 
 def attention(
@@ -221,8 +220,7 @@ def unlearned(into: Tensor, values: Tensor) -> Tensor:
     """``values``, with the gradient of ``into``: what is written without one."""
     if not into.is_floating_point():
         return values.detach()
-    nothing = torch.where(into.isfinite(), into - into.detach(), 0)
-    return values.detach() + nothing
+    return values.detach() + torch.where(into.isfinite(), into - into.detach(), 0)
 
 
 def product(

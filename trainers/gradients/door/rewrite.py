@@ -138,8 +138,7 @@ def replace(graph: fx.Graph) -> None:
             number += 1
             named = "attn_mask", "dropout_p", "is_causal"
             settings = {**node.kwargs, **dict(zip(named, node.args[3:], strict=False))}
-            given = (*node.args[:3], seed, number)
-            new = _put(graph, node, attention, given, settings)
+            new = _put(graph, node, attention, (*node.args[:3], seed, number), settings)
         elif name in ("index_put", "index_put_") and _is_mask(node):
             new = _put(graph, node, masked, node.args[:3])
         elif name in _WRITTEN_OUT:
@@ -188,8 +187,7 @@ def without_regions(graph: fx.Graph) -> None:
             enabled = bool(node.args[0])
             graph.erase_node(node)
         elif not enabled and node.op == "call_function":
-            value = node.meta.get("val")
-            if isinstance(value, Tensor) and not written(node):
+            if isinstance(node.meta.get("val"), Tensor) and not written(node):
                 with graph.inserting_after(node):
                     cut = graph.call_function(aten.detach.default, (node,))
                 cut.meta = dict(node.meta)

@@ -127,8 +127,7 @@ class StackedGraph(nn.Module):
             level[node] = max(before, default=0)
             if node in uses:
                 level[node] += 1
-        last = max(level.values(), default=0)
-        for now in range(last + 1):
+        for now in range(max(level.values(), default=0) + 1):
             here = [one for one in nodes if level[one] == now]
             for node in here:
                 if node in uses:

@@ -134,8 +134,7 @@ class StackedConvolution(StackedLayer):
 
     def _patches(self, flat: Tensor) -> Tensor:
         """Patches that each output place sees, (flat, inputs, places)."""
-        seen = self._seen(flat)
-        return seen.permute(0, 1, 4, 5, 2, 3).flatten(4).flatten(1, 3)
+        return self._seen(flat).permute(0, 1, 4, 5, 2, 3).flatten(4).flatten(1, 3)
 
     def _seen(self, flat: Tensor) -> Tensor:
         """As `_patches`, a view; torch's own unfold would cost half of a step."""
@@ -189,8 +188,7 @@ class StackedConvolution(StackedLayer):
         fan = self.parameters_now["weight"][0, 0].numel()
         # Groups are layers side by side, each with its own inputs and channels.
         back = back.view(samples * self.groups, channels // self.groups, places)
-        kept = sum(use[0].numel() for use in (*taken, *returned))
-        if fits(fan * channels, kept):
+        if fits(fan * channels, sum(use[0].numel() for use in (*taken, *returned))):
             rows = [
                 torch.bmm(left, inside.mT)
                 for left, inside in self._by_blocks(back, taken, back.dtype)

@@ -47,8 +47,7 @@ class StackedLayer(nn.Module, abc.ABC):
 
     def forward(self, flat: Tensor) -> Tensor:  # (replicas * samples, ...)
         with contextlib.nullcontext() if self.lent is None else self.lent():
-            replicas = self.parameters_now["weight"].shape[0]
-            taken, given = self.compute(flat, replicas)
+            taken, given = self.compute(flat, self.parameters_now["weight"].shape[0])
         if self.keeps:
             if not given.requires_grad:
                 given.requires_grad_()
@@ -293,8 +292,7 @@ def squared_products(left: Tensor, right: Tensor) -> Digest:
         else:
             gram = torch.bmm(one, one.mT) * torch.bmm(other, other.mT)
             squares.append(gram.sum(2).sum(1).clamp_min(0))
-            lengths = gram.diagonal(dim1=1, dim2=2).sqrt()
-            terms.append(lengths.sum(1).add(TINY).square())
+            terms.append(gram.diagonal(dim1=1, dim2=2).sqrt().sum(1).add(TINY).square())
     return Digest(
         joined(squares),
         (),

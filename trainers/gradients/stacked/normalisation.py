@@ -76,8 +76,7 @@ class StackedLayerNorm(StackedNormalisation):
         return functional.layer_norm(flat, self.shape, eps=self.eps)
 
     def spread(self, parameter: Tensor, dims: int) -> Tensor:
-        between = dims - 1 - len(self.shape)
-        return parameter[(slice(None), *[None] * between)]
+        return parameter[(slice(None), *[None] * (dims - 1 - len(self.shape)))]
 
     def gather(self, product: Tensor) -> Tensor:
         return product.reshape(len(product), -1, *self.shape).sum(1)

@@ -38,8 +38,7 @@ class StackedEmbedding(StackedLayer):
         # replica before when gradients are summed.
         flat = torch.where(flat < 0, flat + weight.shape[1], flat)
         replica = torch.arange(replicas, device=flat.device)[:, None]
-        rows = weight[replica, flat.reshape(replicas, -1)]
-        return flat, rows.view(*flat.shape, -1)
+        return flat, weight[replica, flat.reshape(replicas, -1)].view(*flat.shape, -1)
 
     def _uses(
         self, taken: list[Tensor], returned: list[Tensor]

@@ -90,8 +90,7 @@ class Atoms(Pair):
         if self.loss.size <= most:
             return self.loss, self.log_q
         # The heaviest under P, Q and between; the rest is of no account for a guess.
-        weight = np.logaddexp(self.log_p, self.log_q)
-        some = np.sort(np.argsort(weight)[-most:])
+        some = np.sort(np.argsort(np.logaddexp(self.log_p, self.log_q))[-most:])
         return self.loss[some], self.log_q[some]
 
     def distance(self) -> float:
@@ -110,6 +109,5 @@ class Atoms(Pair):
             exponent = order * loss + log_q
             top = float(exponent.max())
             log = top + math.log(float(np.exp(exponent - top).sum()))
-            slack = 4 * order * self.accuracy
-            found.append((log + slack) / (order - 1))
+            found.append((log + 4 * order * self.accuracy) / (order - 1))
         return max(*found, 0.0) * (1 + 1e-14)

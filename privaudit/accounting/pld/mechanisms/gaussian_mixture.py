@@ -73,12 +73,10 @@ class _Mixture(Pair):
         far = float(self.shifts.max())
         finite = x[np.isfinite(x)]
         far += float(np.abs(finite).max()) if finite.size else 0.0
-        accuracy = UNIT * (1024 + 64 * far * far) + 2 * off
-        return log_p, log_q, accuracy
+        return log_p, log_q, UNIT * (1024 + 64 * far * far) + 2 * off
 
     def span(self, reach: float) -> tuple[float, float]:
-        ends = np.array([-reach, reach + float(self.shifts.max())])
-        low, high = self._ratio(ends)[0]
+        low, high = self._ratio(np.array([-reach, reach + float(self.shifts.max())]))[0]
         return float(low), float(high)
 
     def extremes(self) -> tuple[float, float]:

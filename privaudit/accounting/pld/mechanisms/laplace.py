@@ -49,8 +49,7 @@ def masses(edges: Floats, shift: Floats, rate: Floats, reach: float) -> Masses:
         (low, -1, 0, (half, half - shift)),
         (high, 1, -1, (half - shift, half)),
     ):
-        side = "right" if end < 0 else "left"
-        cell = np.searchsorted(edges, loss[:, 0], side)
+        cell = np.searchsorted(edges, loss[:, 0], "right" if end < 0 else "left")
         inside = (cell > 0) & (cell < edges.size)
         for masses, value in zip((log_a, log_c), values, strict=True):
             here = masses[at[inside], cell[inside]]

@@ -95,8 +95,7 @@ def rows(
         log_q = np.concatenate([low_q[:, :0:-1], high_q[:, 1:]], axis=1)
         accuracy = max(accuracy, off)
         steps = (Step(noise, scheme, m, 1.0) for m in shift.tolist())
-        apart = [total_variation(step) for step in steps]
-        atom = (1 - rate) * np.array(apart)
+        atom = (1 - rate) * np.array([total_variation(step) for step in steps])
     elif way == "remove":
         log_q, log_p, accuracy = masses(edges, *columns)
     else:

@@ -34,8 +34,7 @@ class _Symmetric(Pair):
 class _BoundedRange(_Symmetric):
     def masses(self, edges: Floats) -> tuple[Floats, Floats, float]:
         e = self.epsilon
-        inner = np.clip(edges, -e, e)
-        x = np.concatenate([[-e], inner, [e]])
+        x = np.concatenate([[-e], np.clip(edges, -e, e), [e]])
         width = np.diff(x)
         with np.errstate(divide="ignore"):
             body = np.log(-np.expm1(-width / 2)) - math.log(-math.expm1(-e))
@@ -43,8 +42,7 @@ class _BoundedRange(_Symmetric):
 
     def sketch(self) -> tuple[Floats, Floats]:
         edges = np.linspace(-self.epsilon, self.epsilon, 401)
-        log_q = self.masses(edges)[1][1:-1]
-        return (edges[1:] + edges[:-1]) / 2, log_q
+        return (edges[1:] + edges[:-1]) / 2, self.masses(edges)[1][1:-1]
 
     def distance(self) -> float:
         return math.tanh(self.epsilon / 4) * (1 + 1e-14)

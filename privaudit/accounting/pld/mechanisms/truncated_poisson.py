@@ -65,8 +65,7 @@ class _Mixed(Loss):
             for cells, (_, w) in zip(each, self.steps, strict=True)
         ]
         start = min(part.start for part, _ in parts)
-        stop = max(part.start + part.mass.size for part, _ in parts)
-        mass = np.zeros(stop - start)
+        mass = np.zeros(max(part.start + part.mass.size for part, _ in parts) - start)
         for part, weight in parts:
             at = part.start - start
             mass[at : at + part.mass.size] += weight * part.mass

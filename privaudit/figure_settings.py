@@ -24,7 +24,12 @@ from privaudit.task_settings import (
 )
 
 Scheme = Literal[
-    "poisson", "without-replacement", "random-allocation", "shuffled", "none"
+    "poisson",
+    "without-replacement",
+    "random-allocation",
+    "shuffled",
+    "reshuffled",
+    "none",
 ]
 Mechanism = Literal["gaussian", "laplace"]
 Sensitivity = Literal["real", "paper", "published", "certified", "data-independent"]
@@ -63,8 +68,9 @@ class ReleaseSettings(Checked):
         without-replacement (fixed size), random-allocation (every record by itself in
         one of an epoch's t batches: the rate is 1 / t, and the steps are those of all
         epochs; random-allocation:k: in k of them, the rate is k / t), shuffled (passes
-        over batches of fixed size: no amplification), or none. Default: poisson, or
-        none at rate 1.
+        over batches of fixed size: no amplification), reshuffled (such passes, each a
+        uniform order of all records that is drawn anew and stays secret), or none.
+        Default: poisson, or none at rate 1.
     mechanism
         Distribution of the noise.
     relation
@@ -105,7 +111,7 @@ class ReleaseSettings(Checked):
         """The relation asked for, or the one that the sampling has."""
         if self.relation is not None:
             return self.relation
-        fixed = self.sampling in ("without-replacement", "shuffled")
+        fixed = self.sampling in ("without-replacement", "shuffled", "reshuffled")
         return "replace-one" if fixed else "add-or-remove-one"
 
 

@@ -131,14 +131,22 @@ class RandomAllocation(
 
     The batches of a record are drawn uniformly, independently of other records and anew
     for every epoch, and stay secret. In a node's ledger, every ``batches`` releases in
-    a row with equal values of this are one epoch.
+    a row with equal values of this are one epoch. ``shuffled``: not by itself, but as a
+    uniform order of all records, drawn anew and in secret for every epoch, is cut into
+    ``batches`` of one size; what is left over, less than a batch, is in none.
     """
 
     batches: int
     taken: int = 1
+    shuffled: bool | UnsetType = UNSET
 
     def __post_init__(self) -> None:
-        take_fields(self, "batches", "taken")
+        take_fields(self, "batches", "taken", "shuffled")
+        if self.shuffled is not UNSET and (self.taken > 1 or not self.shuffled):
+            raise ValueError(
+                "of shuffled batches a record is in one: leave taken at 1, and shuffled "
+                f"true or out, got taken={self.taken}, shuffled={self.shuffled}"
+            )
         if not 1 <= self.taken <= self.batches:
             raise ValueError(
                 f"a record cannot be in {self.taken} of {self.batches} batches of an "
@@ -372,7 +380,9 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         a record moves the sum by at most ``norm_bound``, replacing one by at most twice
         that. A sample of fixed size has no meaning under add-or-remove-one.
         """
-        fixed = isinstance(sampling, SamplingWithoutReplacement)
+        fixed = isinstance(sampling, SamplingWithoutReplacement) or (
+            isinstance(sampling, RandomAllocation) and sampling.shuffled is True
+        )
         norm_bound = number("norm_bound", norm_bound)  # 10 and 10.0 are one ledger
         noise_multiplier = number("noise_multiplier", noise_multiplier)
         return cls(

@@ -23,7 +23,7 @@ from privaudit.files.notebook import box
 Relation = Literal["add-or-remove-one", "replace-one"]
 Unit = Literal["record", "node", "user"]
 Sampling = Literal[
-    "poisson", "without-replacement", "random-allocation", "none", "mixed"
+    "poisson", "without-replacement", "random-allocation", "reshuffled", "none", "mixed"
 ]
 # How it is known that a record's gradient is its own.
 Independence = Literal[

@@ -194,10 +194,12 @@ def _sampling(ledger: Ledger) -> Sampling:
         RandomAllocation: "random-allocation",
         NoSampling: "none",
     }
-    found = {
-        names[type(entry.release.sampling)]
+    found: set[Sampling] = {
+        "reshuffled"
+        if isinstance(how, RandomAllocation) and how.shuffled is True
+        else names[type(how)]
         for entries in ledger.nodes
-        for entry in entries
+        for how in (entry.release.sampling for entry in entries)
     }
     if not found:
         return "none"

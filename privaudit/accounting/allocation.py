@@ -50,7 +50,7 @@ def is_allocated(entry: Entry) -> bool:
 class Allocated:
     """``often`` equal epochs: the releases of one, each with its number.
 
-    ``shuffled``: batches of a fixed size; no mixture is known to bound them from above.
+    ``shuffled``: batches of a fixed size, of which there may be less.
     """
 
     how: RandomAllocation
@@ -103,6 +103,13 @@ class Allocated:
         self, relation: Relation, *, most: int = MOST_PARTED
     ) -> tuple[list[tuple[Epoch, int]], list[Entry]]:
         """Mixtures over batches, and how often, whole or blocks; releases beside."""
+        gaussian = all(one.mechanism == "gaussian" for one, _ in self.releases)
+        if self.how.shuffled is True and gaussian and relation == "replace-one":
+            epoch = self._epoch(relation, attained=False)
+            most_moved = (max(epoch.shifts),)  # of batches that differ
+            t = self.how.batches
+            epoch = Epoch(most_moved, (t,), t, opposed=True, blocks=1, shuffled=True)
+            return [(epoch, self.often)], []
         if self.shuffled:
             return [], list(self.known_batches(relation))
         return list(self._mixtures(relation, most)), []
@@ -161,6 +168,8 @@ class Allocated:
         }
         if others or not (gaussian or self.shuffled):
             return [], []
+        if self.how.shuffled is True and relation != "replace-one":
+            return [], []
         if epoch.is_many:  # the outputs' mean, N(+-k / Q, 1 / Q), Q the sum of 1 / s^2
             release = self.releases[0][0]
             spread = math.fsum(
@@ -179,7 +188,7 @@ class Allocated:
 
     def _epoch(self, relation: Relation, *, attained: bool) -> Epoch:
         """Records C and -C under replace-one; 2 C in a batch of a shuffled pass."""
-        opposed = relation == "replace-one" and not self.shuffled
+        opposed = relation == "replace-one" and not (self.shuffled and attained)
         shifts: dict[float, int] = {}
         for release, count in self.releases:
             moved = release.sensitivity_under(relation)
@@ -190,7 +199,9 @@ class Allocated:
                 shifts[shift] = shifts.get(shift, 0) + count
         rows = sorted(shifts.items())
         kinds, counts = tuple(s for s, _ in rows), tuple(n for _, n in rows)
-        return Epoch(kinds, counts, self.how.batches, self.how.taken, opposed)
+        # Of shuffled batches what is left over may hold the record.
+        batches = self.how.batches + (attained and self.how.shuffled is True)
+        return Epoch(kinds, counts, batches, self.how.taken, opposed)
 
 
 def dealt_passes(entries: Sequence[Entry]) -> list[Allocated]:
@@ -239,4 +250,7 @@ def epochs_of(entries: Sequence[Entry]) -> list[Allocated]:
     for how, begun in open_.items():
         if begun:
             close(how, begun, 1)
-    return [Allocated(*key, often) for key, often in found.items()]
+    return [
+        Allocated(*key, often, shuffled=key[0].shuffled is True)
+        for key, often in found.items()
+    ]

@@ -36,10 +36,9 @@ _MOST_RECORDS = 10**12
 
 SHUFFLED = (
     "shuffled batches: from above one release a pass and record, without "
-    "amplification, as none is proved for them here; from below what some data attain "
-    "if each pass is shuffled anew, in secret, and the last, smaller batch is dropped "
-    "(Chua et al. 2024). Draw batches by random allocation or by Poisson sampling to "
-    "get amplification"
+    "amplification; from below what some data attain if each pass is shuffled anew, in "
+    "secret, and the last, smaller batch is dropped (Chua et al. 2024). If every pass "
+    "surely is, reshuffled has the amplification that is proved for it"
 )
 
 
@@ -70,9 +69,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if self.scheme == "none" and (self.sampling_rate < 1).any():
             raise ValueError(
                 "a sampling rate below 1 needs a sampling scheme: poisson, "
-                "random-allocation, shuffled or without-replacement"
+                "random-allocation, shuffled, reshuffled or without-replacement"
             )
-        epochs = self.scheme == "shuffled" or batches_taken(self.scheme)
+        epochs = "shuffled" in self.scheme or batches_taken(self.scheme)
         if epochs and np.unique(self.sampling_rate).size > 1:
             raise ValueError(
                 f"the batches of an epoch with sampling {self.scheme} have one "
@@ -236,6 +235,8 @@ def _sampling(scheme: str, rate: float) -> Sampling:
     if batches_taken(scheme) is not None:
         return _allocation(scheme, rate)
     share = _share(rate)
+    if scheme == "reshuffled":
+        return RandomAllocation(math.floor(1 / share), shuffled=True)
     return SamplingWithoutReplacement(share.numerator, share.denominator)
 
 

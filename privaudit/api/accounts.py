@@ -71,6 +71,8 @@ def epsilon(
         batches of all epochs; "random-allocation:k": in k of t, ``sampling_rate``
         k / t. "shuffled": passes over batches of fixed size, without amplification from
         above; from below each pass is shuffled anew, and the last batch dropped.
+        "reshuffled": that is so from above, too: a uniform order of all records, anew
+        and in secret for each pass.
     mechanism
         Distribution of the noise. "gaussian": the clip norm is an L2 norm. "laplace":
         it is an L1 norm.

@@ -77,7 +77,8 @@ def _sampling(sampling: Sampling) -> str:
             return f"one of {sampling.parts:,} secret parts"
         return f"Poisson, rate {rate}"
     if isinstance(sampling, RandomAllocation):
-        return f"allocated, {sampling.taken:,} of {sampling.batches:,} batches"
+        how = "reshuffled" if sampling.shuffled is True else "allocated"
+        return f"{how}, {sampling.taken:,} of {sampling.batches:,} batches"
     return f"{sampling.size:,} of {sampling.population:,}"
 
 

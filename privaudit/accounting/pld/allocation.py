@@ -39,6 +39,7 @@ from privaudit.accounting.pld.allocation_plane import (
 from privaudit.accounting.pld.allocation_replaced import dominating, replaced
 from privaudit.accounting.pld.allocation_scores import MOST_TAKEN as MOST_SCORED
 from privaudit.accounting.pld.allocation_scores import scored
+from privaudit.accounting.pld.allocation_shuffled import numbers_of_alike
 from privaudit.accounting.pld.cells import Direction
 from privaudit.accounting.pld.dots import GridMeasure
 from privaudit.accounting.pld.line import UNIT, Floats, log_normal_mass
@@ -64,6 +65,8 @@ _TAIL_CURVE = 1e-15  # from below
 _LEAST_MASS = 1e-150  # products of two do not underflow
 _BETWEEN, _MOST_BETWEEN = 800, 200.0  # losses of two steps, and the largest
 _SKETCHED = 4000
+_TAIL_SHUFFLED = 1e-9  # to look by
+_LOST_SHUFFLED = 200.0  # of the tail, at shuffled batches: that is a hundredth of delta
 _COARSE = 250  # points that are enough to lay a grid
 
 
@@ -85,6 +88,7 @@ class Epoch:
     loud: float = 0.0
     # a batch is one of these, beside what they share, of which ``shifts`` are
     inner: Epoch | None = None
+    shuffled: bool = False  # batches of one size, a uniform order of all records
 
     @property
     def is_sum(self) -> bool:
@@ -175,6 +179,7 @@ def losses(epoch: Epoch, way: Direction, tail: float) -> tuple[Floats, Floats] |
     # blocks of opposed records data's law would be made for this alone.
     told = epoch.is_sum or (epoch.opposed and not epoch.blocks)
     side, tail = ("below", tail) if told else (way, max(tail, _TAIL_ABOVE))
+    tail = max(tail, _TAIL_SHUFFLED) if epoch.shuffled else tail
     law = epoch_masses(epoch, side, tail)
     if law is None:
         return None
@@ -246,6 +251,8 @@ def epoch_masses(epoch: Epoch, side: Side, tail: float) -> Masses | None:
     # ones, the scout's too.
     usual = _TAIL_ABOVE if tail >= _TAIL_ABOVE else _TAIL_SMALL
     usual = usual if tail >= usual else _LEAST_TAIL
+    if epoch.shuffled:
+        return _alike_others(epoch, max(usual, tail))
     if epoch.opposed and epoch.taken > 1:
         return _scored(epoch) if side == "below" else _through_none(epoch, usual)
     if epoch.opposed:
@@ -266,6 +273,24 @@ def _curve(epoch: Epoch, side: Side, tail: float) -> Masses | None:
         kinds, epoch.batches, tail, below=below, share=share, loud=epoch.loud
     )
     return Masses(*found)
+
+
+@functools.lru_cache(maxsize=48)
+def _alike_others(epoch: Epoch, tail: float) -> Masses | None:
+    """Shuffled batches, by those of them that are as if nobody were in their place."""
+    (shift,) = epoch.shifts
+    found, lost = numbers_of_alike(shift, epoch.batches, _LOST_SHUFFLED * tail)
+    p, q, lacking, accuracy = [], [], lost, 0.0
+    for n, chance in found:
+        one = Epoch((shift,), (n,), n, opposed=True, blocks=1)
+        law = _curve(one, "remove", min(tail, _TAIL_ABOVE))
+        if law is None:
+            return None
+        p.append(chance * law.p)
+        q.append(chance * law.q)
+        lacking += chance * law.lacking * (1 + 4 * UNIT)
+        accuracy = max(accuracy, law.accuracy + 4 * UNIT)
+    return Masses(np.concatenate(p), np.concatenate(q), lacking, accuracy)
 
 
 @functools.lru_cache(maxsize=48)

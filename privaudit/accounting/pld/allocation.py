@@ -66,6 +66,7 @@ _LEAST_MASS = 1e-150  # products of two do not underflow
 _BETWEEN, _MOST_BETWEEN = 800, 200.0  # losses of two steps, and the largest
 _SKETCHED = 4000
 _TAIL_SHUFFLED = 1e-9  # to look by
+_QUICK = 24  # as many curves as are made in some seconds
 _LOST_SHUFFLED = 200.0  # of the tail, at shuffled batches: that is a hundredth of delta
 _COARSE = 250  # points that are enough to lay a grid
 
@@ -282,7 +283,7 @@ def _alike_others(epoch: Epoch, tail: float) -> Masses | None:
     found, lost = numbers_of_alike(shift, epoch.batches, _LOST_SHUFFLED * tail)
     p, q, lacking, accuracy = [], [], lost, 0.0
     for n, chance in found:
-        one = Epoch((shift,), (n,), n, opposed=True, blocks=1)
+        one = Epoch((shift,), (n,), n, opposed=True, blocks=_QUICK)
         law = _curve(one, "remove", min(tail, _TAIL_ABOVE))
         if law is None:
             return None

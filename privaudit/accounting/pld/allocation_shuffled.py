@@ -14,7 +14,8 @@ from scipy import special
 
 from privaudit.accounting import gdp
 
-_LEVELS = 8  # numbers of batches that are told apart, each a pair to be worked out
+_LEVELS = 6  # numbers of batches that are told apart, each a pair to be worked out
+_ROUND = 1.15  # by which rounded numbers grow: other losses ask for few others
 _MOST_LOG = 60.0  # of q
 _STEPS = 50
 
@@ -47,16 +48,18 @@ def numbers_of_alike(
         low, high = (low, middle) if enough else (middle, high)
     chance = math.exp(-high) / (1 + _missing(shift, high)) * (1 - 1e-12)
     others = batches - 1
-    k = np.arange(1, math.ceil(others * chance) + 2)
-    fewer = special.bdtr(k - 1.0, others, chance) * (1 + 1e-9)  # less than k others
-    found, before = [], 0.0
-    least = 1
+    k = np.arange(1.0, math.ceil(others * chance) + 2)
+    fewer = special.bdtr(k - 1, others, chance) * (1 + 1e-9)  # less than k others
+    found, before, least = [], 0.0, 1
     for level in np.geomspace(lost / 10, 0.5, _LEVELS).tolist():
-        i = int(np.searchsorted(fewer, level, side="right")) - 1
-        if i < 0 or k[i] + 1 <= least:
+        more = int(np.searchsorted(fewer, level, side="right"))  # others, at least
+        if more <= 1:
             continue
-        found.append((least, (float(fewer[i]) - before) * (1 + 1e-12)))
-        least, before = int(k[i]) + 1, float(fewer[i])
+        more = math.floor(_ROUND ** math.floor(math.log(more, _ROUND)) + 1e-9)
+        if more + 1 > least:
+            below = float(fewer[more - 1])
+            found.append((least, (below - before) * (1 + 1e-12)))
+            least, before = more + 1, below
     found.append((least, (1 - before) * (1 + 1e-12)))
     return found, _lost(shift, batches, high)
 

@@ -144,8 +144,9 @@ class RandomAllocation(
         take_fields(self, "batches", "taken", "shuffled")
         if self.shuffled is not UNSET and (self.taken > 1 or not self.shuffled):
             raise ValueError(
-                "of shuffled batches a record is in one: leave taken at 1, and shuffled "
-                f"true or out, got taken={self.taken}, shuffled={self.shuffled}"
+                "of shuffled batches a record is in one: leave taken at 1, and "
+                f"shuffled true or out, got taken={self.taken}, "
+                f"shuffled={self.shuffled}"
             )
         if not 1 <= self.taken <= self.batches:
             raise ValueError(

@@ -58,7 +58,7 @@ def numbers_of_alike(
         more = math.floor(_ROUND ** math.floor(math.log(more, _ROUND)) + 1e-9)
         if more + 1 > least:
             below = float(fewer[more - 1])
-            found.append((least, (below - before) * (1 + 1e-12)))
+            found.append((least, max(below - before, 1e-300) * (1 + 1e-12)))
             least, before = more + 1, below
     found.append((least, (1 - before) * (1 + 1e-12)))
     return found, _lost(shift, batches, high)
@@ -75,11 +75,16 @@ def _lost(shift: float, batches: int, log_q: float) -> float:
     The one grows with the threshold, the other falls.
     """
     each = (batches - 1) * _missing(shift, log_q) * (1 + 1e-14)
-    low, high = 0.0, 1.0  # at 600 the last of these is above all
-    while high < 512 and each * (1 + math.exp(high)) < float(gdp.delta(2 * shift, high)):
+
+    def less(log_g: float) -> bool:
+        return each * (1 + math.exp(log_g)) < float(gdp.delta(2 * shift, log_g))
+
+    low, high = 0.0, 1.0
+    while less(high):
+        if high > 256:
+            return math.inf
         low, high = high, 2 * high
-    for _ in range(_STEPS):
+    for _ in range(_STEPS):  # invariant: not less(high)
         middle = (low + high) / 2
-        less = each * (1 + math.exp(middle)) < float(gdp.delta(2 * shift, middle))
-        low, high = (middle, high) if less else (low, middle)
+        low, high = (middle, high) if less(middle) else (low, middle)
     return each * (1 + math.exp(high)) * (1 + 1e-12)

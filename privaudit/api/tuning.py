@@ -96,9 +96,9 @@ def tune(
         A public data set on which tries on the shares are judged. None: by how many of
         their own records the nodes' models get right, with noise that is charged.
     settings, changes
-        `TrainingSettings`, or fields of it by name, of which tries take seed,
-        public_seed, evaluate, classes and device; the plan has the rest. The public
-        seed draws from a strategy.
+        `TrainingSettings`, or fields of it by name, of which tries take those of
+        `RunSettings`, classes and device; the plan has the rest. The public seed draws
+        from a strategy.
     out
         A folder for the run, in which the same call goes on if it was stopped, with the
         tries that were drawn. Until the end its part ``tries``, which its owner alone

@@ -37,9 +37,9 @@ _MOST_RECORDS = 10**12
 SHUFFLED = (
     "shuffled batches: from above one release a pass and record, without "
     "amplification; from below what some data attain if each pass is shuffled anew, in "
-    "secret, and the last, smaller batch is dropped (Chua et al. 2024). Draw batches by "
-    "random allocation or by Poisson sampling to get amplification; reshuffled has "
-    "some, if every pass surely is"
+    "secret, and the last, smaller batch is dropped (Chua et al. 2024). Draw "
+    "batches by random allocation or by Poisson sampling to get amplification; "
+    "reshuffled has some, if every pass surely is"
 )
 
 

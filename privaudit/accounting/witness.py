@@ -644,6 +644,8 @@ def line_of(release: Release, relation: Relation, count: int) -> dict[str, objec
         SamplingWithoutReplacement: "fixed",
     }
     how = names.get(type(release.sampling), "random-allocation")
+    if getattr(release.sampling, "shuffled", UNSET) is True:
+        how = "reshuffled"
     if getattr(release.sampling, "secret", False):
         how = "secret-parts"  # which the kernel does not cover either
     rate = repr(release.sampling.rate)

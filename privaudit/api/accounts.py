@@ -189,7 +189,7 @@ def noise_multiplier(
             "a schedule says sampling rate and steps: leave sampling_rate and steps out"
         )
     if relation is None:
-        fixed = sampling in ("without-replacement", "shuffled")
+        fixed = sampling in ("without-replacement", "shuffled", "reshuffled")
         relation = "replace-one" if fixed else "add-or-remove-one"
     if schedule is None:
         plan = Plan.constant(1.0, sampling_rate, steps, sampling, mechanism)

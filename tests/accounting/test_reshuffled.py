@@ -133,7 +133,19 @@ class TestTight:
             sampling="shuffled",
         )
         assert 0.9 * known.lower < found.lower <= known.lower
-        assert found.upper < 0.5 < 1.99 < known.upper
+        assert found.upper < 0.41 < 1.99 < known.upper
+
+    def test_delta_is_as_narrow_as_epsilon(self):
+        one = passes(4.0, 100)
+        at = one.epsilon(1e-6).upper
+        assert one.delta(at).upper <= 1.2e-6
+        assert one.delta(0.8).upper < one.delta(0.6).upper < 1e-6
+
+    def test_noise_for_a_budget(self):
+        asked = {"delta": 1e-3, "sampling_rate": 0.1, "steps": 10}
+        found = pa.noise_multiplier(epsilon=1, sampling="reshuffled", **asked)
+        known = pa.noise_multiplier(epsilon=1, sampling="shuffled", **asked)
+        assert found < 0.9 * known
 
     def test_with_little_noise_the_order_is_known(self):
         found, known = passes(0.7, 100).epsilon(1e-5), 2 / 0.7

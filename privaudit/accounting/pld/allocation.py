@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from privaudit.accounting import gdp
 from privaudit.accounting.pld.allocation_plane import (
     LIGHT,
     LIGHT_OF_REST,
@@ -66,8 +67,8 @@ _LEAST_MASS = 1e-150  # products of two do not underflow
 _BETWEEN, _MOST_BETWEEN = 800, 200.0  # losses of two steps, and the largest
 _SKETCHED = 4000
 _TAIL_SHUFFLED = 1e-9  # to look by
-_QUICK = 24  # as many curves as are made in some seconds
-_LOST_SHUFFLED = 200.0  # of the tail, at shuffled batches: that is a hundredth of delta
+_QUICK, _SHUFFLED_KNOTS = 24, 600  # curves that are made in some seconds, and points
+_SHUFFLED_LOST = 10.0 ** np.arange(1, 6)  # of the tail: to a part of delta or so
 _COARSE = 250  # points that are enough to lay a grid
 
 
@@ -280,18 +281,26 @@ def _curve(epoch: Epoch, side: Side, tail: float) -> Masses | None:
 def _alike_others(epoch: Epoch, tail: float) -> Masses | None:
     """Shuffled batches, by those of them that are as if nobody were in their place."""
     (shift,) = epoch.shifts
-    found, lost = numbers_of_alike(shift, epoch.batches, _LOST_SHUFFLED * tail)
-    p, q, lacking, accuracy = [], [], lost, 0.0
-    for n, chance in found:
-        one = Epoch((shift,), (n,), n, opposed=True, blocks=_QUICK)
-        law = _curve(one, "remove", min(tail, _TAIL_ABOVE))
-        if law is None:
-            return None
-        p.append(chance * law.p)
-        q.append(chance * law.q)
-        lacking += chance * law.lacking * (1 + 4 * UNIT)
-        accuracy = max(accuracy, law.accuracy + 4 * UNIT)
-    return Masses(np.concatenate(p), np.concatenate(q), lacking, accuracy)
+    if shift > _MOST_SHIFT:
+        return None
+    top = float(gdp.epsilon(2 * shift, tail))
+    losses = top * np.linspace(0.0, 1.0, _SHUFFLED_KNOTS) ** 2
+    h = np.asarray(gdp.delta(2 * shift, losses))  # the order known
+    for lost in (tail * _SHUFFLED_LOST).tolist():
+        found, more = numbers_of_alike(shift, epoch.batches, lost)
+        heights = [chance * _one_of(shift, n, losses.tobytes()) for n, chance in found]
+        h = np.minimum(h, sum(heights) + more)
+    h = np.minimum(h * (1 + 64 * UNIT), 1.0)
+    return Masses(*dominating(losses, h))
+
+
+@functools.lru_cache(maxsize=256)
+def _one_of(shift: float, n: int, losses: bytes) -> Floats:
+    """Upper bounds on H of a record replaced in one of ``n``, at ``losses``."""
+    one = Epoch((shift,), (n,), n, opposed=True, blocks=_QUICK)
+    law = _curve(one, "remove", _LEAST_TAIL)
+    assert law is not None
+    return np.array([_height(law, x) for x in np.frombuffer(losses).tolist()])
 
 
 @functools.lru_cache(maxsize=48)

@@ -14,9 +14,9 @@ from scipy import special
 
 from privaudit.accounting import gdp
 
-_LEVELS = 6  # numbers of batches that are told apart, each a pair to be worked out
-_ROUND = 1.15  # by which rounded numbers grow: other losses ask for few others
-_MOST_LOG = 60.0  # of q
+_LEVELS = 4  # numbers of batches that are told apart, each a pair to be worked out
+_ROUND = 1.25  # by which rounded numbers grow: other losses ask for few others
+_MOST_LOG, _MOST_OTHERS = 60.0, 1_000_000  # of q; of more chances lose digits
 _STEPS = 50
 
 
@@ -47,9 +47,10 @@ def numbers_of_alike(
         enough = _lost(shift, batches, middle) <= lost
         low, high = (low, middle) if enough else (middle, high)
     chance = math.exp(-high) / (1 + _missing(shift, high)) * (1 - 1e-12)
-    others = batches - 1
+    # Of more, others are left where they are known to be.
+    others = min(batches - 1, _MOST_OTHERS)
     k = np.arange(1.0, math.ceil(others * chance) + 2)
-    fewer = special.bdtr(k - 1, others, chance) * (1 + 1e-9)  # less than k others
+    fewer = special.bdtr(k - 1, others, chance) * (1 + 1e-8)  # less than k others
     found, before, least = [], 0.0, 1
     for level in np.geomspace(lost / 10, 0.5, _LEVELS).tolist():
         more = int(np.searchsorted(fewer, level, side="right"))  # others, at least

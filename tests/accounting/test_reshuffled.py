@@ -153,6 +153,12 @@ class TestTight:
         known = pa.noise_multiplier(epsilon=1, sampling="shuffled", **asked)
         assert least * known < found <= most * known * 1.001
 
+    @pytest.mark.parametrize("noise", [1e6, 1e12, 1e300])
+    def test_next_to_nothing_is_told_with_any_noise(self, noise):
+        with np.errstate(all="raise", under="ignore"):
+            found = passes(noise, 10).epsilon(1e-13)
+        assert found.lower <= found.upper <= gdp.epsilon(2 / noise, 1e-13) + 1e-9
+
     def test_with_little_noise_the_order_is_known(self):
         found, known = passes(0.7, 100).epsilon(1e-5), 2 / 0.7
         assert found.upper == pytest.approx(gdp.epsilon(known, 1e-5), rel=1e-6)

@@ -68,6 +68,7 @@ _BETWEEN, _MOST_BETWEEN = 800, 200.0  # losses of two steps, and the largest
 _SKETCHED = 4000
 _TAIL_SHUFFLED = 1e-9  # to look by
 _QUICK, _SHUFFLED_KNOTS = 24, 600  # curves that are made in some seconds, and points
+_LEAST_TOP = 1e-3  # exponentials of the least losses are apart
 _SHUFFLED_LOST = 10.0 ** np.arange(1, 6)  # of the tail: to a part of delta or so
 _COARSE = 250  # points that are enough to lay a grid
 
@@ -283,7 +284,7 @@ def _alike_others(epoch: Epoch, tail: float) -> Masses | None:
     (shift,) = epoch.shifts
     if shift > _MOST_SHIFT:
         return None
-    top = float(gdp.epsilon(2 * shift, tail))
+    top = max(float(gdp.epsilon(2 * shift, tail)), _LEAST_TOP)
     losses = top * np.linspace(0.0, 1.0, _SHUFFLED_KNOTS) ** 2
     h = np.asarray(gdp.delta(2 * shift, losses))  # the order known
     for lost in (tail * _SHUFFLED_LOST).tolist():
@@ -291,6 +292,8 @@ def _alike_others(epoch: Epoch, tail: float) -> Masses | None:
         heights = [chance * _one_of(shift, n, losses.tobytes()) for n, chance in found]
         h = np.minimum(h, sum(heights) + more)
     h = np.minimum(h * (1 + 64 * UNIT), 1.0)
+    # Exponentials are rounded, but that of 0; H falls.
+    losses[1:] += (16 * losses[1:] + 4) * UNIT
     return Masses(*dominating(losses, h))
 
 

@@ -120,19 +120,10 @@ class TestSound:
 
 class TestTight:
     def test_much_noise_is_hidden_among_others(self):
-        found = pa.epsilon(
-            noise_multiplier=4.0,
-            delta=1e-5,
-            sampling_rate=0.01,
-            steps=100,
-            sampling="reshuffled",
-        )
-        known = pa.epsilon(
-            noise_multiplier=4.0,
-            delta=1e-5,
-            sampling_rate=0.01,
-            steps=100,
-            sampling="shuffled",
+        run = {"noise_multiplier": 4.0, "delta": 1e-5, "sampling_rate": 0.01}
+        found, known = (
+            pa.epsilon(**run, steps=100, sampling=how)
+            for how in ("reshuffled", "shuffled")
         )
         assert 0.9 * known.lower < found.lower <= known.lower
         assert found.upper < 0.41 < 1.99 < known.upper
